@@ -1,11 +1,10 @@
-// Times the fast CPU kernels and prints each beside the machine's own limits, measured in the same run.
+// Times the fast CPU kernels and compares each with the machine's own limits, measured in the same run.
 //
 //   cpu_kernels [--small] [--threads N] [--cpu-clock] [FILTER]
 //
-// --small leaves out products and attention.
-// FILTER keeps the kernels whose name contains it. --cpu-clock reads the CPU time of the calling thread
-// instead of the wall clock, for machines that are busy with something else; it implies one thread. Every
-// figure is the best of several runs: what the kernel can do, not what it does among others.
+// --small skips GEMMs and attention. FILTER selects the kernels whose name contains it. --cpu-clock reads the
+// CPU time of the calling thread instead of the wall clock, for busy machines; it implies one thread. Every
+// figure is the best of several runs: what the kernel can do.
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -56,8 +55,7 @@ void run_gemm(const Bench& bench, const std::string& name, const GemmProblem& p)
     const Array<char> scratch(static_cast<std::int64_t>(gemm->scratch_bytes()));
     bench.run(name, fmt::format("{} x {} x {}{}", p.m, p.n, p.k, p.accumulate ? " +=" : ""),
               narrow ? "bf16" : "fp32", 2.0 * static_cast<double>(p.m * p.n * p.k),
-              narrow ? Limit::bf16_product : Limit::fp32_product,
-              [&] { (*gemm)(a, b, c, nullptr, scratch); });
+              narrow ? Limit::bf16_gemm : Limit::fp32_gemm, [&] { (*gemm)(a, b, c, nullptr, scratch); });
   };
   p.a_type == DType::f32 ? run(float{}) : run(Bf16{});
 }
@@ -94,7 +92,7 @@ void run_attention(const Bench& bench, const AttentionShape& s) {
   const Array<char> scratch(static_cast<std::int64_t>(
       std::max(attention_forward_scratch_bytes(s), attention_backward_scratch_bytes(s))));
   const auto shape = fmt::format("B{} T{} H{} K{} D{}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim);
-  const Limit limit = sizeof(S) == 4 ? Limit::fp32_product : Limit::bf16_product;
+  const Limit limit = sizeof(S) == 4 ? Limit::fp32_gemm : Limit::bf16_gemm;
   bench.run("attention forward", shape, kName<S>, attention_forward_flop(s), limit,
             [&] { attention_forward<S>(s, qkv, o, lse, scratch); });
   bench.run("attention backward", shape, kName<S>, attention_backward_flop(s), limit,
@@ -211,7 +209,7 @@ void run_optimizer(const Bench& bench, std::int64_t n) {
   line("fill", 4, [&] { fill<float>(n, 0.0F, g); });
 }
 
-void run_products(Bench& bench) {
+void run_gemms(Bench& bench) {
   bench.measure_limits();
   struct Linear {
     std::int64_t tokens, out, in;
@@ -235,7 +233,7 @@ void run_products(Bench& bench) {
   }
 }
 
-/// Ops that memory limits, in the caches and beyond them, with rows of whole vectors and of odd lengths.
+/// Memory-bound ops, in cache and beyond, with rows of whole vectors and of odd lengths.
 void run_small_ops(const Bench& bench) {
   for (const auto& [rows, cols] :
        {std::pair<std::int64_t, std::int64_t>{256, 768}, {65536, 768}, {65536, 777}}) {
@@ -280,7 +278,7 @@ int main(int argc, char** argv) {
   fmt::print("{} threads, {} clock, best of several runs\n", thread_count(),
              cpu_clock ? "thread CPU" : "wall");
   Bench::print_header();
-  if (!small) run_products(bench);
+  if (!small) run_gemms(bench);
   run_small_ops(bench);
   return 0;
 }

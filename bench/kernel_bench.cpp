@@ -1,4 +1,4 @@
-// Timing and the machine's limits.
+// Timing, and the machine's limits.
 #include "kernel_bench.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ using backends::cpu::Gemm;
 using backends::cpu::GemmProblem;
 using core::DType;
 
-// a += s * b: two arrays are read and one of them is written, so that what is counted is what moves.
+// a += s * b: two arrays are read and one is written, so the counted bytes are the traffic.
 void update(std::int64_t n, float* to, const float* from) {
   backends::cpu::parallel_for(n, 4096, [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
@@ -33,7 +33,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-double square_product(const Bench& bench, DType type) {
+double square_gemm(const Bench& bench, DType type) {
   const GemmProblem p{.m = 2048, .n = 2048, .k = 2048, .a_type = type, .b_type = type};
   const Gemm gemm(p);
   const Array<float> a(2048 * 2048), b(2048 * 2048), c(2048 * 2048);
@@ -41,7 +41,7 @@ double square_product(const Bench& bench, DType type) {
   std::memset(b, 0, 2048 * 2048 * 4);
   const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
   return bench.run("limit: product", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
-                   type == DType::f32 ? Limit::fp32_product : Limit::bf16_product,
+                   type == DType::f32 ? Limit::fp32_gemm : Limit::bf16_gemm,
                    [&] { gemm(a, b, c, nullptr, scratch); });
 }
 
@@ -118,9 +118,9 @@ void Bench::measure_limits() {
     double& top = limits_[static_cast<std::size_t>(limit)];
     top = std::max(top, rate);
   };
-  keep_best(Limit::fp32_product, square_product(*this, DType::f32));
+  keep_best(Limit::fp32_gemm, square_gemm(*this, DType::f32));
   try {
-    keep_best(Limit::bf16_product, square_product(*this, DType::bf16));
+    keep_best(Limit::bf16_gemm, square_gemm(*this, DType::bf16));
   } catch (const core::Unavailable& error) {
     fmt::print("{}\n", error.what());
   }

@@ -45,7 +45,7 @@ class Array {
 };
 
 /// What a kernel is held against.
-enum class Limit { fp32_product, bf16_product, memory };
+enum class Limit { fp32_gemm, bf16_gemm, memory };
 
 /// Runs kernels and prints a line for each: time, rate, share of the limit.
 class Bench {

@@ -1,4 +1,4 @@
-// How fast a run record takes and gives back events: record_bench [EVENTS] [FOLDER].
+// How fast a run record stores and returns events: record_bench [EVENTS] [FOLDER].
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// What an observer collects: steps of a thousand ops, with times of plausible size.
+/// Synthetic events: steps of a thousand ops with plausible times.
 std::vector<Event> made_up_events(std::int64_t count) {
   std::vector<Event> events;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -44,7 +44,7 @@ void run(std::int64_t count, const std::filesystem::path& path) {
     auto start = std::chrono::steady_clock::now();
     Writer writer(path, "record_bench", true);
     const std::int64_t id = writer.begin_run({.label = "made up"});
-    // As an observer does: a step at a time.
+    // One step at a time, as an observer does.
     for (std::span<const Event> left(events); !left.empty();) {
       const auto step = left.first(std::min<std::size_t>(left.size(), kOpsPerStep));
       writer.add(id, step);

@@ -1,11 +1,11 @@
-# Writes the names that columns of tables may have: cmake -DOUT=FILE -P column_names.cmake -- SOURCE...
-# Taken from the sources that make tables: keys and titles as they stand there ({"step_s", "step", ..}, set("step_s", ..),
-# and other literals that look like keys), and keys that are put together, with * for what is filled in.
+# Writes the list of column names that tables may have: cmake -DOUT=FILE -P column_names.cmake -- SOURCE...
+# The names are extracted from the sources that make tables: literal keys and titles ({"step_s", "step", ..},
+# set("step_s", ..), and other literals that look like keys), and composed keys, with * for the variable part.
 include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 set(names "")
 foreach(source IN LISTS script_arguments)
   file(READ "${source}" text)
-  string(REGEX REPLACE "[][;]" " " text "${text}")  # they mean something to lists
+  string(REGEX REPLACE "[][;]" " " text "${text}")  # special characters in CMake lists
   string(REGEX MATCHALL "\"[a-z][A-Za-z0-9_]*\"" keys "${text}")
   string(REGEX MATCHALL "{\"[A-Za-z0-9_]+\",[ \n]*\"[^\"\n]+\"" titles "${text}")
   list(TRANSFORM titles REPLACE "^{\"[A-Za-z0-9_]+\",[ \n]*" "")

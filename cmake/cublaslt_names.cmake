@@ -1,5 +1,5 @@
-# rooflm_cublaslt_names(TARGET HEADER): the names of tiles and stages of cuBLASLt's algorithms, read from its header:
-# they differ between versions, and there are six hundred.
+# rooflm_cublaslt_names(TARGET HEADER): extracts the names of cuBLASLt's tiles and stages from its header.
+# There are six hundred, and they differ between versions.
 function(rooflm_cublaslt_names target header)
   foreach(kind IN ITEMS TILE STAGES)
     set(${kind} "")

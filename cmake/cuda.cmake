@@ -1,5 +1,5 @@
-# Decides whether the CUDA backend or its stub is built: sets ROOFLM_HAS_CUDA and, without it, ROOFLM_CUDA_REASON;
-# with it ROOFLM_HAS_CUDNN and CUDNN_INCLUDE_DIR, ROOFLM_HAS_CUPTI and CUPTI_INCLUDE_DIR.
+# Decides whether the CUDA backend or its stub is built. Sets ROOFLM_HAS_CUDA and, without it,
+# ROOFLM_CUDA_REASON; with it ROOFLM_HAS_CUDNN and CUDNN_INCLUDE_DIR, ROOFLM_HAS_CUPTI and CUPTI_INCLUDE_DIR.
 include(CheckLanguage)
 
 set(ROOFLM_HAS_CUDA OFF)
@@ -19,7 +19,7 @@ else()
   if(NOT ROOFLM_NVCC OR NOT EXISTS "${ROOFLM_NVCC}")
     set(ROOFLM_CUDA_REASON "nvcc not found")
   else()
-    # A compiler that is there but cannot compile (no headers, an unsupported host compiler) counts as absent.
+    # A compiler that cannot compile (missing headers, unsupported host compiler) counts as absent.
     if(NOT DEFINED CMAKE_CUDA_COMPILER)
       set(CMAKE_CUDA_COMPILER "${ROOFLM_NVCC}")
       check_language(CUDA)
@@ -36,9 +36,9 @@ else()
 endif()
 
 if(ROOFLM_HAS_CUDA)
-  # AUTO: the GPUs of this machine, and Hopper, which the kernels are tuned for, where there is none. ALL, for releases:
-  # Ampere, Ada, Hopper and Blackwell; the last one also as PTX for what comes after it. Six architectures take six
-  # times as long to compile.
+  # AUTO: the GPUs of this machine or, without any, Hopper, for which the kernels are tuned. ALL, for
+  # releases: Ampere, Ada, Hopper and Blackwell; the last one also as PTX for later GPUs. Six architectures
+  # take six times as long to compile.
   set(ROOFLM_CUDA_ARCHITECTURES AUTO CACHE STRING "AUTO (the GPUs here), ALL (for releases), or a list such as 80-real;90a-real")
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     if(ROOFLM_CUDA_ARCHITECTURES STREQUAL "ALL")
@@ -59,21 +59,21 @@ if(ROOFLM_HAS_CUDA)
     endif()
   endif()
   enable_language(CUDA)
-  # CMake 3.25 does not know that nvcc has C++20, which it has since 12.0.
+  # CMake 3.25 does not know that nvcc supports C++20 since 12.0.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
-  # cuDNN: its attention is up to twice as fast as ours on Hopper, and there for architectures that we have not tuned
-  # for. Only headers are needed; the library is looked for when rooflm runs.
+  # cuDNN: its attention is up to twice as fast as ours on Hopper, and covers architectures that we have not
+  # tuned for. Only headers are needed; the library is loaded at run time.
   find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_PATH PATH_SUFFIXES include)
   mark_as_advanced(CUDNN_INCLUDE_DIR)
   if(CUDNN_INCLUDE_DIR)
     set(ROOFLM_HAS_CUDNN ON)
   endif()
-  # CUPTI: traces what runs on the device. By its headers, too.
+  # CUPTI: device tracing. Also headers only.
   find_path(CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda/extras/CUPTI/include)
   mark_as_advanced(CUPTI_INCLUDE_DIR)
   if(CUPTI_INCLUDE_DIR)

@@ -1,5 +1,5 @@
-# Everything that rooflm takes from elsewhere, each with its reason. All of it comes from the distribution;
-# scripts/install_deps installs the packages named here.
+# All external dependencies of rooflm and their reasons. All come from the distribution; scripts/install_deps
+# installs the packages named here.
 
 # libfmt-dev: formatted messages, tables and progress lines.
 find_package(fmt REQUIRED)
@@ -13,15 +13,15 @@ find_package(CLI11 REQUIRED)
 # libeigen3-dev: the kernels of the eager engine on CPUs.
 find_package(Eigen3 REQUIRED NO_MODULE)
 
-# libdnnl-dev: matrix products of the fused engine on CPUs. Found by hand: the package's CMake configuration asks
-# for an OpenCL that nothing here needs.
+# libdnnl-dev: GEMMs of the fused engine on CPUs. Found manually: the package's CMake configuration requires
+# OpenCL, which nothing here needs.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION "${DNNL_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES
                                                                               "${DNNL_INCLUDE_DIR}")
 
-# Part of g++: the threads of both CPU engines, the same runtime that oneDNN uses.
+# Part of g++: threads of both CPU engines, with the same runtime as oneDNN.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 
 # The prefetch thread of the data loader.
@@ -38,17 +38,18 @@ set_target_properties(
              INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}"
              INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8)
 
-# libsqlite3-dev: run records. One file that any SQLite reads, that a kill leaves readable, that needs no server.
+# libsqlite3-dev: run records. A single file that any SQLite reads, that survives a kill, and that needs no
+# server.
 find_package(SQLite3 REQUIRED)
 
-# zlib1g-dev: traces of other tools that are compressed (.json.gz).
+# zlib1g-dev: compressed traces of other tools (.json.gz).
 find_package(ZLIB REQUIRED)
 
-# libtomlplusplus-dev: study files, because it says the line of every key.
+# libtomlplusplus-dev: study files, because it reports the line of every key.
 find_package(tomlplusplus REQUIRED)
 
-# python3-dev, pybind11-dev: the module for Python, which is left out where they are not. Headers alone, so no CMake
-# configuration of pybind11 is asked, which has an opinion on every target.
+# python3-dev, pybind11-dev: the Python module, which is omitted without them. pybind11 is header-only; its
+# CMake configuration is not used, because it changes settings of every target.
 find_package(Python3 COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
 find_path(PYBIND11_INCLUDE_DIR pybind11/pybind11.h)
 mark_as_advanced(PYBIND11_INCLUDE_DIR)

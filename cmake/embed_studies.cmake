@@ -1,5 +1,5 @@
-# Writes the texts of studies/*.toml into a source file, so that the binary carries them.
-# Usage: cmake -DOUT=FILE -P embed_studies.cmake -- FILE...
+# Embeds the texts of studies/*.toml in a source file. Usage: cmake -DOUT=FILE -P embed_studies.cmake --
+# FILE...
 include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 set(rows "")
 foreach(file IN LISTS script_arguments)

@@ -1,8 +1,8 @@
-# The target check_headers compiles headers of src/ alone: a header must include all that it uses. A header whose
-# source includes it first is compiled alone there, so only the others are left.
+# The target check_headers compiles each header of src/ alone: a header must include everything that it uses.
+# A header that its source includes first is already compiled that way, so only the others are checked here.
 file(GLOB_RECURSE rooflm_headers CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/src/*.h")
 if(NOT ROOFLM_HAS_CUDA)
-  list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/")  # they need the headers of CUDA
+  list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/")  # they need CUDA's headers
 endif()
 if(NOT ROOFLM_HAS_CUDNN)
   list(FILTER rooflm_headers EXCLUDE REGEX "^backends/cuda/cudnn_(library|graph|attention_graphs)")

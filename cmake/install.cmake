@@ -1,11 +1,11 @@
-# What `cmake --install` and `cpack` deliver: the binary, its manual pages, completion for three shells, documentation, and
-# as a component (dev) the library. Everything is found from the binary's place or compiled in, so that what is installed
-# may be moved.
+# What `cmake --install` and `cpack` deliver: the binary, its manual pages, shell completion, documentation
+# and, as component dev, the library. Everything is found relative to the binary or embedded in it, so an
+# installation can be moved.
 include(GNUInstallDirs)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME runtime)
 include(library)
 
-# The binary writes its own pages and scripts.
+# The binary generates its own manual pages and completion scripts.
 set(shell_files "${PROJECT_BINARY_DIR}/share")
 add_custom_command(
   OUTPUT "${shell_files}/made"
@@ -21,9 +21,9 @@ add_custom_command(
 add_custom_target(shell_files ALL DEPENDS "${shell_files}/made")
 
 install(TARGETS rooflm RUNTIME)
-# What `rooflm record` loads into programs; no library to link with, so that no ldconfig has to run.
+# The library that `rooflm record` injects into programs. Nothing links with it, so no ldconfig is needed.
 install(TARGETS rooflm_inject LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
-# The CUDA kernels, a file for each family of GPUs.
+# The CUDA kernel libraries, one per GPU family.
 get_property(cuda_files GLOBAL PROPERTY ROOFLM_CUDA_FILES)
 if(cuda_files)
   install(TARGETS ${cuda_files} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/rooflm")
@@ -32,7 +32,7 @@ install(DIRECTORY "${shell_files}/man1" DESTINATION "${CMAKE_INSTALL_MANDIR}")
 install(FILES "${shell_files}/rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
 install(FILES "${shell_files}/_rooflm" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions")
 install(FILES "${shell_files}/rooflm.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
-# Where Debian's interpreters look; the compiled module is for one version of Python.
+# Where Debian's interpreters look; the compiled module works with one version of Python.
 if(TARGET rooflm_python)
   install(TARGETS rooflm_python LIBRARY DESTINATION "lib/python3/dist-packages/rooflm")
 endif()
@@ -41,7 +41,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md")
 
-# All that is installed, and nothing else: for `make package`.
+# Everything that is installed, and nothing else: for `make package`.
 add_custom_target(installed DEPENDS rooflm rooflm_inject rooflm_library shell_files ${cuda_files})
 if(TARGET rooflm_python)
   add_dependencies(installed rooflm_python)
@@ -56,9 +56,9 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the versions of the libraries that it was linked with
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # for its module
-# Two packages, one archive: what links the library needs headers of others, what runs the binary does not.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # with the versions of the linked libraries
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # for the Python module
+# Two packages, one archive: linking the library needs headers of dependencies, running the binary does not.
 set(CPACK_COMPONENTS_ALL runtime dev)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME rooflm)

@@ -1,9 +1,9 @@
-# Writes the table through which launchers of CUDA kernels are called, and the list of what a file of kernels exports.
-# Usage: cmake -D NM=PROGRAM -D OUT=FILE.cpp -D EXPORTS=FILE -P kernel_entries.cmake -- OBJECT...
+# Generates the table through which launchers of CUDA kernels are called, and the export list of a kernel
+# library. Usage: cmake -D NM=PROGRAM -D OUT=FILE.cpp -D EXPORTS=FILE -P kernel_entries.cmake -- OBJECT...
 #
-# A launcher is a function with a name of its own (no template, nothing of an unnamed namespace) in rooflm::backends::cuda.
-# An entry is a jump through the calling thread's table: arguments and the stack stay as the caller left them, so that
-# any function can be called so, and exceptions pass.
+# A launcher is a non-template function with external linkage in rooflm::backends::cuda. An entry is a jump
+# through the calling thread's table. It leaves arguments and stack as the caller set them, so it works for
+# any signature, and exceptions pass.
 cmake_policy(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 execute_process(COMMAND "${NM}" --defined-only --extern-only --format=posix ${script_arguments} OUTPUT_VARIABLE symbols

@@ -1,7 +1,7 @@
-# rooflm_kernel_table(TARGET NAMESPACE name HEADER file FILES file...): writes kernels(), the table of a folder of
-# kernels, for TARGET. Every file NAME.cpp ends with a function NAME_rows(); HEADER declares MakerRows and kernels() in
-# rooflm::backends::NAMESPACE. A new kernel is a new file, or a row of one, and no line of CMake. Rows of one op are
-# asked in the order of their file: keep them in one.
+# rooflm_kernel_table(TARGET NAMESPACE name HEADER file FILES file...): generates kernels(), the kernel table
+# of a folder, for TARGET. Every file NAME.cpp ends with a function NAME_rows(); HEADER declares MakerRows and
+# kernels() in rooflm::backends::NAMESPACE. A new kernel is a new file, or a row in one, without a change of
+# CMake files. Rows of one op are tried in the order of their file, so keep them in one file.
 function(rooflm_kernel_table target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAMESPACE;HEADER" "FILES")
   set(declarations "")

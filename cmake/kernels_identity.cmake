@@ -1,5 +1,5 @@
-# Writes a source file with the identity of the CUDA kernels: the version, and a digest of their sources and of what
-# they share with their callers. It is compiled into the binary and into each file of kernels.
+# Generates a source file with the identity of the CUDA kernels: the version, and a digest of their sources
+# and of what they share with their callers. It is compiled into the binary and into each kernel library.
 # Usage: cmake -D OUT=FILE -D VERSION=TEXT -P kernels_identity.cmake -- FILE...
 cmake_policy(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")

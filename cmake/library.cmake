@@ -1,5 +1,5 @@
-# The library for programs of others, `find_package(rooflm CONFIG)`: the rooms that build a program, price it and run it on
-# the processor, as one archive with their headers. What is compiled for the binary is what is in it.
+# The library for other programs, `find_package(rooflm CONFIG)`: the rooms that build a program, price it and
+# run it on the CPU, as one archive with their headers. It contains the same objects as the binary.
 set(rooms core ranks program record model compile devices backends engines perfmodel)
 set(objects "")
 foreach(library IN LISTS rooms ITEMS comm backend_cpu backend_null)
@@ -14,7 +14,7 @@ add_library(rooflm_library STATIC ${objects})
 set_target_properties(rooflm_library PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME rooflm EXPORT_NAME rooflm)
 target_include_directories(rooflm_library INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/rooflm>")
 target_compile_features(rooflm_library INTERFACE cxx_std_20)
-# oneDNN by its name: Debian's package has a CMake configuration that asks for OpenCL.
+# oneDNN by name: Debian's package has a CMake configuration that requires OpenCL.
 target_link_libraries(rooflm_library PRIVATE fmt::fmt SQLite::SQLite3 OpenMP::OpenMP_CXX dnnl ${CMAKE_DL_LIBS})
 
 include(CMakePackageConfigHelpers)
@@ -27,10 +27,11 @@ install(TARGETS rooflm_library EXPORT rooflm ARCHIVE COMPONENT dev)
 install(EXPORT rooflm NAMESPACE rooflm:: FILE rooflm-targets.cmake DESTINATION "${rooflm_cmake}" COMPONENT dev)
 install(FILES "${PROJECT_BINARY_DIR}/rooflm-config.cmake" "${PROJECT_BINARY_DIR}/rooflm-config-version.cmake"
         DESTINATION "${rooflm_cmake}" COMPONENT dev)
-# Of backends what engines need to know of them, and how those of this archive are made.
+# Of the backends only what engines need, and how the backends of this archive are made.
 foreach(room IN LISTS rooms)
   file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${room}/*.h")
-  list(FILTER headers EXCLUDE REGEX "/(core/json|backends/token_ids|backends/registry)\\.h$")  # headers of others; backends of the binary
+  # need headers of dependencies; list backends of the binary
+  list(FILTER headers EXCLUDE REGEX "/(core/json|backends/token_ids|backends/registry)\\.h$")
   install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rooflm/${room}" COMPONENT dev)
 endforeach()
 file(GLOB passes CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/compile/passes/*.h")

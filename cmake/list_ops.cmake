@@ -1,5 +1,5 @@
-# Writes the list of all ops into a source file, from their declarations in program/ops.h.
-# Usage: cmake -D OPS_H=FILE -D OUT=FILE -P list_ops.cmake
+# Generates a source file with the list of all ops, from their declarations in program/ops.h. Usage: cmake -D
+# OPS_H=FILE -D OUT=FILE -P list_ops.cmake
 cmake_policy(VERSION 3.25)
 file(STRINGS "${OPS_H}" declarations REGEX "^extern const OpDef ")
 string(REGEX MATCHALL "k[A-Z][A-Za-z0-9]*" names "${declarations}")

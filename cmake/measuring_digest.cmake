@@ -1,5 +1,5 @@
-# Writes a source file with a digest of the code that measures ceilings and of how it is compiled.
-# Usage: cmake -D OUT=FILE -D BUILD=TEXT -P measuring_digest.cmake -- FILE...
+# Generates a source file with a digest of the code that measures ceilings and of its compiler options. Usage:
+# cmake -D OUT=FILE -D BUILD=TEXT -P measuring_digest.cmake -- FILE...
 cmake_policy(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 digest_of_files(digest "${BUILD}")

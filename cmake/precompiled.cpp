@@ -1,1 +1,1 @@
-// Nothing: what is compiled with it is the header of cmake/room.cmake.
+// Intentionally empty: compiled only to precompile the headers in cmake/room.cmake.

@@ -1,7 +1,8 @@
-# rooflm_processor_level(TARGET NAME level OPTIONS flag... FAST file... REFERENCE file...): compiles kernel files of the
-# processor once more with other flags, as one object of TARGET that has two symbols only: the tables rooflm_NAME_fast and
-# rooflm_NAME_reference. Everything else in it becomes local. An inline function that the standard library and others need,
-# too, is then never taken from here by the linker: it might be of instructions that a lesser processor does not have.
+# rooflm_processor_level(TARGET NAME level OPTIONS flag... FAST file... REFERENCE file...): compiles CPU
+# kernel files again with other flags, as one object of TARGET with only two global symbols: the tables
+# rooflm_NAME_fast and rooflm_NAME_reference. All other symbols become local, so the linker never takes an
+# inline function (of the standard library, say) from here for other code: it might contain instructions that
+# a lesser CPU lacks.
 function(rooflm_processor_level target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "OPTIONS;FAST;REFERENCE")
   set(objects ${target}_${arg_NAME})
@@ -15,7 +16,7 @@ function(rooflm_processor_level target)
   set(level "${CMAKE_CURRENT_BINARY_DIR}/${objects}.o")
   add_custom_command(
     OUTPUT "${level}"
-    # Groups are what the linker would compare with those of other objects.
+    # COMDAT groups, which the linker would merge with those of other objects.
     COMMAND "${CMAKE_LINKER}" -r --force-group-allocation -o "${level}.all" "$<TARGET_OBJECTS:${objects}>"
     COMMAND
       "${CMAKE_OBJCOPY}" --redefine-sym _ZN6rooflm8backends3cpu4fast7kernelsEv=rooflm_${arg_NAME}_fast

@@ -1,5 +1,5 @@
-# Writes OUTPUT, a source file that names the git revision of SOURCE_DIR; leaves it alone when that has not changed.
-# usage: cmake -D SOURCE_DIR=... -D OUTPUT=... -P revision.cmake
+# Writes OUTPUT, a source file with the git revision of SOURCE_DIR; does not touch it if that has not changed.
+# Usage: cmake -D SOURCE_DIR=... -D OUTPUT=... -P revision.cmake
 cmake_policy(VERSION 3.25)
 execute_process(
   COMMAND git -C "${SOURCE_DIR}" describe --always --dirty --abbrev=12

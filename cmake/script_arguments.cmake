@@ -1,4 +1,4 @@
-# For scripts that run with `cmake -P SCRIPT -- ARGUMENT...`: sets `script_arguments` to what follows "--".
+# For scripts run as `cmake -P SCRIPT -- ARGUMENT...`: sets `script_arguments` to what follows "--".
 set(script_arguments "")
 set(is_argument OFF)
 math(EXPR last "${CMAKE_ARGC} - 1")
@@ -10,7 +10,8 @@ foreach(i RANGE ${last})
   endif()
 endforeach()
 
-# Sets `result` to 12 hexadecimal digits of the text and of the contents of the arguments, which are files.
+# Sets `result` to 12 hexadecimal digits that depend on the text and on the contents of the files given as
+# arguments.
 function(digest_of_files result text)
   foreach(file IN LISTS script_arguments)
     file(SHA256 "${file}" hash)

@@ -1,4 +1,4 @@
-# How every target of rooflm is compiled: rooflm_settings, which rooflm_core passes on to whoever links it.
+# Compile settings of all targets: rooflm_settings, which rooflm_core passes on to whatever links it.
 include(CheckCXXSourceCompiles)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -10,8 +10,8 @@ add_library(rooflm_settings INTERFACE)
 target_include_directories(rooflm_settings INTERFACE "${PROJECT_SOURCE_DIR}/src")
 target_compile_features(rooflm_settings INTERFACE cxx_std_20)
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow>)
-# What GCC concludes from code that it has already optimised differs between versions and processors (-march=native on a Zen 4 takes a
-# short string for one of 2^63 bytes): no reason for a build to fail on another machine.
+# Warnings that GCC derives from optimised code differ between versions and CPUs (-march=native on a Zen 4
+# takes a short string for one of 2^63 bytes). They must not break a build on another machine.
 foreach(conclusion maybe-uninitialized stringop-overflow stringop-overread array-bounds restrict free-nonheap-object)
   target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-error=${conclusion}>)
 endforeach()
@@ -21,7 +21,7 @@ target_compile_options(rooflm_settings INTERFACE
 # GCC's own attributes, such as noipa, are no mistakes.
 target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-unknown-attributes>)
 
-# Kernels that are compiled for several processors (cmake/processor_levels.cmake) say which.
+# Kernels compiled for several instruction sets (cmake/processor_levels.cmake) set their own.
 set(own "$<TARGET_PROPERTY:ROOFLM_PROCESSOR>")
 if(ROOFLM_NATIVE)
   target_compile_options(rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${own}>,${own},-march=native>>)
@@ -41,7 +41,8 @@ if(NOT ROOFLM_NATIVE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   target_compile_options(
     rooflm_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:$<IF:$<BOOL:${own}>,${own},-march=${ROOFLM_PROCESSOR}>>)
   if(ROOFLM_PROCESSOR MATCHES "^x86-64-v")
-    # A lesser processor is refused by the loader, which says why, instead of dying at an instruction.
+    # On a CPU that is too old the loader refuses the binary with a reason, instead of it dying at an illegal
+    # instruction.
     target_link_options(rooflm_settings INTERFACE $<$<LINK_LANGUAGE:CXX>:LINKER:-z,${ROOFLM_PROCESSOR}>)
   endif()
 endif()

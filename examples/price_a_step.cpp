@@ -1,5 +1,5 @@
-// Prices a training step without running it: FLOPs and bytes per block, the least time that a device of the
-// catalog would need for it, by its datasheet, and the memory.
+// Estimates a training step without running it: FLOPs and bytes per block, memory, and the least time on a
+// device of the catalog by its datasheet.
 //   price_a_step [MODEL [BATCH [SEQ [DEVICE]]]]
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     const devices::Device device = devices::find_device(argc > 4 ? argv[4] : "h100-sxm");
     const perfmodel::Machine machine = perfmodel::datasheet_machine(device);
 
-    // The model writes the forward pass; the recipe derives the rest of the step.
+    // The model emits the forward pass; the recipe derives the rest of the step.
     const program::Program step =
         compile::training_step(model::forward(config, batch, seq), {.dtype = core::DType::bf16});
 

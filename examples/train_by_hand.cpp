@@ -1,4 +1,4 @@
-// Trains a small GPT by hand, to show what `rooflm train` does underneath: it learns to repeat one batch of
+// Trains a small GPT with the library's own parts, as `rooflm train` does: it learns to repeat one batch of
 // tokens.
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ int main() {
   const model::ModelConfig config = model::with_overrides(
       model::preset("gpt2"), {.layers = 2, .heads = 4, .d_model = 64, .d_ff = 256, .vocab = 97});
 
-  // A step on the CPU's fast kernels; the store owns weights and optimizer state.
+  // A step with the CPU's fast kernels; the store owns weights and optimizer state.
   const auto backend = backends::make_cpu_backend(backends::CpuKernels::fast);
   engines::TensorStore store(*backend);
   const compile::StepOptions options;

@@ -1,4 +1,4 @@
-// What all backends share: finding the kernel of an op in the table, and the time of the host.
+// Shared by all backends: kernel lookup, and a stopwatch on the host's clock.
 #include "backends/backend.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ class HostStopwatch final : public Stopwatch {
   std::vector<Clock::time_point> marks_;
 };
 
-/// The operands of a plain op among those of the fused op that it is a part of.
+/// Maps the operands of a plain op to those of the fused op that it belongs to.
 class PlainOperands {
  public:
   PlainOperands(const program::Op& fused, const program::Op& plain)
@@ -196,8 +196,8 @@ void append_bytes(std::string& text, const Number& number) {
   text.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-/// Equal for ops that differ at most in names, scopes, micro-batches and in which tensors of the same shape,
-/// dtype and role they work on: layers and micro-batches have the same kernels.
+/// A key that is equal for ops with the same kernel: those that differ only in names, scopes, micro-batches,
+/// and in which tensors of equal shape, dtype and role they use. Layers and micro-batches share it.
 std::string kind_of(const program::Program& program, const program::Op& op) {
   std::string kind;
   append_bytes(kind, reinterpret_cast<std::uintptr_t>(op.def));
@@ -228,7 +228,7 @@ std::string kind_of(const program::Program& program, const program::Op& op) {
   return kind;
 }
 
-/// Its name is empty where the op has no kernel or no scratch memory.
+/// The name is empty if the op has no kernel or its kernel gets no scratch memory.
 KernelInfo describe_kernel(const Backend& backend, const program::Program& program, const program::Op& op) {
   try {
     return backend.make_kernel(program, op).info;
@@ -246,7 +246,7 @@ KernelInfo describe_kernel(const Backend& backend, const program::Program& progr
 std::vector<KernelInfo> Backend::describe_kernels(const program::Program& program) const {
   std::vector<KernelInfo> kernels;
   kernels.reserve(program.ops.size());
-  std::unordered_map<std::string, std::size_t> first;  // of each kind, as an index into `kernels`
+  std::unordered_map<std::string, std::size_t> first;  // first op of each kind, as an index into `kernels`
   for (const program::Op& op : program.ops) {
     const auto [same, is_new] = first.try_emplace(kind_of(program, op), kernels.size());
     kernels.push_back(is_new ? describe_kernel(*this, program, op) : kernels[same->second]);

@@ -1,4 +1,4 @@
-// In which ways a device can carry out the collectives of data-parallel ranks.
+// The ways in which a device can run the collectives of data-parallel ranks.
 #include "backends/collective_way.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// In which ways a device can carry out the collectives of data-parallel ranks.
+// The ways in which a device can run the collectives of data-parallel ranks.
 #pragma once
 
 #include <array>
@@ -8,10 +8,9 @@
 
 namespace rooflm::backends {
 
-/// usual: as the library does it by default. few_blocks: by kernels of few blocks, which leave the
-/// multiprocessors to products that run beside them. copy_engine: copies without kernels, and sums in a
-/// kernel of our own, in fp32 and in the order of ranks. Sums over more than two ranks may differ in their
-/// last bit from way to way; sums of two do not.
+/// usual: the library's default. few_blocks: kernels with few blocks, which leave the other multiprocessors
+/// to overlapping matmuls. copy_engine: copies without kernels, and sums in our own kernel, in fp32 and rank
+/// order. Sums over more than two ranks may differ in the last bit between ways; sums over two do not.
 enum class CollectiveWay : std::uint8_t { usual, few_blocks, copy_engine };
 inline constexpr std::array kCollectiveWays = {CollectiveWay::usual, CollectiveWay::few_blocks,
                                                CollectiveWay::copy_engine};
@@ -19,7 +18,7 @@ inline constexpr std::array kCollectiveWays = {CollectiveWay::usual, CollectiveW
 /// "default", "few-blocks", "copy-engine".
 std::string_view name_of(CollectiveWay way);
 
-/// What a run asks for: nothing means whichever is the fastest, as measured.
+/// What a run asks for; nullopt: the fastest, by measurement.
 using CollectiveWish = std::optional<CollectiveWay>;
 /// The names above, and "auto".
 std::string_view name_of(CollectiveWish wish);

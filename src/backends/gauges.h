@@ -1,4 +1,4 @@
-// What a device tells of itself while it works.
+// What a device reports about itself while it works.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,22 @@ struct GaugeValue {
   std::string unit{};
 };
 
-/// Power, clocks, temperature and the like of one device, as its driver tells them. One thread at a time.
+/// Power, clocks, temperature and the like of one device, as its driver reports them. Not thread-safe.
 class Gauges {
  public:
   Gauges() = default;
   Gauges(const Gauges&) = delete;
   Gauges& operator=(const Gauges&) = delete;
   virtual ~Gauges() = default;
-  /// What the device tells now, without waiting for its work; what it does not tell is left out.
+  /// The current values, without waiting for the device's work; values that it does not report are omitted.
   [[nodiscard]] virtual std::vector<GaugeValue> read() = 0;
-  /// Joules since some moment in the past; nothing where the device does not count them.
+  /// Joules since an arbitrary moment in the past; nothing if the device does not count them.
   [[nodiscard]] virtual std::optional<double> energy_j() = 0;
   /// The highest clock of its multiprocessors.
   [[nodiscard]] virtual std::optional<double> max_sm_clock_hz() { return std::nullopt; }
 };
 
-/// The gauges of a device, or why there are none ("" for devices that have none anywhere).
+/// The gauges of a device, or why there are none ("" for devices that never have any).
 struct FoundGauges {
   std::unique_ptr<Gauges> gauges{};
   std::string missing{};

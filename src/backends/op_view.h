@@ -1,4 +1,4 @@
-// An op as the maker of its kernel reads it, and the rows that backends hand out: one vocabulary for all.
+// An op as the maker of its kernel sees it, and the kernel-table rows of backends.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct OpView {
     return static_cast<float>(op.attrs.number(name));
   }
   [[nodiscard]] bool accumulates() const { return op.attrs.flag("accumulate"); }
-  /// Whether all of these inputs / outputs have that dtype; absent inputs count as having it.
+  /// Whether all of these inputs / outputs have that dtype; absent ones count as having it.
   [[nodiscard]] bool inputs_are(std::initializer_list<std::size_t> which, core::DType dtype) const {
     return std::all_of(which.begin(), which.end(),
                        [&](std::size_t i) { return !has_in(i) || in(i).dtype == dtype; });
@@ -46,14 +46,15 @@ struct OpView {
 
 /// A 16-bit float.
 inline bool is_half(core::DType dtype) { return dtype == core::DType::bf16 || dtype == core::DType::f16; }
-/// A floating dtype that activations are stored in.
+/// Whether activations can be stored in the dtype.
 inline bool is_storage(core::DType dtype) { return dtype == core::DType::f32 || is_half(dtype); }
 
-/// Rows of a tensor whose last dimension is the row.
+/// Number of rows, where the last dimension is the row.
 inline std::int64_t rows_of(const program::Tensor& tensor) { return tensor.shape.numel() / tensor.shape[-1]; }
 
-/// One op and the maker of its kernel, which returns an empty Kernel when it does not take the op's dtypes or
-/// shapes: the next row for the op is asked then. `name`: the function that runs, without its dtype.
+/// An op and the maker of its kernel. The maker returns an empty Kernel if it does not support the op's
+/// dtypes or shapes; then the next row for the op is tried. `name`: the function that runs, without its
+/// dtype.
 template <class Context>
 struct MakerRow {
   const program::OpDef* op;
@@ -61,17 +62,17 @@ struct MakerRow {
   std::string_view name;
 };
 
-/// The rows of several files, one after the other (cmake/kernel_table.cmake writes their list).
+/// Concatenates the rows of several files (cmake/kernel_table.cmake generates their list).
 template <class Context>
 using MakerRows = std::vector<MakerRow<Context>>;
 
-/// The dtype that an op computes in: that of its first floating operand.
+/// The dtype that an op computes in: that of its first floating-point operand.
 core::DType compute_dtype(const program::Program& program, const program::Op& op);
 
 /// "NAME<dtype>" with compute_dtype, or "NAME<functor, dtype>" for "NAME<functor>".
 std::string kernel_name(std::string_view name, const program::Program& program, const program::Op& op);
 
-/// What `row` makes of the op, with the row's name where the maker gave none.
+/// The kernel that `row` makes of the op, named after the row if the maker gave no name.
 template <class Context>
 Kernel make_named(const MakerRow<Context>& row, const OpView<Context>& view) {
   Kernel kernel = row.make(view);
@@ -79,11 +80,11 @@ Kernel make_named(const MakerRow<Context>& row, const OpView<Context>& view) {
   return kernel;
 }
 
-/// Extents and dtypes of a matmul, as the variant of its kernel: "12x 128x128x64 bf16 -> f32" of m, n, k.
+/// The variant of a matmul kernel: batch, m, n, k and dtypes, as "12x 128x128x64 bf16 -> f32".
 std::string matmul_variant(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k,
                            core::DType factors, core::DType result);
 
-/// What a kernel says of itself that runs several, one after the other.
+/// The KernelInfo of a kernel that runs several in sequence.
 KernelInfo combined(std::span<const Kernel> parts);
 
 }  // namespace rooflm::backends

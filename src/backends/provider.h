@@ -1,4 +1,4 @@
-// What a backend tells the rest of the program about its devices, and how it makes one.
+// What a backend tells the rest of the program about its devices, and how to make one.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace rooflm::backends {
 /// Which GEMM algorithm a GPU takes for each matmul.
 enum class GemmSearch : std::uint8_t {
   none,  ///< the library's first proposal
-  kept,  ///< what the autotune cache holds; the first proposal for what it lacks
-  full   ///< search what the cache lacks, and keep it there
+  kept,  ///< from the autotune cache; if it is not there, the first proposal
+  full   ///< from the autotune cache; if it is not there, autotuned and added to it
 };
 std::string_view name_of(GemmSearch search);
 /// Throws core::UsageError with a suggestion.
@@ -30,51 +30,51 @@ GemmSearch parse_gemm_search(std::string_view name);
 struct MakeOptions {
   bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a
                      ///< device has them
-  int threads = 0;   ///< of a processor; 0: one per core
+  int threads = 0;   ///< CPU threads; 0: one per core
   GemmSearch gemm_search = GemmSearch::full;
-  std::string gemm_choices{};  ///< GemmChoices::text of an earlier process: they win over cache and search
-  bool deterministic = true;   ///< sums in a fixed order, the same bits every time
-  int sharers = 1;             ///< ranks that use the device: each gets as much of its memory
+  /// GemmChoices::text of an earlier process; takes precedence over cache and autotuning
+  std::string gemm_choices{};
+  bool deterministic = true;  ///< sums in a fixed order: the same bits every time
+  int sharers = 1;            ///< ranks that share the device; each gets an equal share of its memory
 };
 
-/// One thing that can be timed. Rates are amount / seconds; a latency has the amount 0.
+/// A micro-benchmark. Rates are amount / seconds; latencies have the amount 0.
 struct TimedLoop {
   std::string what;     ///< "read", "write", "update", "copy", "adamw"; "instruction"; "launch", ...
-  std::string level;    ///< "DRAM", "L2"; "host", or another GPU: "cuda:1"; "" for launches
+  std::string level;    ///< "DRAM", "L2"; "host" or another GPU ("cuda:1") for links; "" for launches
   std::string problem;  ///< "1024 MiB"
-  double amount = 0;    ///< bytes that one run moves, as the loop names them, or flop that it computes
-  /// Seconds of one run, per launch for latencies, after it has ended; throws core::Unavailable.
+  double amount = 0;    ///< bytes that one run moves, or FLOP that it computes
+  /// Runs once, waits, and returns the seconds (per launch for latencies). Throws core::Unavailable.
   std::function<double()> run_s;
 };
 
-/// The instruction peak of a device for a dtype ("fp32", "tf32", "bf16", "fp16", "fp8"): multiply-adds on
-/// registers alone, once per kind of instruction. One of them is the fastest; which one is a matter of
-/// measuring.
+/// The instruction peak of a device for a dtype ("fp32", "tf32", "bf16", "fp16", "fp8"): loops of
+/// multiply-adds on registers, one per kind of instruction. The peak is the fastest of them.
 struct InstructionLoops {
-  std::vector<TimedLoop> loops;  ///< amount in flop, problem "wgmma m64n256k16"; each some milliseconds
-  std::string missing{};         ///< why there are none here; "" when there are
+  std::vector<TimedLoop> loops;  ///< amount in FLOP, problem "wgmma m64n256k16"; a few milliseconds each
+  std::string missing{};         ///< why there are none here; "" if there are
 };
 
 /// "driver" -> "580.65"
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
-/// How the GEMM algorithms of a backend's kernels were found.
+/// Where the GEMM algorithms of a backend's kernels came from.
 struct GemmChoices {
   int first = 0;          ///< matmuls that run the library's first proposal
-  int kept = 0;           ///< that took their algorithm from the autotune cache, or from an earlier process
-  int searched = 0;       ///< whose algorithm was searched by this backend
-  double search_s = 0;    ///< that took so long
-  std::string damaged{};  ///< the autotune cache, where it was damaged and is as good as none; "" otherwise
-  std::string text{};  ///< the algorithms themselves, for MakeOptions::gemm_choices; "" when there are none
+  int kept = 0;           ///< matmuls whose algorithm came from the autotune cache or an earlier process
+  int searched = 0;       ///< matmuls that this backend autotuned
+  double search_s = 0;    ///< total time of autotuning
+  std::string damaged{};  ///< the autotune cache, if it was damaged and therefore ignored; "" otherwise
+  std::string text{};     ///< the algorithms, for MakeOptions::gemm_choices; "" if there are none
 };
 
-/// Devices of a backend that are here and run.
+/// The usable devices of a backend on this machine.
 struct FoundDevices {
   std::vector<std::string> names;  ///< "cuda:0", ...
-  std::string missing{};           ///< why there are none; "" when there are, or when nobody would expect one
+  std::string missing{};           ///< why there are none; "" if there are, or if none would be expected
 };
 
-/// One per backend, without state. `device` is a name that parse() returned.
+/// Describes and makes the devices of one backend. Stateless. `device` is a name that parse() returned.
 class Provider {
  public:
   Provider() = default;
@@ -82,52 +82,52 @@ class Provider {
   Provider& operator=(const Provider&) = delete;
   virtual ~Provider() = default;
 
-  /// What the names of its devices begin with: "cuda".
+  /// The prefix of its device names: "cuda".
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// The full name of a device from what follows the colon ("" when nothing does): "cuda:0". Throws
+  /// The full name of a device, "cuda:0", from what follows the colon ("" if nothing does). Throws
   /// core::UsageError.
   [[nodiscard]] virtual std::string parse(std::string_view rest) const = 0;
-  /// What is known of it. Never throws for a device that is not here: then only its kind is known.
+  /// Describes the device. Never throws; if the device is absent, only its kind is known.
   [[nodiscard]] virtual devices::Device describe(const std::string& device) const = 0;
-  /// Throws core::Unavailable with the reason when there is no such device here.
+  /// Throws core::Unavailable with the reason if the device is absent.
   [[nodiscard]] virtual std::unique_ptr<Backend> make(const std::string& device,
                                                       const MakeOptions& options) const = 0;
 
-  /// Gives a backend that this made the collectives of its rank of a split step
-  /// (program/ops/collectives.cpp), in the way that is wished for, or in all that may be tried. All ranks
-  /// call it, with the same mesh and wish. Throws core::Unavailable where a device has none, or not that way;
+  /// Adds the collectives of a rank of a split step (program/ops/collectives.cpp) to a backend made by this
+  /// provider: in the requested way, or in all ways that may be tried. All ranks must call it with the same
+  /// mesh and wish. Throws core::Unavailable if the device cannot run collectives (in that way), and
   /// ranks::RankLost.
   virtual void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport,
                     const program::Mesh& mesh, CollectiveWish wish) const;
 
-  /// What carries collectives between ranks on its devices, as "NCCL 2.28.9", or why nothing does; "" where
-  /// there are no ranks. May load a library.
+  /// The library that carries collectives on its devices, "NCCL 2.28.9", or why there is none; "" if the
+  /// backend has no ranks. May load a library.
   [[nodiscard]] virtual std::string collectives() const { return {}; }
 
   /// Its devices on this machine. May load a driver.
   [[nodiscard]] virtual FoundDevices found() const { return {}; }
-  /// The dtypes, by option names, that its devices compute in, if this machine can have one: by a look at the
-  /// files of its driver, in no time. With `anywhere` of any machine that this build runs on.
+  /// The dtypes, by option names, that its devices compute in, if this machine may have one: decided by the
+  /// presence of driver files, which is fast. With `anywhere`: those of any machine that this build supports.
   [[nodiscard]] virtual std::vector<std::string> offered_dtypes(bool /*anywhere*/) const { return {}; }
-  /// Whether it computes anything; planning needs a description only.
+  /// Whether it computes anything; for planning a description suffices.
   [[nodiscard]] virtual bool runs() const { return true; }
-  /// Whether its kernels run on this machine's processor and in this process's memory, so that clock,
-  /// resident memory, hardware counters and threads of the process are the device's.
+  /// Whether its kernels run on this machine's CPU in this process, so that the process's clock, resident
+  /// memory, hardware counters and threads describe the device.
   [[nodiscard]] virtual bool is_host() const { return false; }
-  /// What `info` prints and records keep: versions, sizes, clocks now and at most.
+  /// What `info` prints and records store: versions, sizes, current and maximum clocks.
   [[nodiscard]] virtual Lines environment() const { return {}; }
-  /// The same as a JSON object, "" for none.
+  /// The same as a JSON object; "" for none.
   [[nodiscard]] virtual std::string environment_json() const { return {}; }
-  /// What a device tells of itself while it works. Never throws.
+  /// What a device reports while it works. Never throws.
   [[nodiscard]] virtual FoundGauges gauges(const std::string& /*device*/) const { return {}; }
-  /// How the GEMM algorithms of a backend that this made were found, for the kernels made so far.
+  /// Where the GEMM algorithms of a backend's kernels made so far came from.
   [[nodiscard]] virtual GemmChoices gemm_choices(const Backend& /*backend*/) const { return {}; }
-  /// Loops over its memories, and what brings work and data to it. Throw core::Unavailable,
+  /// Micro-benchmarks of its memories, and of the links and launches that feed it. Throw core::Unavailable,
   /// core::OutOfMemory.
   [[nodiscard]] virtual std::vector<TimedLoop> memory_loops(const std::string& device) const;
   [[nodiscard]] virtual std::vector<TimedLoop> link_loops(const std::string& device) const;
-  /// Nothing where the fastest instructions of the architecture are not among those that the backend can run:
-  /// a limit that products pass would be none. Throws core::Unavailable, core::OutOfMemory.
+  /// Empty if the backend cannot run the architecture's fastest instructions: matmuls could exceed the
+  /// measured peak. Throws core::Unavailable, core::OutOfMemory.
   [[nodiscard]] virtual InstructionLoops instruction_loops(const std::string& /*device*/,
                                                            const std::string& /*dtype*/) const {
     return {};

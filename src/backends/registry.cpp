@@ -1,4 +1,4 @@
-// Finding a backend by the name of a device.
+// Finds a backend by the name of a device.
 #include "backends/registry.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ std::vector<TimedLoop> Provider::memory_loops(const std::string& /*device*/) con
 std::vector<TimedLoop> Provider::link_loops(const std::string& /*device*/) const { return {}; }
 
 std::string parse_device(std::string_view name) {
-  // What people call it; there is one kind so far.
+  // A common name; there is only one kind of GPU so far.
   if (name == "gpu" || name.starts_with("gpu:")) return parse_device(fmt::format("cuda{}", name.substr(3)));
   if (const Provider* provider = find(name)) {
     const auto colon = name.find(':');
@@ -66,7 +66,7 @@ DefaultDevice default_device() {
     const FoundDevices found = provider->found();
     if (!found.missing.empty() && chosen.why.empty()) chosen.why = found.missing;
     if (found.names.empty()) continue;
-    // Any GPU that rooflm runs on is faster than the processor beside it.
+    // Any supported GPU is faster than the CPU.
     if (chosen.name.empty() || !provider->is_host()) chosen.name = found.names.front();
     if (provider->is_host()) continue;
     chosen.why = fmt::format("the fastest here: {}", provider->describe(chosen.name).name);

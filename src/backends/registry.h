@@ -10,21 +10,21 @@
 
 namespace rooflm::backends {
 
-/// In the order of src/backends/CMakeLists.txt, where they are listed.
+/// In the order of src/backends/CMakeLists.txt.
 std::span<const Provider* const> providers();
 
 /// The full name of a device as typed: "cuda" is "cuda:0". Throws core::UsageError with a suggestion.
 std::string parse_device(std::string_view name);
-/// The device that commands run on when none is named.
+/// The device that commands use if none is named.
 struct DefaultDevice {
-  std::string name;  ///< "cuda:0", the first GPU that is here; "cpu"
+  std::string name;  ///< "cuda:0", the first GPU of this machine; otherwise "cpu"
   std::string why;   ///< "the fastest here: NVIDIA H100", "no CUDA device: ..."
 };
 DefaultDevice default_device();
-/// By option names, those that a device of this machine computes in; with `anywhere`, of any machine.
+/// The dtypes, by option names, in which a device of this machine computes; with `anywhere`, of any machine.
 std::vector<std::string> offered_dtypes(bool anywhere);
 
-/// Whose device it is. `device` is a name that parse_device returned.
+/// The provider of a device. `device` is a name that parse_device returned.
 const Provider& provider_of(std::string_view device);
 
 }  // namespace rooflm::backends

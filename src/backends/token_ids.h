@@ -1,4 +1,4 @@
-// Token ids come from outside: what every device says of those that no table has a row for.
+// The error for token ids outside the vocabulary, shared by all devices.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 namespace rooflm::backends {
 
-/// Throws core::InputError naming the first of the `count` ids that is not below `limit`, or is negative
-/// unless `negative_is_ignored`. `what`: "token" or "target".
+/// Throws core::InputError for the first of the `count` ids that is >= `limit`, or negative unless
+/// `negative_is_ignored`. `what`: "token" or "target".
 inline void check_ids(const std::int32_t* ids, std::int64_t count, std::int64_t limit, const char* what,
                       bool negative_is_ignored = false) {
   for (std::int64_t i = 0; i < count; ++i) {

@@ -26,7 +26,7 @@
 #include "compile/passes/part_ops.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
-#include "compile/passes/separate_products.h"
+#include "compile/passes/separate_matmuls.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/unfused_loss.h"
 #include "core/error.h"
@@ -43,7 +43,8 @@ using program::Role;
 using program::Tensor;
 using program::TensorId;
 
-/// Makes `op` one of a micro-batch: `count` of them of each of `ranks` ranks make the step's batch.
+/// Makes `op` part of micro-batch `index`. `count` micro-batches on each of `ranks` ranks form the step's
+/// batch.
 void give_share(Op& op, int index, int count, int ranks) {
   const double parts = static_cast<double>(count) * ranks;
   op.micro_batch = index;
@@ -54,8 +55,8 @@ void give_share(Op& op, int index, int count, int ranks) {
   }
 }
 
-/// Appends the forward pass of one more micro-batch: weights and results are shared, inputs and activations
-/// are new. `renamed`: the tensors of the step that stand for those of `forward`.
+/// Appends the forward pass of one more micro-batch. Weights and results are shared; inputs and activations
+/// are new. `renamed` maps tensors of `forward` to those of the step.
 void append_micro_batch(Program& step, Program forward, int index, std::vector<TensorId>& renamed) {
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
@@ -73,12 +74,12 @@ void append_micro_batch(Program& step, Program forward, int index, std::vector<T
   }
 }
 
-/// Of the loss of a micro-batch: the ops of ten million sequences must not be millions too. From about a
-/// million tokens on chunks are larger than their limit, and still a hundredth of what one layer keeps.
+/// Most loss chunks per micro-batch, so that a step of ten million sequences does not have millions of ops.
+/// From about a million tokens on, chunks exceed their limit; they are still a hundredth of what one layer
+/// keeps.
 constexpr std::int64_t kMostChunks = 4096;
 
-/// Rows of logits per chunk for this program's vocabulary: as few chunks as the limit allows, of about one
-/// size.
+/// Rows of logits per chunk: as few chunks as the limit allows, of nearly equal size.
 std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
   for (const Op& op : program.ops) {
     if (!op.is(program::ops::kCrossEntropy)) continue;
@@ -91,22 +92,22 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
   return 1;
 }
 
-/// Backends that have no TF32 ignore the attribute.
-void mark_products(Program& program, bool tf32) {
+/// Sets the attribute tf32 on matmuls and attention. Backends without TF32 ignore it.
+void mark_matmuls(Program& program, bool tf32) {
   if (!tf32) return;
   for (Op& op : program.ops) {
-    const bool is_product = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
-                            op.is(program::ops::kFlashAttentionBackward);
-    if (is_product) op.attrs.set("tf32", true);
+    const bool is_matmul = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
+                           op.is(program::ops::kFlashAttentionBackward);
+    if (is_matmul) op.attrs.set("tf32", true);
   }
 }
 
-/// Makes room for a step of so many micro-batches, as far as model::forward did not: lists that grow to
-/// hundreds of megabytes are moved many times otherwise. Room that is not used costs no memory.
+/// Reserves memory for a step of so many micro-batches, beyond what model::forward reserved: lists that grow
+/// to hundreds of megabytes would be copied many times. Unused capacity costs no memory.
 void reserve(Program& step, int micro_batches) {
   constexpr std::size_t kMost = std::size_t{1} << 20U;
   const std::size_t count = std::min(static_cast<std::size_t>(micro_batches), kMost);
-  // Forward and backward ops of each micro-batch, updates and their states once.
+  // Per micro-batch its forward and backward ops; once the updates and their states.
   const auto room = [&](std::size_t of_forward) {
     return of_forward < kMost ? std::min(kMost, of_forward * (3 * count + 1)) : of_forward;
   };
@@ -114,7 +115,7 @@ void reserve(Program& step, int micro_batches) {
   core::reserve_in_large_pages(step.ops, room(step.ops.size()));
 }
 
-/// Whole and in parts; what is added up over micro-batches, too.
+/// Weight gradients take the compute dtype: whole ones, parts, and those that accumulate over micro-batches.
 void halve_gradients(Program& step, core::DType dtype) {
   if (core::size_of(dtype) >= sizeof(float)) return;
   for (Tensor& tensor : step.tensors)
@@ -224,7 +225,7 @@ Program training_step(Program forward, const StepOptions& options, Stage stop_af
 Program training_step(RankForward forward, const StepOptions& options, Stage stop_after) {
   check_micro_batches(options);
   const Sharding& split = options.sharding;
-  // The first micro-batch is the forward pass as it is; the others are copies of it.
+  // The first micro-batch is the given forward pass; the others are copies of it.
   const int count = options.micro_batches;
   const Program again = count > 1 ? forward.program : Program{};
   std::vector<TensorId> renamed(again.tensors.size());
@@ -258,17 +259,17 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   passes::cast(step, options.dtype);
   if (options.half_gradients) halve_gradients(step, options.dtype);
-  mark_products(step, options.tf32);
+  mark_matmuls(step, options.tf32);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
-    // Updates of a split step wait for collectives, and all come at the end.
-    passes::fuse(step, {.gelu_in_products = options.gelu_in_products, .merge_updates = is_split(options)});
+    // Updates of a split step wait for collectives, so all run at the end.
+    passes::fuse(step, {.gelu_in_epilogue = options.gelu_in_epilogue, .merge_updates = is_split(options)});
   }
   if (is_compact(options)) {
     passes::narrow_gradients(step);
     passes::share_halves(step);
   }
-  if (options.fp8) passes::fp8_products(step, fp8_options(options));
+  if (options.fp8) passes::fp8_matmuls(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
   if (options.gradient_sums) passes::gradient_sums(step);
   if (is_split(options)) {
@@ -281,10 +282,10 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
                            options.gathered_ring ? passes::RingKind::gathered : passes::RingKind::passed);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
-    if (options.separate_products) passes::separate_products(step);
+    if (options.separate_matmuls) passes::separate_matmuls(step);
     passes::overlap_collectives(step);
-  } else if (options.separate_products) {  // of other frameworks, which update nothing early
-    passes::separate_products(step);
+  } else if (options.separate_matmuls) {  // for plans of other frameworks, which update nothing early
+    passes::separate_matmuls(step);
   } else if (options.engine == EngineKind::fused) {
     passes::early_updates(step);
     if (options.early_norm) passes::early_norm(step);
@@ -304,13 +305,13 @@ Program inference_step(Program forward, const StepOptions& options) {
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
-  mark_products(step, options.tf32);
+  mark_matmuls(step, options.tf32);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
-  if (options.fp8) {  // scales of the tokens at hand: it neither needs nor changes what training knows
+  if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;
-    passes::fp8_products(step, current);
+    passes::fp8_matmuls(step, current);
   }
   program::check(step);
   return step;

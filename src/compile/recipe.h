@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "compile/passes/collective_copies.h"
-#include "compile/passes/fp8_products.h"
+#include "compile/passes/fp8_matmuls.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
@@ -17,74 +17,78 @@
 
 namespace rooflm::compile {
 
-/// eager: op by op, each tensor allocated when it is produced and freed after its last use. fused: fewer,
-/// fatter ops in one planned arena.
+/// eager: runs the model's ops one by one; each tensor is allocated when it is produced and freed after its
+/// last use. fused: fewer, larger ops in one planned arena.
 enum class EngineKind : std::uint8_t { eager, fused };
 std::string_view name_of(EngineKind kind);
 /// Throws core::UsageError with a suggestion.
 EngineKind parse_engine(std::string_view name);
-/// What the engine uses unless told otherwise: eager batched, fused flash.
+/// The default of the engine: batched for eager, flash for fused.
 passes::AttentionKind default_attention(EngineKind kind);
 
-/// Everything that turns a forward pass into a step.
+/// Everything that determines how a forward pass becomes a step.
 struct StepOptions {
   EngineKind engine = EngineKind::fused;
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
-  bool tf32 = false;  ///< fp32 products may round their operands to TF32, where a device has it
-  bool fp8 = false;   ///< bf16 step whose layers' products read fp8 (passes/fp8_products.h)
+  bool tf32 = false;  ///< fp32 matmuls may round their operands to TF32 if the device has it
+  bool fp8 = false;   ///< bf16 step whose layer matmuls read fp8 (passes/fp8_matmuls.h)
   passes::Fp8Options fp8_options{};
   passes::Recompute recompute = passes::Recompute::none;
-  /// fused: most bytes of fp32 logits at a time.
+  /// fused: most bytes of fp32 logits per loss chunk.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
-  std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of so many elements
-  /// fused, bf16: weights in halves and bf16 gradients where nothing is added up (passes/compact_state.h).
+  std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of this many elements
+  /// fused, bf16: weights as halves, and bf16 gradients where none accumulate (passes/compact_state.h).
   bool compact_state = false;
-  bool gelu_in_products = false;  ///< fused: see passes::FuseOptions
+  bool gelu_in_epilogue = false;  ///< fused: see passes::FuseOptions
   bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
-  // What other frameworks do; planned only.
-  bool unfused_loss = false;  ///< whole and in fp32 (passes/unfused_loss.h)
+  // For plans of other frameworks.
+  bool unfused_loss = false;  ///< fp32, not chunked (passes/unfused_loss.h)
   passes::UnitKind
       unit_buffers{};       ///< around collectives of data-parallel ranks (passes/collective_copies.h)
   bool row_copies = false;  ///< around those of sequence-parallel ranks (the same)
   bool dropout = false;     ///< passes/dropout.h
   bool fp8_own_scales =
       false;                  ///< fp8: scales of this step, so that each tensor is read for its largest value
-  bool async_tensor = false;  ///< products of tensor-parallel ranks in parts (passes/async_tensor.h)
-  bool gradient_sums = false;      ///< over micro-batches, in passes of their own (passes/gradient_sums.h)
-  bool separate_products = false;  ///< q, k, v, gate and up (passes/separate_products.h)
-  bool fp8_gathers = false;        ///< fp8: tensor-parallel ranks exchange rows in it (passes/fp8_gathers.h)
-  bool gather_again = false;       ///< sequence-parallel ranks keep their own rows (passes/gather_again.h)
-  bool fp8_casts_apart = false;    ///< fp8: casts never join the op that makes what they cast
-  bool fp8_parameters = false;     ///< fp8: weights of layers exist in it alone (passes/fp8_parameters.h)
-  bool half_gradients = false;     ///< of weights, in the compute dtype, sums over micro-batches, too
-  bool gathered_ring = false;      ///< passes::RingKind::gathered
-  bool whole_recompute = false;    ///< `full` redoes what nobody reads again, too (passes/recompute.h)
-  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  bool async_tensor = false;  ///< tensor-parallel matmuls overlap their exchange (passes/async_tensor.h)
+  /// Micro-batches accumulate by separate additions (passes/gradient_sums.h).
+  bool gradient_sums = false;
+  bool separate_matmuls = false;  ///< q, k, v, gate and up are separate matmuls (passes/separate_matmuls.h)
+  bool fp8_gathers = false;       ///< fp8: tensor-parallel ranks exchange fp8 rows (passes/fp8_gathers.h)
+  /// Sequence-parallel ranks keep only their own rows (passes/gather_again.h).
+  bool gather_again = false;
+  bool fp8_casts_apart = false;  ///< fp8: casts are never fused into the producer
+  bool fp8_parameters = false;   ///< fp8: layer weights exist only in fp8 (passes/fp8_parameters.h)
+  /// Weight gradients in the compute dtype, including sums over micro-batches.
+  bool half_gradients = false;
+  bool gathered_ring = false;    ///< passes::RingKind::gathered
+  bool whole_recompute = false;  ///< `full` also recomputes what nothing reads (passes/recompute.h)
+  int micro_batches = 1;  ///< gradient accumulation: a step's batch is this many times the forward pass's
   passes::OptimizerOptions optimizer{};
-  Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
-  program::Coordinates rank{};  ///< whose program it is
+  Sharding sharding{};          ///< how the step is split over ranks; validated before by compile::check
+  program::Coordinates rank{};  ///< the rank whose program is built
 };
 
-/// The compute dtype as options and tables call it: "tf32", "fp8", or the name of `dtype`.
+/// The compute dtype as options and tables name it: "tf32", "fp8", or the name of `dtype`.
 std::string_view dtype_name(const StepOptions& options);
 
-/// How far to take the recipe, for `rooflm program --stage`.
+/// How far to run the recipe, for `rooflm program --stage`.
 enum class Stage : std::uint8_t { forward, lowered, differentiated, recomputed, optimizer, cast, fused };
 inline constexpr Stage kLastStage = Stage::fused;
 std::string_view name_of(Stage stage);
 /// Throws core::UsageError with a suggestion.
 Stage parse_stage(std::string_view name);
 
-/// A training step: for each micro-batch forward and backward, then the optimizer. Inputs "tokens" and
-/// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" (mean over all
-/// micro-batches) and, when clipping, "grad_norm". The program passes program::check.
+/// A training step: forward and backward for each micro-batch, then the optimizer. Inputs "tokens" and
+/// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" [1] (mean over all
+/// micro-batches) and, with clipping, "grad_norm" [1]. The program passes program::check. Throws
+/// core::UsageError for options that contradict each other.
 program::Program training_step(program::Program forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
-/// What a step begins with: the forward pass of one rank, split over tensor ranks, cut to its stage,
-/// attention lowered. It depends on tensor and pipeline ranks alone, so steps that are split otherwise over
-/// data, or recompute otherwise, may share it.
+/// The start of a step: the forward pass of one rank, split over tensor ranks, cut to its pipeline stage,
+/// with attention lowered. It depends only on tensor and pipeline ranks, so steps with other data-parallel
+/// splits or other recomputation can share it.
 struct RankForward {
   program::Program program{};
   passes::SharedWeights shared{};
@@ -92,11 +96,12 @@ struct RankForward {
 };
 RankForward rank_forward(program::Program forward, const StepOptions& options);
 
-/// The same as training_step of the forward pass that it was made of.
+/// The same, from a forward pass made by rank_forward.
 program::Program training_step(RankForward forward, const StepOptions& options,
                                Stage stop_after = kLastStage);
 
-/// Forward only: evaluation and sampling. Of several ranks each has its own batch, and the loss is the mean.
+/// Forward pass only, for evaluation and sampling. Each rank has its own batch; the loss is the mean over
+/// ranks.
 program::Program inference_step(program::Program forward, const StepOptions& options);
 
 /// "tokens" or "tokens.3".

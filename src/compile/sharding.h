@@ -10,51 +10,50 @@
 
 namespace rooflm::compile {
 
-/// In which order a pipeline's stage works on micro-batches. gpipe: all forward, then all backward (Huang et
-/// al., 2019). 1f1b: backward as soon as it can be, so that a stage keeps the activations of at most as many
-/// micro-batches as there are stages (Narayanan et al., 2019).
+/// The order in which a pipeline stage processes micro-batches. gpipe: all forward passes, then all backward
+/// passes (Huang et al., 2019). 1f1b: each backward pass as early as possible, so a stage keeps the
+/// activations of at most as many micro-batches as there are stages (Narayanan et al., 2019).
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
 std::string_view name_of(PipelineSchedule schedule);
 /// "gpipe" or "1f1b"; throws core::UsageError with a suggestion.
 PipelineSchedule parse_schedule(std::string_view name);
 
-/// The ways in which a step is split, which multiply: data * context * tensor * pipeline ranks. A rank's
-/// micro-batch is what the forward pass was written for; a step sees data * micro_batches of them.
+/// The degrees of each kind of parallelism; there are data * context * tensor * pipeline ranks. The forward
+/// pass is written for one rank's micro-batch; a step processes data * micro_batches of them.
 struct Sharding {
   int data = 1;  ///< copies of the model, each with its own part of the batch
-  /// Ranks that share each sequence: T / context tokens each, and keys and values of the others pass by (ring
-  /// attention, Liu et al., 2023). They sum gradients and keep parts with the ranks that
-  /// have other sequences.
+  /// Ranks that share each sequence, T / context tokens each; keys and values of the others arrive around a
+  /// ring (ring attention, Liu et al., 2023). For gradients and ZeRO they act as data-parallel ranks.
   int context = 1;
-  /// What data-parallel ranks keep parts of instead of copies (Rajbhandari et al., 2020). 1: masters and
-  /// optimizer state; 2: gradients, too; 3: weights, which are gathered for each use (FSDP). Tensors of one
-  /// dimension (norms, biases) stay whole.
+  /// ZeRO stage (Rajbhandari et al., 2020): what data-parallel ranks split. 1: masters and optimizer state;
+  /// 2: also gradients; 3: also weights, which are gathered for each use (FSDP). Tensors of one dimension
+  /// (norms, biases) are not split.
   int zero = 0;
-  /// Embedding, last norm and head are one unit, gathered at the beginning of a step with zero 3 and reduced
-  /// at its end (PyTorch's FSDP2, whose root module does not reshard).
+  /// Embedding, last norm and head are one unit; zero 3 gathers it at the beginning of a step and reduces it
+  /// at the end (PyTorch's FSDP2, whose root module does not reshard).
   bool root_unit = false;
-  /// Gradients are summed over data-parallel ranks after the backward pass, not beside it.
+  /// Gradients are summed over data-parallel ranks after the backward pass, not overlapped with it.
   bool late_sums = false;
-  /// Ranks that share each layer's products: rows of qkv and fc1, columns of proj and fc2 (Shoeybi et al.,
+  /// Ranks that share each layer's matmuls: rows of qkv and fc1, columns of proj and fc2 (Shoeybi et al.,
   /// 2019).
   int tensor = 1;
-  /// Norms and residuals of tensor-parallel ranks on a part of the rows each (Korthikanti et al., 2022).
+  /// Norms and residuals of tensor-parallel ranks work on a part of the rows each (Korthikanti et al., 2022).
   bool sequence_parallel = false;
-  /// Embedding, head and loss of tensor-parallel ranks on a part of the vocabulary each, where --tp divides
-  /// it (Shoeybi et al., 2019). Backends have no kernels for it yet: it is planned, and held to one rank by
-  /// tests.
+  /// Embedding, head and loss of tensor-parallel ranks work on a part of the vocabulary each, if --tp divides
+  /// it (Shoeybi et al., 2019). Backends have no kernels for it yet: it can be planned, and tests compare it
+  /// with one rank.
   bool vocab_parallel = false;
   int pipeline = 1;  ///< stages of consecutive layers
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
-  int interleave = 1;  ///< parts of the model that a stage has (Narayanan et al., 2021)
-  /// The first and the last part have one layer less than the others, for the embedding and the head (Llama
-  /// 3, arXiv 2407.21783, section 3.3.2).
+  int interleave = 1;  ///< model parts per stage (Narayanan et al., 2021)
+  /// The first and the last part have one layer less than the others, to balance embedding and head (Llama 3,
+  /// arXiv 2407.21783, section 3.3.2).
   bool short_ends = false;
 
-  /// Over how many ranks gradients are summed and parts are kept.
+  /// The number of ranks over which gradients are summed and state is split.
   [[nodiscard]] int data_ranks() const { return data * context; }
-  [[nodiscard]] int parts() const { return pipeline * interleave; }  ///< of the model
-  /// Of all parts, but that `short_ends` takes one from the first and the last.
+  [[nodiscard]] int parts() const { return pipeline * interleave; }  ///< model parts in total
+  /// Layers of each part; with `short_ends` the first and the last part have one less.
   [[nodiscard]] std::int64_t layers_per_part(std::int64_t layers) const {
     return (layers + (short_ends ? 2 : 0)) / parts();
   }
@@ -66,18 +65,18 @@ struct Sharding {
             .interleave = interleave};
   }
   [[nodiscard]] int ranks() const { return mesh().size(); }
-  /// Which copy of the model a rank belongs to.
+  /// Index of the model copy that a rank belongs to.
   [[nodiscard]] int copy_of(const program::Coordinates& rank) const { return rank.data / context; }
-  /// The tokens that a rank has of each sequence.
+  /// The tokens of each sequence that a rank has.
   [[nodiscard]] program::Pieces pieces_of(const program::Coordinates& rank) const {
     return {.parts = context, .index = rank.data % context};
   }
   bool operator==(const Sharding&) const = default;
 };
 
-/// Throws core::UsageError that names the values and says what to do: degrees below 1 or that do not divide
-/// what they split, more stages than layers, options that contradict each other. `batch` and `seq` are those
-/// of one micro-batch, with whole sequences.
+/// Throws core::UsageError, with the values and a remedy, for degrees below 1 or that do not divide what they
+/// split, more stages than layers, and contradicting options. `batch` and `seq` are those of one micro-batch,
+/// with whole sequences.
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
            int micro_batches);
 

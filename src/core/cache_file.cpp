@@ -1,4 +1,4 @@
-// Where what this machine taught is kept between runs.
+// Where rooflm caches what it learned about this machine.
 #include "core/cache_file.h"
 
 #include <cctype>
@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// An absolute path from the environment, or nothing: relative ones are to be ignored (XDG Base Directory
+/// An absolute path from the environment, or nothing: relative ones must be ignored (XDG Base Directory
 /// Specification).
 fs::path folder_from(const char* variable) {
   const char* value = std::getenv(variable);

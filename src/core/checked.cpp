@@ -1,4 +1,4 @@
-// What is thrown where a count does not fit 64 bits.
+// Errors for counts that do not fit 64 bits.
 #include "core/checked.h"
 
 #include <fmt/format.h>

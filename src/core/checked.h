@@ -6,13 +6,13 @@
 
 namespace rooflm::core {
 
-/// Throw core::UsageError that names both operands and says that 64 bits cannot hold the result.
+/// Throw core::UsageError that names both operands and says that the result does not fit 64 bits.
 [[noreturn]] void throw_product_too_large(std::int64_t a, std::int64_t b);
 [[noreturn]] void throw_sum_too_large(std::int64_t a, std::int64_t b);
 
-/// A whole number whose sums and products throw core::UsageError where 64 bits cannot hold them. It is made
-/// of a std::int64_t and read as one, so that a formula is checked when one of its factors is a Count:
-/// `2 * Count(m) * n * k`. Differences, quotients and comparisons are those of std::int64_t.
+/// An integer whose sums and products throw core::UsageError if they overflow 64 bits. It converts from and
+/// to std::int64_t, so a formula is checked if one of its factors is a Count: `2 * Count(m) * n * k`.
+/// Differences, quotients and comparisons are those of std::int64_t.
 class Count {
  public:
   constexpr Count(std::int64_t value = 0) : value_(value) {}  // NOLINT(google-explicit-constructor)

@@ -1,4 +1,4 @@
-// Running somebody else's program as if nobody stood between it and the user.
+// Runs another program transparently.
 #include "core/child_process.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace rooflm::core {
 namespace {
 
 constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-/// What this process ignores or takes, and a program of its own would not.
+/// Signals that this process ignores or handles; children get the default.
 constexpr std::array kTaken = {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ};
 
 template <std::size_t count>
@@ -62,7 +62,7 @@ sigset_t waited_signals() {
   return waited;
 }
 
-/// From now on signals wait until somebody asks for them: none is lost. Returns what waited before.
+/// Blocks signals until they are taken, so none is lost. Returns the old mask.
 sigset_t hold_signals() {
   const sigset_t waited = waited_signals();
   sigset_t before;
@@ -70,14 +70,14 @@ sigset_t hold_signals() {
   return before;
 }
 
-/// What a program gets beside its words and variables.
+/// Settings of a new process besides its arguments and environment.
 struct Given {
-  sigset_t mask;           ///< signals that are blocked
+  sigset_t mask;           ///< blocked signals
   int inherited = -1;      ///< a descriptor that it keeps
-  bool has_group = false;  ///< a process group of its own: nobody but us sends it signals
+  bool has_group = false;  ///< its own process group, so only we send it signals
 };
 
-/// The number of the new process.
+/// Returns the process id.
 int spawn(const std::vector<std::string>& command,
           const std::vector<std::pair<std::string, std::string>>& environment, const Given& given) {
   posix_spawnattr_t attributes;
@@ -85,12 +85,12 @@ int spawn(const std::vector<std::string>& command,
   const sigset_t taken = set_of(kTaken);
   posix_spawnattr_setsigdefault(&attributes, &taken);
   posix_spawnattr_setsigmask(&attributes, &given.mask);
-  const int group = given.has_group ? POSIX_SPAWN_SETPGROUP : 0;  // group 0 is its own number
+  const int group = given.has_group ? POSIX_SPAWN_SETPGROUP : 0;  // group 0: its own id
   posix_spawnattr_setflags(&attributes,
                            static_cast<short>(POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | group));
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  // The same number: that only takes away that it is closed.
+  // dup2 onto the same number only clears close-on-exec.
   if (given.inherited >= 0) posix_spawn_file_actions_adddup2(&files, given.inherited, given.inherited);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
@@ -104,7 +104,7 @@ int spawn(const std::vector<std::string>& command,
   throw InputError(fmt::format("cannot start '{}': {}", command.front(), std::strerror(error)));
 }
 
-/// Nothing while it runs.
+/// How the process ended; nothing while it runs.
 std::optional<ChildEnd> end_of(int number) {
   int status = 0;
   const pid_t ended = ::waitpid(number, &status, WNOHANG);
@@ -115,7 +115,8 @@ std::optional<ChildEnd> end_of(int number) {
   return std::nullopt;
 }
 
-/// What the terminal sends comes from the kernel, and to the programs as well.
+/// Whether to pass the signal on. Signals from the terminal come from the kernel, which sends them to the
+/// children, too.
 bool is_to_be_passed_on(int signal, const siginfo_t& info) {
   return signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL;
 }
@@ -190,7 +191,7 @@ std::size_t ChildProcesses::running() const {
 
 void end_as(int signal) {
   const rlimit no_core{};
-  ::setrlimit(RLIMIT_CORE, &no_core);  // the program left one, where that is wanted
+  ::setrlimit(RLIMIT_CORE, &no_core);  // the child has left its own core dump if that is enabled
   std::signal(signal, SIG_DFL);
   sigset_t set;
   sigemptyset(&set);

@@ -1,4 +1,4 @@
-// Descriptors: opening, writing, locking.
+// Opens, writes and locks descriptors.
 #include "core/descriptor.h"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ void fail_on(std::string_view doing, const std::filesystem::path& path, int erro
 }
 
 Descriptor open_regular(const std::filesystem::path& path, std::uint64_t& size) {
-  // Without O_NONBLOCK, opening a pipe waits for somebody who writes to it.
+  // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) fail_on("open", path, errno);
   struct stat info {};

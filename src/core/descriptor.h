@@ -1,4 +1,4 @@
-// A file descriptor that closes itself, and calls on it that are repeated until all bytes went through.
+// A file descriptor that closes itself, and complete reads and writes on it.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,19 @@ class Descriptor {
   int fd_;
 };
 
-/// Throws InputError: "cannot DOING PATH: what the system says of `error`".
+/// Throws InputError "cannot DOING PATH: the system's message for `error`".
 [[noreturn]] void fail_on(std::string_view doing, const std::filesystem::path& path, int error);
 
-/// Opens a regular file for reading; does not wait when `path` is a pipe. Throws InputError when it is
-/// missing, unreadable, or anything else than a regular file, and says what it is.
+/// Opens a regular file for reading; does not block if `path` is a pipe. Throws InputError, saying what
+/// `path` is, if it is missing, unreadable, or not a regular file.
 Descriptor open_regular(const std::filesystem::path& path, std::uint64_t& size);
 
 /// Writes all of `bytes` at the descriptor's position. Throws InputError that names `path`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 
-/// Waits for the lock of an open file or folder and takes it; released when the descriptor is closed or the
-/// process ends, however that happens. False where `wait` is false and another process holds it. File systems
-/// without locks count as locked.
+/// Takes the lock of an open file or folder, waiting for it if `wait`. It is released when the descriptor is
+/// closed or the process ends in any way. Returns false if `wait` is false and another process holds it. On
+/// file systems without locks it always succeeds.
 bool lock(int fd, bool wait);
 
 /// Whether `path` still names the file that is open as `fd`.

@@ -1,4 +1,4 @@
-// Element types of tensors: one table of what there is to know of them; and the 16-bit brain float.
+// Element types of tensors: one table of all facts about them; and bfloat16.
 #pragma once
 
 #include <array>
@@ -10,21 +10,21 @@
 
 namespace rooflm::core {
 
-/// Element type of a tensor. `i32` holds token ids; `f8` (e4m3) and `f8_e5m2` are what scaled products read
-/// (program/fp8.h).
+/// Element type of a tensor. `i32` holds token ids; `f8` (e4m3) and `f8_e5m2` are the operand types of fp8
+/// matmuls (program/fp8.h).
 enum class DType : std::uint8_t { f64, f32, bf16, f16, f8, f8_e5m2, i32 };
 
-/// What there is to know of a dtype beside its C++ type, which core/elements.h knows.
+/// Facts about a dtype, except its C++ type, which core/elements.h knows.
 struct DTypeFacts {
   DType dtype;
   std::string_view name;         ///< in options, tables, JSON and messages
   std::size_t bytes;             ///< of one element
-  bool is_float;                 ///< with a C++ type (core/elements.h)
+  bool is_float;                 ///< floating-point, with a C++ type (core/elements.h)
   std::string_view stored_name;  ///< in the header of a safetensors file
   std::string_view torch_name;   ///< in the config.json of a Hugging Face directory
 };
 
-/// All of them, in the order of DType: the widest first, integers last.
+/// All dtypes in the order of DType: widest first, integers last.
 constexpr auto kDTypes = std::to_array<DTypeFacts>({
     {DType::f64, "fp64", 8, true, "F64", "float64"},
     {DType::f32, "fp32", 4, true, "F32", "float32"},
@@ -41,7 +41,7 @@ constexpr std::size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
 /// The name in tables, JSON and messages: "fp64", "fp32", "bf16", "fp16", "fp8", "fp8_e5m2", "int32".
 constexpr std::string_view name_of(DType dtype) { return facts_of(dtype).name; }
 
-/// Eight bits, of either kind.
+/// Whether it is one of the two 8-bit floats.
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8 || dtype == DType::f8_e5m2; }
 
 /// The dtype whose `name` (&DTypeFacts::name, ..) is `text`, if there is one.

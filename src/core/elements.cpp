@@ -1,4 +1,4 @@
-// Conversion between stored elements and the types that are computed in, by one loop per pair of types.
+// Converts between stored element types and compute types, with one loop per pair of types.
 #include "core/elements.h"
 
 #include <type_traits>
@@ -6,7 +6,7 @@
 namespace rooflm::core {
 namespace {
 
-/// Types narrower than float convert from and to float only.
+/// Types narrower than float convert only from and to float.
 template <class From, class To>
 To converted(From value) {
   if constexpr (std::is_arithmetic_v<From> && std::is_arithmetic_v<To>) {

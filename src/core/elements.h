@@ -1,4 +1,4 @@
-// Elements of tensors as C++ types, and arrays of them converted to the type that is computed in.
+// Tensor elements as C++ types, and arrays of them converted to the compute type.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rooflm::core {
 
-/// Calls body(T{}) with the type of the elements of a floating dtype, and returns what it returns. Throws
+/// Calls body(T{}) with the C++ element type of a floating-point dtype and returns its result. Throws
 /// std::logic_error for integers.
 template <class Body>
 decltype(auto) with_float_type(DType dtype, Body&& body) {
@@ -33,12 +33,11 @@ decltype(auto) with_float_type(DType dtype, Body&& body) {
   throw std::logic_error("integers have no floating type");
 }
 
-/// to[i] = the element `offset` + i of `from`, which has elements of `dtype`, for i < count. C: float or
-/// double.
+/// to[i] = element `offset` + i of `from`, an array of `dtype`, for i < count. C: float or double.
 template <class C>
 void load_elements(DType dtype, const void* from, std::int64_t offset, C* to, std::int64_t count);
 
-/// The element `offset` + i of `to` = from[i], rounded to nearest even, for i < count.
+/// Element `offset` + i of `to`, an array of `dtype`, = from[i], rounded to nearest even, for i < count.
 template <class C>
 void store_elements(const C* from, DType dtype, void* to, std::int64_t offset, std::int64_t count);
 

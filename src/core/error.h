@@ -1,4 +1,4 @@
-// The exceptions that stop a run; each knows the exit code of the command line.
+// The exceptions that end a run; each knows its exit code.
 #pragma once
 
 #include <stdexcept>
@@ -32,13 +32,13 @@ struct CheckFailed : Error {
   explicit CheckFailed(const std::string& message) : Error(ExitCode::check_failed, message) {}
 };
 
-/// The user asked for something that cannot be: an unknown name, sizes that do not divide (exit code 2).
+/// The user asked for something impossible: an unknown name, sizes that do not divide (exit code 2).
 struct UsageError : Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::usage, message) {}
 };
 
-/// A file is missing, damaged or not what it should be (exit code 3). Name the file, the place and what was
-/// expected there: "model.safetensors: header says 912 bytes, the file holds 100".
+/// A file is missing, damaged or of the wrong kind (exit code 3). The message names the file, the place and
+/// the expectation: "model.safetensors: header says 912 bytes, the file holds 100".
 struct InputError : Error {
   explicit InputError(const std::string& message) : Error(ExitCode::bad_input, message) {}
 };

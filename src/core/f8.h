@@ -1,5 +1,5 @@
-// The two floats of eight bits that matrix products read (OCP 8-bit Floating Point Specification, 2023): e4m3
-// without infinities, e5m2 as IEEE's formats are.
+// The two 8-bit floats of matmuls (OCP 8-bit Floating Point Specification, 2023): e4m3 without infinities,
+// e5m2 like IEEE formats.
 #pragma once
 
 #include <bit>
@@ -7,8 +7,8 @@
 
 namespace rooflm::core {
 
-/// `kMantissa` bits of mantissa, 7 - kMantissa of exponent. Conversion from fp32 rounds to nearest, ties to
-/// even, and saturates: what is larger than kLargest, infinities too, becomes kLargest, as GPUs convert
+/// `kMantissa` mantissa bits and 7 - kMantissa exponent bits. Conversion from fp32 rounds to nearest, ties to
+/// even, and saturates: larger values and infinities become kLargest, as in GPU conversions
 /// (cvt.rn.satfinite). NaN stays NaN.
 template <int kMantissa>
 struct F8 {
@@ -35,13 +35,16 @@ struct F8 {
   }
 
  private:
-  static constexpr std::uint32_t kDropped = 23U - kMantissa;              ///< bits of fp32's mantissa
-  static constexpr std::uint32_t kBias = kIsE4M3 ? 7 : 15;                ///< of the exponent
-  static constexpr std::uint32_t kRebias = 127U - kBias;                  ///< from fp32's
-  static constexpr std::uint32_t kLargestBits = kIsE4M3 ? 0x7eU : 0x7bU;  ///< of kLargest
-  static constexpr std::uint32_t kNan = 0x7fU;                            ///< as GPUs write it
+  /// Mantissa bits of fp32 that are dropped.
+  static constexpr std::uint32_t kDropped = 23U - kMantissa;
+  static constexpr std::uint32_t kBias = kIsE4M3 ? 7 : 15;  ///< exponent bias
+  /// Difference to the exponent bias of fp32.
+  static constexpr std::uint32_t kRebias = 127U - kBias;
+  static constexpr std::uint32_t kLargestBits = kIsE4M3 ? 0x7eU : 0x7bU;  ///< bits of kLargest
+  static constexpr std::uint32_t kNan = 0x7fU;                            ///< as GPUs encode it
   static constexpr std::uint32_t kSmallestNormal = (kRebias + 1) << 23U;
-  /// The last bit of floats from here on is the smallest number of this type: adding it rounds.
+  /// Subnormals: the last bit of floats from this value on is the smallest number of this type, so adding it
+  /// rounds.
   static constexpr std::uint32_t kShift = (kRebias + 1 + kDropped) << 23U;
 
   static std::uint32_t rounded(std::uint32_t magnitude) {

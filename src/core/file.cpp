@@ -1,4 +1,4 @@
-// Reading files by mapping them or at any place, writing them so that a crash never leaves half of one.
+// Reading files by mapping or at any offset, and writing them atomically.
 #include "core/file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 namespace rooflm::core {
 namespace {
 
-/// A file of 0 bytes must have none: some of /proc say 0 and have more.
+/// A size of 0 must be true: some files of /proc report 0 and have contents.
 void require_empty(int fd, const std::filesystem::path& path) {
   char byte = 0;
   if (::pread(fd, &byte, 1, 0) > 0) {
@@ -27,8 +27,8 @@ void require_empty(int fd, const std::filesystem::path& path) {
   }
 }
 
-/// Opens the temporary file, emptied, with its lock. Another process may hold it, and give it its final name
-/// while this one waits; then the name stands for another file or none.
+/// Opens the temporary file, truncated and locked. Another process may hold the lock and rename the file
+/// while this one waits; then the name denotes another file or none, and opening is retried.
 Descriptor open_temporary(const std::filesystem::path& temporary, const std::filesystem::path& path) {
   while (true) {
     Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
@@ -151,7 +151,7 @@ void NewFile::sync() const {
 
 void NewFile::commit() {
   sync();
-  // Renamed before it is closed: whoever waits for the lock must not find it under the temporary name.
+  // Renamed before it is closed: a process that waits for the lock must not find it under the temporary name.
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_on("write", path_, errno);
   is_committed_ = true;
   sync_directory(folder_of(path_));

@@ -1,4 +1,4 @@
-// Reading files by mapping them or at any place, writing them so that a crash never leaves half of one.
+// Reading files by mapping or at any offset, and writing them atomically.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 namespace rooflm::core {
 
 /// A read-only memory map of a whole regular file. Move-only; unmapped on destruction. Throws InputError that
-/// names the file when it is missing, unreadable, or no regular file. An empty file maps to an empty span. A
-/// file that another program makes shorter while it is mapped ends the process with a message and the exit
-/// code of InputError when what is gone is read (core/process.h): what is read for long is better read with
-/// RandomFile.
+/// names the file if it is missing, unreadable, or not a regular file. An empty file maps to an empty span.
+/// If another program truncates the file while it is mapped, reading beyond the new end terminates the
+/// process with a message and the exit code of InputError (core/process.h). Use RandomFile for files that
+/// stay open for long.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);
@@ -37,15 +37,15 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// A regular file that is read in parts, at any place, by any number of threads. Move-only.
+/// A regular file that can be read at any offset by any number of threads. Move-only.
 class RandomFile {
  public:
   /// Throws InputError as MappedFile does.
   explicit RandomFile(std::filesystem::path path);
-  [[nodiscard]] std::uint64_t size() const { return size_; }  ///< bytes, when it was opened
+  [[nodiscard]] std::uint64_t size() const { return size_; }  ///< bytes at the time it was opened
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  /// Fills `out` from byte `offset` on. Throws InputError when the file ends before, as one does that became
-  /// shorter since it was opened, or cannot be read.
+  /// Fills `out` from byte `offset` on. Throws InputError if the file ends before that (it may have been
+  /// truncated since it was opened) or cannot be read.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -54,15 +54,15 @@ class RandomFile {
   Descriptor file_;
 };
 
-/// Receives bytes in order; throws InputError ("cannot write FILE: No space left on device") on failure.
+/// Receives bytes in order. Throws InputError on failure ("cannot write FILE: No space left on device").
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-/// A file in the making: it is written as ".NAME.rooflm-tmp" in the folder of `path` and gets its name,
-/// whole, from commit(). Destroyed before that it removes what it wrote. What a process that was killed left
-/// under the temporary name is reused by the next that writes `path`; two that write it at once take turns.
+/// A new file, written as ".NAME.rooflm-tmp" in the folder of `path` and renamed to `path` by commit(). If
+/// destroyed before, it removes what it wrote. A temporary file left by a killed process is reused by the
+/// next writer of `path`; concurrent writers take turns.
 class NewFile {
  public:
-  /// Throws InputError when the file cannot be made, or `path` is a device, a pipe or a socket.
+  /// Throws InputError if the file cannot be created, or if `path` is a device, a pipe or a socket.
   explicit NewFile(std::filesystem::path path);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -71,11 +71,11 @@ class NewFile {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Appends. Throws InputError that names `path`.
   void write(std::span<const std::byte> bytes) const;
-  /// Writes over what is at byte `offset`.
+  /// Overwrites bytes from `offset` on.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
-  /// Has what was written so far on the disk. Throws InputError.
+  /// Flushes everything written so far to disk. Throws InputError.
   void sync() const;
-  /// Synchronises the file and renames it over `path`. Throws InputError; `path` is then as it was.
+  /// Flushes the file and renames it to `path`. Throws InputError; `path` is then unchanged.
   void commit();
 
  private:
@@ -85,15 +85,16 @@ class NewFile {
   bool is_committed_ = false;
 };
 
-/// Is called after each piece of work that takes seconds at most, by whom others wait for.
+/// Progress callback of long operations; called every few seconds at least, so others that wait know it is
+/// alive.
 using OnProgress = std::function<void()>;
-/// Bytes of one piece.
+/// Bytes per piece.
 inline constexpr std::size_t kProgressBytes = std::size_t{64} << 20U;
 
-/// Writes `path` atomically: `fill` writes to a temporary file in the same directory, which is then
-/// synchronised and renamed over `path`. On any failure the temporary file is removed, `path` is left as it
-/// was, and InputError says which file and why. With `on_progress` the file is synchronised piece by piece,
-/// so that the end does not wait for all of it.
+/// Writes `path` atomically: `fill` writes to a temporary file in the same directory, which is then flushed
+/// and renamed to `path`. On any failure the temporary file is removed, `path` is unchanged, and InputError
+/// says which file and why. With `on_progress` the file is flushed piece by piece, so the final flush is
+/// short.
 void write_file_atomically(const std::filesystem::path& path,
                            const std::function<void(const ByteSink&)>& fill,
                            const OnProgress& on_progress = {});
@@ -105,7 +106,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& path);
 /// The folder that holds `path`: "." for a bare name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-/// Synchronises a directory, so that renames in it survive a power cut.
+/// Flushes a directory to disk, so renames in it survive a power cut.
 void sync_directory(const std::filesystem::path& directory);
 
 }  // namespace rooflm::core

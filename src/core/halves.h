@@ -1,4 +1,4 @@
-// fp32 numbers in two halves: the number in bf16, and what is missing.
+// fp32 numbers in two halves: the number in bf16, and the remainder.
 #pragma once
 
 #include <bit>
@@ -7,9 +7,9 @@
 
 namespace rooflm::core {
 
-/// The upper 16 bits, rounded to nearest (halves away from zero), are the number in bf16; the lower 16 bits
-/// are kept as they are, so that nothing is lost. NaN is always the same one. A tensor so kept has the upper
-/// halves of all its elements first, then the lower ones.
+/// The upper 16 bits, rounded to nearest (ties away from zero), are the number in bf16. The lower 16 bits are
+/// stored unchanged, so nothing is lost. NaN becomes a canonical NaN. A halved tensor stores the upper halves
+/// of all its elements first, then the lower ones.
 struct Halves {
   std::uint16_t upper = 0, lower = 0;
 

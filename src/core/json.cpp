@@ -1,4 +1,4 @@
-// The one place where JSON from outside is parsed.
+// Parses JSON from outside; the only place that does.
 #include "core/json.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ std::string place_of(std::string_view text, std::size_t offset) {
   return fmt::format("line {}, column {}", line, before.size() - begin + 1);
 }
 
-/// One text with its names in messages.
+/// One text, with its names for messages.
 class Source {
  public:
   Source(std::string_view text, const std::string& where, std::string_view what)
@@ -51,8 +51,8 @@ class Source {
   }
 
  private:
-  /// Counts open brackets outside of strings. Up to the first error of syntax, where the parser stops, this
-  /// is how deep the parser is.
+  /// Counts open brackets outside of strings. Up to the first syntax error, where the parser stops, this is
+  /// the parser's depth.
   void check_depth() const {
     std::size_t depth = 0;
     bool in_string = false;
@@ -73,7 +73,7 @@ class Source {
     }
   }
 
-  /// Where the number stands that the library quotes at the end of its message.
+  /// The place of the number that the library quotes at the end of its message.
   [[nodiscard]] std::string place_of_number(std::string_view message) const {
     const auto end = message.rfind('\'');
     const auto begin = end == std::string_view::npos || end == 0 ? end : message.rfind('\'', end - 1);
@@ -117,7 +117,7 @@ std::size_t line_of_key(std::string_view text, std::string_view key) {
 }
 
 std::string shown(const json& value) {
-  // What is long is not written out in full only to be cut.
+  // Avoids writing out a large value only to truncate it.
   constexpr std::size_t kManyItems = 100;
   if (value.is_structured() && value.size() > kManyItems) {
     return fmt::format("{} of {} items", value.is_array() ? "a list" : "an object", value.size());

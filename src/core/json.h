@@ -1,4 +1,4 @@
-// The one place where JSON from outside is parsed.
+// Parses JSON from outside; the only place that does.
 #pragma once
 
 #include <cstddef>
@@ -9,26 +9,26 @@
 
 namespace rooflm::core {
 
-/// Values within values: deeper text is refused, because whoever walks, copies or prints a value does so
-/// recursively. Files that people and tools write have fewer than ten levels.
+/// Maximum nesting depth. Deeper text is refused, because walking, copying and printing values is recursive.
+/// Real files have fewer than ten levels.
 inline constexpr std::size_t kMostJsonDepth = 64;
-/// The limit that safetensors sets its headers; the largest tokenizers have a third of it.
+/// The limit of safetensors headers; the largest tokenizers have a third of it.
 inline constexpr std::size_t kMostJsonBytes = 100'000'000;
 
-/// Parses `text`, which comes from `where` (a file, or a file and a place in it) and is called `what` in
-/// messages ("the header"). Throws core::InputError that names both, with line and column, when it is no
-/// JSON, is deeper or longer than the limits above, or holds a number that no double holds.
+/// Parses `text` from `where` (a file, or a place in one); messages call it `what` ("the header"). Throws
+/// core::InputError with both names, line and column, if it is not JSON, exceeds the limits above, or holds a
+/// number outside the range of double.
 nlohmann::json parse_json(std::string_view text, const std::string& where, std::string_view what);
 
-/// The same for a text that must be an object. A name that the outermost object has twice, which a parser
-/// would drop silently, is refused.
+/// The same for a text that must be an object. Refuses a duplicate key of the outermost object, which a
+/// parser would silently drop.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where, std::string_view what);
 
-/// The number of the line of `text` on which `key` stands first, in quotes; 1 when nowhere. For
-/// messages about values that were parsed from `text`.
+/// The number of the first line of `text` that contains `key` in quotes; 1 if none does. For messages about
+/// values parsed from `text`.
 std::size_t line_of_key(std::string_view text, std::string_view key);
 
-/// A value for a message: as JSON, on one line, cut where it is long.
+/// A value for a message: JSON on one line, truncated if long.
 std::string shown(const nlohmann::json& value);
 
 }  // namespace rooflm::core

@@ -1,4 +1,4 @@
-// Memory in large pages, for lists of many megabytes that are written once from front to back.
+// Huge pages for lists of many megabytes that are filled once from front to back.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace rooflm::core {
 
-/// Asks the system to back [data, data + bytes) with pages of 2 MiB once it is touched: one page fault
-/// instead of 512. Only whole such pages count, and only from 8 MiB on, so that small lists take no more
-/// memory than they use. Does nothing where the system does not offer it.
+/// Asks the system to back [data, data + bytes) with pages of 2 MiB when it is touched: one page fault
+/// instead of 512. Affects whole pages only, and only areas of at least 8 MiB, so small lists take no extra
+/// memory. Does nothing if the system does not support it.
 void prefer_large_pages(void* data, std::size_t bytes);
 
-/// list.reserve(count), in large pages.
+/// list.reserve(count), in huge pages.
 template <class T>
 void reserve_in_large_pages(std::vector<T>& list, std::size_t count) {
   if (count <= list.capacity()) return;

@@ -1,4 +1,4 @@
-// A list of maps that a signal handler can walk.
+// A list of maps that a signal handler can read.
 //
 // The handler does not jump back into the program (siglongjmp over C++ frames is undefined): it names the
 // file and ends the process.
@@ -26,7 +26,7 @@ struct Map {
   std::string path;
 };
 
-/// Held for a few instructions, which touch no map: a fault never happens inside.
+/// Held for a few instructions that touch no map, so a fault never happens inside.
 class SpinLock {
  public:
   explicit SpinLock(std::atomic_flag& flag) : flag_(flag) {
@@ -41,8 +41,8 @@ class SpinLock {
   std::atomic_flag& flag_;
 };
 
-// A C handler gets nothing but the signal, so what it looks at is static. Never destroyed: other statics may
-// still hold maps when the process ends.
+// Static, because a C handler has no context argument. Never destroyed, because other statics may still hold
+// maps at exit.
 std::atomic_flag g_lock = ATOMIC_FLAG_INIT;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 std::vector<Map>& maps() {
   static auto* const list = new std::vector<Map>;  // NOLINT(cppcoreguidelines-owning-memory)
@@ -65,7 +65,7 @@ extern "C" void explain_fault(int signal, siginfo_t* info, void* /*context*/) {
     say(kEnd, sizeof kEnd - 1);
     ::_exit(static_cast<int>(ExitCode::bad_input));
   }
-  std::signal(signal, SIG_DFL);  // the instruction is repeated, and faults for good
+  std::signal(signal, SIG_DFL);  // the instruction is repeated and faults again
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ void forget_map(const std::byte* data) {
 }
 
 void explain_truncated_maps() {
-  maps();  // made here, not in the handler
+  maps();  // created here, not in the handler
   struct sigaction action {};
   action.sa_sigaction = explain_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;

@@ -1,4 +1,4 @@
-// Which memory is the map of which file, for whoever has to explain a fault in it.
+// Knows which memory is mapped from which file, to explain faults in it.
 #pragma once
 
 #include <cstddef>
@@ -6,15 +6,15 @@
 
 namespace rooflm::core {
 
-/// Remembers that `bytes` are a map of the file `path`, which is copied. Thread-safe.
+/// Registers `bytes` as a map of the file `path`, which is copied. Thread-safe.
 void remember_map(std::span<const std::byte> bytes, const char* path);
-/// `data` is where the map begins.
+/// `data` is the start of the map.
 void forget_map(const std::byte* data);
 
-/// From now on SIGBUS in a remembered map, which a file gives that became shorter than its map, ends the
-/// process with a line on standard error that names the file, and with the exit code of InputError. Elsewhere
-/// SIGBUS does what it did before. Nothing is cleaned up: what is unfinished is cleaned up by the next run,
-/// as after a kill.
+/// Installs a SIGBUS handler. A fault in a registered map, caused by a file that was truncated while mapped,
+/// ends the process with a line on standard error that names the file, and with the exit code of InputError.
+/// Any other SIGBUS is handled as before. Nothing is cleaned up; the next run cleans up unfinished files, as
+/// after a kill.
 void explain_truncated_maps();
 
 }  // namespace rooflm::core

@@ -1,4 +1,4 @@
-// Looking a name up in a list, with a suggestion when it is not there.
+// Looks up a name in a list and suggests a similar one if it is not there.
 #include "core/names.h"
 
 #include <algorithm>
@@ -24,12 +24,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// A beginning: "prof" is "profile" and "h100" "h100-sxm", whatever is fewer letters away.
+/// Whether `name` is a prefix: "prof" of "profile", "h100" of "h100-sxm".
 bool is_beginning(std::string_view name, const std::string& candidate) {
   return name.size() > 1 && candidate.starts_with(name);
 }
 
-/// All that begin with it, where these are few; else the nearest.
+/// All candidates that begin with it, if they are few; otherwise the nearest.
 std::vector<std::string> near_names(std::string_view name, std::span<const std::string> candidates) {
   constexpr std::size_t kFew = 4;
   std::vector<std::string> names;
@@ -46,7 +46,7 @@ std::vector<std::string> near_names(std::string_view name, std::span<const std::
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
-  if (name.size() > kMostShown) return best;  // no misspelling
+  if (name.size() > kMostShown) return best;  // too long for a misspelling
   const auto begins = [&](const std::string& candidate) { return is_beginning(name, candidate); };
   const auto found = std::ranges::find_if(candidates, begins);
   if (found != candidates.end()) return *found;
@@ -70,7 +70,7 @@ std::string unknown_name(std::string_view what, std::string_view name,
     text += (i == 0 ? "; did you mean '" : is_last ? " or '" : ", '") + near[i] + (is_last ? "'?" : "'");
   }
   constexpr std::size_t kManyNames = 60;
-  if (!near.empty() && candidates.size() > kManyNames) return text;  // nobody reads so many
+  if (!near.empty() && candidates.size() > kManyNames) return text;  // too many to list
   text += " (known:";
   for (const auto& candidate : candidates) text += " " + candidate;
   return text + ")";

@@ -1,4 +1,4 @@
-// Files that belong to the binary: what it opens or hands on at run time, wherever both lie.
+// Files that belong to the binary and are used at run time.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,9 @@
 
 namespace rooflm::core {
 
-/// The file `name` of this program: beside the binary, as a build has it, or in `libexec/rooflm` beside the
-/// binary's folder, as an installation has it. Tests of a build lie one folder below. Throws Unavailable
-/// "NAME is not here: it belongs beside the binary (FOLDER) or in FOLDER".
+/// The path of rooflm's file `name`: beside the binary, as in a build, or in `libexec/rooflm` beside the
+/// binary's folder, as in an installation. Test binaries are one folder below. Throws Unavailable "NAME is
+/// not here: it belongs beside the binary (FOLDER) or in FOLDER".
 [[nodiscard]] std::filesystem::path find_own_file(const std::string& name);
 
 }  // namespace rooflm::core

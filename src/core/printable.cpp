@@ -1,41 +1,17 @@
-// Text from elsewhere, made fit for messages, terminals and Markdown.
+// Escapes external text for messages, terminals and Markdown.
 #include "core/printable.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+
+#include "core/utf8.h"
 
 namespace rooflm::core {
 namespace {
 
-/// One character of UTF-8.
-struct Character {
-  std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: no valid character begins here
-};
-
-/// The character at the beginning of `text`, which is not empty. Overlong forms, surrogates and what lies
-/// beyond U+10FFFF are not valid.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::uint32_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const std::size_t length = lead >= 0xF0 ? 4 : (lead >= 0xE0 ? 3 : 2);
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return {};
-  std::uint32_t code = lead & (0x7FU >> length);
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0U) != 0x80) return {};
-    code = code << 6U | (byte(i) & 0x3FU);
-  }
-  constexpr std::array<std::uint32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kSmallest.at(length) || is_surrogate || code > 0x10FFFF) return {};
-  return {code, length};
-}
-
-/// C1 controls, marks of direction, line separators.
+/// C1 controls, bidirectional controls, line separators.
 bool is_hidden(std::uint32_t code) {
   return (code >= 0x80 && code < 0xA0) || code == 0x200E || code == 0x200F ||
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
@@ -50,9 +26,9 @@ std::string control(std::uint32_t code) {
 
 bool is_plain(char c) { return c >= 0x20 && c < 0x7F; }
 
-/// What stands for the next character of `text`, which is taken from it.
+/// Removes the next character from `text` and returns it, escaped if necessary.
 std::string take_piece(std::string_view& text) {
-  const Character next = first_character(text);
+  const Utf8Character next = first_character(text);
   const std::size_t bytes = std::max<std::size_t>(next.bytes, 1);
   const std::string_view own = text.substr(0, bytes);
   text.remove_prefix(bytes);
@@ -70,7 +46,7 @@ std::string printable(std::string_view text, std::size_t most) {
   for (std::string_view rest = text; !rest.empty();) {
     const bool is_character = !is_plain(rest.front());
     const std::string piece = take_piece(rest);
-    // An escape takes as many columns as it has characters, a character of UTF-8 one.
+    // An escape takes as many columns as it has bytes, a UTF-8 character one.
     shown += is_character && piece.front() == '\\' ? piece.size() : 1;
     if (shown > most) return out + fmt::format("... ({} bytes)", text.size());
     out += piece;

@@ -1,4 +1,4 @@
-// What a process of ours wants from the operating system before it does anything.
+// Process-wide settings that must be made first.
 #include "core/process.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ namespace {
 void open_standard_descriptors() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest free number is `fd`. A standard input that was closed is not the same as an empty one.
+    // The lowest free number is `fd`. Reads of a closed standard input must fail, not return an empty input.
     ::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDWR);
   }
 }

@@ -1,13 +1,12 @@
-// What a process of ours wants from the operating system before it does anything.
+// Process-wide settings that must be made first.
 #pragma once
 
 namespace rooflm::core {
 
-/// Descriptors 0 to 2 that are closed become /dev/null, so that no file of ours gets their number and with it
-/// what is meant for the terminal; reading such a standard input fails. Writing to a pipe that nobody reads
-/// and beyond the limit of a file's size become errors of the write instead of signals. A file that becomes
-/// shorter while it is mapped ends the process with a message (core/map_registry.h). SIGINT and SIGTERM are
-/// taken (core/stop_signals.h). Called once, first thing in main().
+/// Opens closed standard descriptors (0 to 2) on /dev/null, so that no other file gets their numbers and
+/// receives terminal output; reading such a standard input fails. Writing to a closed pipe or beyond the file
+/// size limit becomes an error instead of a signal. Installs the handlers for truncated maps
+/// (core/map_registry.h) and for SIGINT and SIGTERM (core/stop_signals.h). Call once, first thing in main().
 void prepare_process();
 
 }  // namespace rooflm::core

@@ -1,22 +1,22 @@
-// Ratios of what may be absent, and MFU: every room that derives one takes it from here.
+// Ratios of optional values, and MFU; shared by all rooms.
 #pragma once
 
 #include <optional>
 
 namespace rooflm::core {
 
-/// numerator / denominator, or nothing when either is missing or the denominator is 0.
+/// numerator / denominator; nothing if either is missing or the denominator is 0.
 inline std::optional<double> ratio_of(const std::optional<double>& numerator,
                                       const std::optional<double>& denominator) {
   if (!numerator || !denominator || *denominator == 0) return std::nullopt;
   return *numerator / *denominator;
 }
 
-/// As it is printed beside an MFU.
+/// The formula as it is printed beside an MFU.
 inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
 
-/// Model FLOP utilisation (PaLM, appendix B): model_flop / seconds / peak, where model_flop is
-/// (6N + 12 L C T) of the tokens that were computed in that time. Nothing without all three.
+/// Model FLOP utilisation (PaLM, appendix B): model_flop / seconds / peak, where model_flop is (6N + 12 L C
+/// T) times the tokens computed in that time. Nothing unless all three are known.
 inline std::optional<double> mfu_of(const std::optional<double>& model_flop,
                                     const std::optional<double>& seconds,
                                     const std::optional<double>& peak_flop_per_s) {

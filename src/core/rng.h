@@ -9,7 +9,8 @@
 namespace rooflm::core {
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit words
-/// that depend on the key and the counter alone, so element i of a tensor does not depend on who computes it.
+/// that depend only on key and counter, so element i of a tensor does not depend on the thread that computes
+/// it.
 constexpr std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t stream,
                                               std::uint64_t counter) {
   std::array<std::uint32_t, 4> c = {

@@ -1,4 +1,4 @@
-// Where in a model something belongs, written as a path.
+// A place in a model, written as a path.
 #include "core/scope.h"
 
 #include <charconv>

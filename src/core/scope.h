@@ -1,4 +1,4 @@
-// Where in a model something belongs, written as a path: "h.3/attention/qk", "lm_head".
+// A place in a model, written as a path: "h.3/attention/qk", "lm_head".
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace rooflm::core {
 
-/// Reads the text of a scope. Borrows it. The first step of a path inside a layer is "h." and the layer's
-/// number; a block is the first step after that, or the first step of a path outside layers.
+/// Parses a scope; borrows its text. Inside a layer the first step of the path is "h." and the layer's
+/// number. A block is the first step after that, or the first step of a path outside layers.
 class Scope {
  public:
   explicit Scope(std::string_view text);
@@ -21,7 +21,7 @@ class Scope {
   [[nodiscard]] std::string_view part() const { return part_; }
   /// "attention" of "h.3/attention/qk"; "ln_f" of "ln_f".
   [[nodiscard]] std::string_view block() const { return part_.substr(0, part_.find('/')); }
-  /// "h.*/attention/qk" of "h.3/attention/qk": the same in all layers.
+  /// "h.*/attention/qk" of "h.3/attention/qk": equal for all layers.
   [[nodiscard]] std::string any_layer() const;
 
  private:

@@ -1,4 +1,4 @@
-// The elements of shapes that are too large, or seem to be.
+// Element counts of shapes that are too large, or seem to be.
 #include "core/shape.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Libraries that are opened when the program runs.
+// Libraries opened at run time.
 #include "core/shared_library.h"
 
 #include <dlfcn.h>

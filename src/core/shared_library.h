@@ -1,4 +1,4 @@
-// Libraries that are opened when the program runs, because it also runs where they are missing.
+// Libraries opened at run time, because rooflm also runs without them.
 #pragma once
 
 #include <string>
@@ -6,15 +6,15 @@
 
 namespace rooflm::core {
 
-/// A library, opened for good: those of drivers and profilers keep state until the process ends.
+/// A library that is opened and never closed: drivers and profilers keep state until the process ends.
 class SharedLibrary {
  public:
-  /// Opens the first of `files` that can be: names are looked for as the system does, paths are taken as they
-  /// are. `name` is what messages call it. Throws core::Unavailable "NAME is not here: why the first cannot
-  /// be opened".
+  /// Opens the first of `files` that can be opened; names are searched by the loader, paths are used as
+  /// given. `name` is for messages. Throws core::Unavailable "NAME is not here: why the first could not be
+  /// opened".
   SharedLibrary(std::string name, const std::vector<std::string>& files);
 
-  /// The function `symbol`; nullptr when the library has none. The caller knows its type.
+  /// The function `symbol`; nullptr if the library does not have it. The caller supplies the right type.
   template <class Function>
   [[nodiscard]] Function find(const char* symbol) const {
     return reinterpret_cast<Function>(address(symbol));

@@ -9,7 +9,7 @@ namespace rooflm::core {
 namespace {
 
 constexpr std::uint64_t kShuffleStream =
-    0x73687566666c65;  // apart from the streams of initialisation and sampling
+    0x73687566666c65;  // distinct from the streams of initialisation and sampling
 constexpr int kFeistelRounds = 6;
 
 }  // namespace

@@ -13,12 +13,12 @@
 namespace rooflm::core {
 namespace {
 
-/// The exact distribution takes a moment longer with each sample; the normal one is close by then.
+/// Beyond this, exact enumeration gets slow and the normal approximation is accurate.
 constexpr std::size_t kMostExact = 40;
 
-/// Ranks of the pooled samples, doubled so that those of ties are whole numbers too.
+/// Ranks of the pooled samples, doubled so that midranks are integers.
 struct Ranks {
-  std::vector<std::size_t> doubled;  ///< of a's samples, then of b's
+  std::vector<std::size_t> doubled;  ///< ranks of a's samples, then of b's
   double tie_term = 0;               ///< sum of t^3 - t over groups of t equal samples
 };
 
@@ -41,11 +41,11 @@ Ranks pooled_ranks(std::span<const double> a, std::span<const double> b) {
   return ranks;
 }
 
-/// Share of the choices of `chosen` of the ranks whose sum is at least as far from `expected` as `observed`.
-/// Counts are whole numbers below 2^53: exact in double.
+/// Share of all choices of `chosen` ranks whose sum is at least as far from `expected` as `observed`. Counts
+/// are integers below 2^53: exact in double.
 double exact_p(const std::vector<std::size_t>& ranks, std::size_t chosen, double observed, double expected) {
   const std::size_t total = std::accumulate(ranks.begin(), ranks.end(), std::size_t{0});
-  // ways[k][s]: choices of k of the ranks seen so far that add up to s.
+  // ways[k][s]: number of choices of k of the ranks so far with sum s.
   std::vector<std::vector<double>> ways(chosen + 1, std::vector<double>(total + 1, 0.0));
   ways[0][0] = 1;
   std::size_t seen = 0;
@@ -76,12 +76,12 @@ double normal_p(double observed, double expected, double n_a, double n_b, double
   return std::erfc(distance / std::sqrt(2 * variance));
 }
 
-/// Draws samples of a set with replacement; the numbers depend on seed, set and draw alone.
+/// Bootstrap resampling with replacement; the random numbers depend only on seed, set and draw.
 class Resampler {
  public:
   Resampler(std::span<const double> samples, std::uint64_t key) : samples_(samples), key_(key) {}
 
-  /// Median of draw number `draw`.
+  /// Median of resample `draw`.
   double median_of(std::uint64_t draw) {
     constexpr std::size_t kWords = 4;
     drawn_.resize(samples_.size());

@@ -1,4 +1,4 @@
-// Summaries of repeated measurements.
+// Summary statistics of repeated measurements.
 #include "core/statistics.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<double> sorted(std::span<const double> samples) {
   return values;
 }
 
-/// P(Binomial(n, 1/2) = k), in logarithms: 2^-n underflows where the probability does not.
+/// P(Binomial(n, 1/2) = k), by logarithms: 2^-n underflows where the probability does not.
 double binomial_half(double n, double k) {
   const double log_choose = std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
   return std::exp(log_choose - n * std::log(2.0));
@@ -63,7 +63,8 @@ double median_absolute_deviation(std::span<const double> samples) {
 }
 
 double outlier_distance(std::span<const double> samples) {
-  constexpr double kNormal = 1.4826;  // MAD times this is the standard deviation of a normal distribution
+  // MAD * 1.4826 estimates the standard deviation of a normal distribution
+  constexpr double kNormal = 1.4826;
   constexpr double kFar = 5;
   return kFar * kNormal * median_absolute_deviation(samples);
 }

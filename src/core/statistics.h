@@ -1,4 +1,4 @@
-// Summaries of repeated measurements: location, spread, and how sure the median is.
+// Summary statistics of repeated measurements: location, spread, and confidence in the median.
 #pragma once
 
 #include <cstddef>
@@ -6,33 +6,32 @@
 
 namespace rooflm::core {
 
-/// An interval and the probability with which it covers what it estimates.
+/// An interval and its coverage probability.
 struct Interval {
   double low = 0;
   double high = 0;
   double coverage = 0;
 };
 
-/// The second half of a series against its first half; the sample in the middle of an odd number is left out.
+/// Compares the second half of a series with its first half; the middle sample of an odd number is left out.
 struct Drift {
   double ratio = 1;  ///< median of the second half / median of the first; 1 when the first is 0
-  double p = 1;      ///< two-sided, of the rank test; too low where samples depend on their neighbours
-  /// p < 0.01. Of independent samples 1 % are called drifting falsely; where neighbours correlate by 0.5, 12
-  /// %.
+  double p = 1;      ///< two-sided, of the rank test; too low if neighbouring samples are correlated
+  /// p < 0.01. False positives: 1 % of independent series; 12 % if neighbours correlate by 0.5.
   [[nodiscard]] bool is_significant() const { return p < kAlpha; }
   static constexpr double kAlpha = 0.01;
 };
 
-/// What is said of a sample. Every value has the unit of the samples; drift depends on their order.
+/// Summary of a sample. Values have the unit of the samples; drift depends on their order.
 struct Summary {
   std::size_t count = 0;
   double mean = 0;
-  double std = 0;  ///< of the sample (n - 1); 0 for a single one
+  double std = 0;  ///< sample standard deviation (n - 1); 0 for a single sample
   double median = 0;
-  double mad = 0;  ///< median absolute deviation from the median, not scaled
+  double mad = 0;  ///< median absolute deviation from the median, unscaled
   double min = 0;
   double max = 0;
-  std::size_t outliers = 0;  ///< further from the median than outlier_distance
+  std::size_t outliers = 0;  ///< samples further from the median than outlier_distance
   Interval median_ci;
   Drift drift;
 };
@@ -45,8 +44,8 @@ double sample_std(std::span<const double> samples);
 double median(std::span<const double> samples);
 /// median |x - median(x)|.
 double median_absolute_deviation(std::span<const double> samples);
-/// Five normalised median absolute deviations, 5 * 1.4826 MAD: a sample further than that from the median is
-/// called an outlier. Of a normal distribution about one in two million is.
+/// Outlier threshold: 5 * 1.4826 MAD from the median. About one in two million samples of a normal
+/// distribution exceeds it.
 double outlier_distance(std::span<const double> samples);
 /// Linear interpolation between the order statistics around position q (n - 1), for q in [0, 1] (type 7 of
 /// Hyndman and Fan, 1996). std::invalid_argument for another q.
@@ -57,7 +56,7 @@ double quantile(std::span<const double> samples, double q);
 /// With too few samples (fewer than 6 for 0.95) it is [min, max]; `coverage` says what is reached.
 Interval median_interval(std::span<const double> samples, double confidence = 0.95);
 
-/// Samples in the order in which they were taken. Fewer than 10 of them can not show a significant drift.
+/// Samples in order of time. Fewer than 10 samples cannot show a significant drift.
 Drift measure_drift(std::span<const double> samples);
 
 Summary summarise(std::span<const double> samples, double confidence = 0.95);

@@ -1,4 +1,4 @@
-// Remembering SIGINT and SIGTERM, or ending the process.
+// Remembers SIGINT and SIGTERM, or ends the process.
 #include "core/stop_signals.h"
 
 #include <unistd.h>
@@ -12,12 +12,11 @@
 namespace rooflm::core {
 namespace {
 
-// A C handler gets nothing but the number of the signal, so what it looks at is static. Lock-free, therefore
-// allowed in a handler.
+// Static, because a C handler has no context argument; lock-free, so allowed in a handler.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<int> g_received{0};
-std::atomic<int> g_watchers{0};  // StopSignals that live
-std::atomic<int> g_holds{0};     // NewFiles that live
+std::atomic<int> g_watchers{0};  // number of live StopSignals
+std::atomic<int> g_holds{0};     // number of live NewFiles
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -27,13 +26,13 @@ extern "C" void on_stop(int signal) {
   ::_exit(stopped_code(signal));
 }
 
-/// A thread's stack for handlers, unless it has one already (a sanitizer's, say).
+/// An alternate signal stack for a thread, unless it has one already (a sanitizer's, say).
 class SignalStack {
  public:
   SignalStack() {
     stack_t present{};
     if (::sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
-    // What the kernel saves grows with the processor's registers: AMX tiles alone are 8 KiB.
+    // The kernel saves all registers there: AMX tiles alone take 8 KiB.
     const long least = ::sysconf(_SC_MINSIGSTKSZ);
     memory_.resize(static_cast<std::size_t>(std::max(0L, least)) + kForTheHandler);
     const stack_t stack{.ss_sp = memory_.data(), .ss_flags = 0, .ss_size = memory_.size()};

@@ -1,33 +1,32 @@
-// SIGINT and SIGTERM: one behaviour for all commands.
+// SIGINT and SIGTERM: the same behaviour for all commands.
 //
-// A command either keeps a StopSignals while it works and looks at it between two pieces of work, so that it
-// can finish what it is at, keep what it has and clean up; or it has nothing to keep and ends at once. Either
-// way the exit code is 128 + signal, as shells report a command that a signal ended. A second signal ends the
-// process at once.
+// A command with results to keep holds a StopSignals while it works and checks it between two pieces of work,
+// so it can finish the current piece, save and clean up. Any other command ends at once. Either way the exit
+// code is 128 + signal, as shells report it. A second signal always ends the process at once.
 #pragma once
 
 namespace rooflm::core {
 
-/// Thrown between two pieces of work when a signal asked to stop. No std::exception, so that nobody takes it
+/// Thrown between two pieces of work if a signal asked to stop. Not a std::exception, so nothing mistakes it
 /// for a failure.
 struct Stopped {
   int signal = 0;
 };
 
-/// Exit code of a command that `signal` ended before its work was done.
+/// Exit code of a command that `signal` ended before it was done.
 constexpr int stopped_code(int signal) { return 128 + signal; }
 
-/// Gives the calling thread a stack for handlers, which otherwise run wherever its stack pointer is. oneDNN's
-/// compiled products (jit_avx_gemm_f32, long inner dimensions) point it into the heap while they run, and a
-/// signal at that moment would overwrite what lies below. For every thread that may run such code; the thread
-/// that takes the signals has one.
+/// Gives the calling thread an alternate stack for signal handlers, which otherwise run at the current stack
+/// pointer. oneDNN's JIT-compiled GEMMs (jit_avx_gemm_f32, long inner dimensions) temporarily point it into
+/// the heap, where a handler would overwrite data. Call it on every thread that may run such code; the thread
+/// that handles the signals has one.
 void give_signal_stack();
 
-/// Takes SIGINT and SIGTERM from now on: without a StopSignals they end the process at once, but never while
-/// a NewFile is being written: that is finished or removed first.
+/// Installs the handlers of SIGINT and SIGTERM. Without a StopSignals they end the process at once, but not
+/// while a NewFile is being written: it is finished or removed first.
 void take_stop_signals();
 
-/// While one lives, the first signal is only remembered. May be nested.
+/// While one exists, the first signal is only remembered. May be nested.
 class StopSignals {
  public:
   StopSignals();
@@ -41,9 +40,9 @@ class StopSignals {
   static void check();
 };
 
-/// Between these calls a signal waits, also without a StopSignals. Thread-safe.
+/// Blocks ending the process until release_stop, also without a StopSignals. Thread-safe.
 void hold_stop();
-/// Ends the process if a signal waited and nobody else holds it.
+/// Ends the process if a signal is pending and nothing else holds it.
 void release_stop();
 
 }  // namespace rooflm::core

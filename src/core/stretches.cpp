@@ -1,4 +1,4 @@
-// Stretches of time: what several cover together, and what of them lies outside of others.
+// Unions and differences of time intervals.
 #include "core/stretches.h"
 
 #include <algorithm>

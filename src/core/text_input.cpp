@@ -1,4 +1,4 @@
-// Reading to the end what may be no regular file, without waiting for ever and without reading for ever.
+// Reads input that may not be a regular file, without blocking or reading forever.
 #include "core/text_input.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 20U;
 constexpr std::chrono::seconds kWriterPatience{10};
 constexpr std::chrono::milliseconds kNap{20};
 
-/// The null device is empty; every other one but a terminal might have no end.
+/// Whether reading ends: the null device is empty, a terminal ends; any other device may be endless.
 bool has_an_end(int fd, const struct stat& info) {
   if (!S_ISCHR(info.st_mode)) return !S_ISBLK(info.st_mode);
   constexpr unsigned kMemoryDevices = 1;
@@ -31,7 +31,8 @@ bool has_an_end(int fd, const struct stat& info) {
   return ::isatty(fd) != 0 || (major(info.st_rdev) == kMemoryDevices && minor(info.st_rdev) == kNull);
 }
 
-/// Reads what there is, at most a block, behind `text`; 0 at the end. EINTR is repeated; other errors are -1.
+/// Appends what is available, at most one block, to `text`; returns 0 at the end. EINTR is retried; other
+/// errors are -1.
 ssize_t read_more(int fd, std::string& text) {
   const std::size_t before = text.size();
   text.resize(before + kReadBytes);
@@ -44,8 +45,8 @@ ssize_t read_more(int fd, std::string& text) {
   return n;
 }
 
-/// A named pipe was opened without waiting for a writer. Reading answers "end" until one has come, "try
-/// again" while one is there that has written nothing yet. Once one has been there, poll says so (POLLHUP).
+/// Waits for the writer of a named pipe that was opened without blocking. Until one has opened it, read
+/// returns 0; while a writer has written nothing, EAGAIN. After a writer has closed it, poll reports POLLHUP.
 void wait_for_writer(int fd, const std::filesystem::path& path, std::string& text) {
   const auto end = std::chrono::steady_clock::now() + kWriterPatience;
   while (true) {

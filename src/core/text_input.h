@@ -1,4 +1,4 @@
-// Text that a command reads: a file, or what comes through a pipe, a terminal or standard input.
+// Text input of commands: a file, a pipe, a terminal or standard input.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,20 @@
 
 namespace rooflm::core {
 
-/// What comes through a pipe is held in memory, up to this many bytes.
+/// Most bytes read from a pipe, which are held in memory.
 inline constexpr std::uint64_t kMostStreamBytes = std::uint64_t{2} << 30U;
-/// Files that are written by hand, and settings: no reader of them needs more.
+/// Most bytes of settings and files written by hand.
 inline constexpr std::uint64_t kMostSettingsBytes = std::uint64_t{64} << 20U;
 
-/// The whole of `path`, which may be a pipe, a terminal or /dev/null too; "-" is standard input. Throws
-/// InputError when it is missing, unreadable, a directory or another device (which might have no end), when
-/// it has more than `most` bytes, and when it is a named pipe that nobody opens for writing within 10
-/// seconds.
+/// The contents of `path`, which may also be a pipe, a terminal or /dev/null; "-" is standard input. Throws
+/// InputError if it is missing, unreadable, a directory or another device (which might be endless), if it
+/// exceeds `most` bytes, or if it is a named pipe that nothing opens for writing within 10 seconds.
 std::string read_text(const std::filesystem::path& path, std::uint64_t most = kMostStreamBytes);
 
-/// Whether `path` can be read once only: "-", a pipe, a terminal, a file of /proc. False when it is missing.
+/// Whether `path` can be read only once: "-", a pipe, a terminal, a file of /proc. False if it is missing.
 bool is_stream(const std::filesystem::path& path);
 
-/// The text of `path`: mapped where it is a regular file, else as read_text has it.
+/// The text of `path`: mapped if it is a regular file, otherwise read by read_text.
 class TextInput {
  public:
   explicit TextInput(const std::filesystem::path& path);

@@ -1,4 +1,4 @@
-// Numbers for people: SI inside, scaled only here.
+// Formats numbers for people. Values are SI; this is the only place that scales them.
 #include "core/units.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ std::string three_digits(double value) {
 
 std::string format_si(double value) {
   constexpr std::array<const char*, 7> kPrefix = {"", " k", " M", " G", " T", " P", " E"};
-  constexpr double kSmall = 0.5e-3;  // what would show as 0.00
+  constexpr double kSmall = 0.5e-3;  // would display as 0.00
   constexpr double kMicro = 1e6;
   constexpr double kNano = 1e9;
   const double magnitude = std::abs(value);

@@ -1,4 +1,4 @@
-// Numbers for people: SI inside, scaled only here.
+// Formats numbers for people. Values are SI; this is the only place that scales them.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ namespace rooflm::core {
 std::string format_bytes(double bytes);
 /// "412 us", "1.05 s", three significant digits.
 std::string format_seconds(double seconds);
-/// What is left of something long, up to the next second: "4:05", "1:02:03".
+/// Remaining time, rounded up to a second: "4:05", "1:02:03".
 std::string format_clock(double seconds);
-/// "190 G" with the SI prefix, for counts and rates, "2.10 u" below half a thousandth: append the unit
+/// "190 G" with an SI prefix, for counts and rates; "2.10 u" below half a thousandth. Append the unit
 /// ("FLOP", "tok/s").
 std::string format_si(double value);
 

@@ -1,4 +1,4 @@
-// The catalog of devices: data/devices.json, compiled in.
+// The device catalog: data/devices.json, embedded.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +19,7 @@ Rewrites rewrites_of(const Json& json) {
           .logits_in_compute_dtype = json.at("logits_in") == "compute dtype",
           .logits_padding = json.at("logits_padding"),
           .compact_state = json.at("compact_state"),
-          .gelu_in_products = json.at("gelu_in_products"),
+          .gelu_in_epilogue = json.at("gelu_in_products"),
           .early_norm = json.at("early_norm")};
 }
 

@@ -1,4 +1,4 @@
-// The text of data/devices.json, compiled in.
+// The text of data/devices.json, embedded in the binary.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,4 @@
-// What a device is, as data: what it computes, how fast, what it holds, and the rewrites that its programs
-// want.
+// A device as data: what it computes, how fast, its memory, and the rewrites that suit it.
 #pragma once
 
 #include <cstdint>
@@ -15,72 +14,72 @@ enum class Kind : std::uint8_t { cpu, gpu };
 /// "cpu", "gpu".
 std::string_view name_of(Kind kind);
 
-/// One level of the memory hierarchy, for the whole device. 0: not known.
+/// One level of the memory hierarchy, for the whole device. 0: unknown.
 struct MemoryLevel {
   std::string name{};  ///< "L2", "DRAM"
   double bytes = 0;
   double byte_per_s = 0;
-  double driver_bytes = 0;  ///< what the driver reports, which is what programs get
+  double driver_bytes = 0;  ///< what the driver reports, which is what programs can use
 };
 
-/// A way to other devices or to the host.
+/// A link to other devices or to the host.
 struct Link {
   std::string name{};     ///< "NVLink4", "PCIe 5.0 x16"
   double byte_per_s = 0;  ///< in each direction
 };
 
-/// How the compiler fits a step to the device (compile::StepOptions).
+/// How the compiler adapts a step to the device (compile::StepOptions).
 struct Rewrites {
-  /// fused: most bytes of logits that the loss holds at a time. GPUs, whose memory is fast, hold so many that
-  /// the weight gradient is rarely read and written again; processors hold what their caches like.
+  /// fused: most bytes of logits per loss chunk. GPUs use large chunks, so the weight gradient is rarely read
+  /// and written again; CPUs use chunks that fit their caches.
   std::int64_t logits_bytes = std::int64_t{128} << 20U;
-  bool logits_in_compute_dtype = false;  ///< those bytes are of the compute dtype; otherwise of fp32
-  std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of so many elements
-  bool compact_state = false;            ///< weights in halves and bf16 gradients in bf16 steps
-  bool gelu_in_products = false;         ///< GELU is fused into the GEMM epilogue
-  bool early_norm = false;               ///< squares of gradients are added up beside the backward pass
+  bool logits_in_compute_dtype = false;  ///< logits_bytes counts the compute dtype; otherwise fp32
+  std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of this many elements
+  bool compact_state = false;            ///< bf16 steps: weights in halves, bf16 gradients
+  bool gelu_in_epilogue = false;         ///< GELU is fused into the GEMM epilogue
+  bool early_norm = false;               ///< squares of gradients are summed while the backward pass runs
 };
 
 struct Device {
   std::string key{};   ///< in the catalog: "h100-sxm"; "" for a device that is not in it
-  std::string name{};  ///< "NVIDIA H100 SXM5 80 GB"; of an unknown device what its driver reports
+  std::string name{};  ///< "NVIDIA H100 SXM5 80 GB"; for an unknown device what its driver reports
   Kind kind = Kind::cpu;
-  std::vector<std::string> dtypes{};       ///< that programs may compute in there, by their option names
-  std::vector<std::string> peak_dtypes{};  ///< of the matmul rates that `peaks` measures
-  /// Dense datasheet rates by dtype in flop/s, sums in fp32; never with structured sparsity. Empty when
-  /// nobody published them: an unknown device does not borrow another's.
+  std::vector<std::string> dtypes{};       ///< dtypes that programs may compute in, by option names
+  std::vector<std::string> peak_dtypes{};  ///< dtypes of the matmul peaks that `peaks` measures
+  /// Dense datasheet peaks by dtype in FLOP/s, with fp32 accumulation; never with structured sparsity. Empty
+  /// if none were published: an unknown device does not borrow another's.
   std::map<std::string, double> peak_flop_per_s{};
-  std::vector<MemoryLevel> memory{};  ///< from the innermost out
+  std::vector<MemoryLevel> memory{};  ///< innermost level first
   std::vector<Link> links{};
-  int multiprocessors = 0;           ///< 0: not known, or none
-  std::optional<double> launch_s{};  ///< to start one more kernel
-  std::optional<double> power_w{};   ///< that it is allowed
-  bool has_any_fp8_layout = false;   ///< fp8 GEMMs read factors along k or across it
+  int multiprocessors = 0;           ///< 0: unknown, or none
+  std::optional<double> launch_s{};  ///< time to launch one more kernel
+  std::optional<double> power_w{};   ///< power limit
+  bool has_any_fp8_layout = false;   ///< fp8 GEMMs read operands in either layout
   Rewrites rewrites{};
-  std::map<std::string, std::string> sources{};  ///< by member: where its numbers are from
+  std::map<std::string, std::string> sources{};  ///< by member: source of its numbers
 
-  /// Of the outermost memory; 0 when not known.
+  /// Bytes of the outermost memory; 0 if unknown.
   [[nodiscard]] double memory_bytes() const { return memory.empty() ? 0 : memory.back().bytes; }
-  /// Of it what programs get: what drivers report where that is known ("80 GB" are 85.9e9 bytes).
+  /// Usable bytes of it: what drivers report, if known ("80 GB" are 85.9e9 bytes).
   [[nodiscard]] double usable_bytes() const {
     const double reported = memory.empty() ? 0 : memory.back().driver_bytes;
     return reported > 0 ? reported : memory_bytes();
   }
-  /// The datasheet's rate; absent when not known.
+  /// The datasheet peak; absent if unknown.
   [[nodiscard]] std::optional<double> peak(std::string_view dtype) const;
   [[nodiscard]] bool computes(std::string_view dtype) const;
-  /// From here on it neither computes in the dtype nor has a matmul rate of it.
+  /// Removes the dtype: the device then neither computes in it nor has a peak for it.
   void leave_out(std::string_view dtype);
 };
 
-/// Every device of the catalog (data/devices.json, compiled in), by key.
+/// All devices of the catalog (data/devices.json, embedded), by key.
 std::vector<Device> catalog();
 /// By catalog key. Throws core::UsageError with a suggestion.
 Device find_device(std::string_view key);
-/// The device whose driver reports `name`. When the catalog does not have it: one of this kind without rates,
+/// The device whose driver reports `name`. If it is not in the catalog: a device of that kind without peaks,
 /// sizes and links.
 Device device_reported_as(std::string_view name, Kind kind);
-/// A device of which nothing is known but its kind: its dtypes and the rewrites that its kind wants.
+/// A device of which only the kind is known: it has the dtypes and rewrites of that kind.
 Device device_of_kind(Kind kind);
 
 }  // namespace rooflm::devices

@@ -1,4 +1,4 @@
-// Devices that a user describes, in the form of data/devices.json.
+// Devices described by the user, in the format of data/devices.json.
 #include "devices/user_catalog.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Reads members of one entry; messages say where.
+/// Reads members of one entry; error messages name the place.
 class Entry {
  public:
   Entry(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {
-    if (!json.is_object()) refuse("an object is wanted here");
+    if (!json.is_object()) refuse("expected an object");
   }
 
   [[noreturn]] void refuse(const std::string& message) const {
@@ -99,7 +99,7 @@ Device read_device(const Json& json, const std::string& file, std::size_t index)
   for (const auto& [dtype, rate] : peaks.items())
     device.peak_flop_per_s[dtype] = entry.positive("peak_flop_per_s of " + dtype, rate);
   if (!peaks.contains("bf16") && !peaks.contains("fp16"))
-    entry.refuse("'peak_flop_per_s' has neither bf16 nor fp16, by which products are scaled");
+    entry.refuse("'peak_flop_per_s' has neither bf16 nor fp16, one of which is needed to estimate matmuls");
   for (auto* names : {&device.dtypes, &device.peak_dtypes})
     std::erase_if(*names, [&](const std::string& dtype) { return !peaks.contains(dtype); });
   read_memory(entry, device);

@@ -1,4 +1,4 @@
-// Running a program on a backend: when ops run and where their tensors live.
+// Runs a program on a backend: decides when ops run and where their tensors live.
 #include "engines/engine.h"
 
 #include <fmt/format.h>
@@ -118,7 +118,7 @@ void Engine::find_shared() {
   }
 }
 
-/// FNV-1a of where in the arena the tensors are that collectives use.
+/// FNV-1a hash of the arena offsets of the tensors that collectives use.
 std::uint64_t Engine::shared_layout() const {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (std::size_t i = 0; i < is_shared_.size(); ++i) {
@@ -129,7 +129,7 @@ std::uint64_t Engine::shared_layout() const {
   return hash;
 }
 
-/// What the copies of one collective are received in, of that which takes most.
+/// Bytes of the receive buffer: the most that the copies of one collective need.
 std::int64_t Engine::received_bytes() const {
   const auto& ways = store_->backend().collective_ways();
   if (std::ranges::find(ways, backends::CollectiveWay::copy_engine) == ways.end()) return 0;
@@ -207,7 +207,7 @@ void Engine::resolve(std::size_t index) {
   fill(op.outputs, op.output_offset, steps_[index].out);
 }
 
-/// Gives an eager op's outputs their memory.
+/// Allocates the outputs of an eager op.
 void Engine::prepare(std::size_t index, Observers observers) {
   if (kind_ != compile::EngineKind::eager) return;
   for (const TensorId id : program_.ops[index].outputs) {
@@ -248,7 +248,7 @@ void Engine::setup() {
   store_->backend().synchronize();
 }
 
-/// A step begins with a mark of time, and the ops of a phase end with one.
+/// Lists the phases of a step. A stopwatch mark precedes the first; each phase ends with another.
 void Engine::find_phases() {
   const auto append = [](std::vector<Phase>& phases, Phase phase) {
     if (phases.empty() || phases.back() != phase) phases.push_back(phase);
@@ -261,7 +261,7 @@ void Engine::find_phases() {
   stopwatch_ = store_->backend().make_stopwatch(agreed_mark() + 1);  // a recording needs fewer
 }
 
-/// Between which the stopwatch took its marks.
+/// The phases between the marks that the stopwatch took.
 const std::vector<Phase>& Engine::phases_of(const backends::Recording* recording, Observers observers) const {
   const bool is_beside = recording != nullptr ? observers.empty() : runs_side_thread(observers);
   return is_beside ? recorded_phases_ : phases_;
@@ -272,8 +272,8 @@ void Engine::forget_others() {
   if (order_ == Order::program) side_.reset();
 }
 
-/// What to replay: nullptr where the device records nothing, where something is allocated in a step, for
-/// observers that want to see each op submitted, and in the first step.
+/// The recording to replay. nullptr in the first step, if the device cannot record, if a step allocates, or
+/// if an observer must see each submission.
 backends::Recording* Engine::recording_for(Observers observers) {
   if (!has_run_ || kind_ != compile::EngineKind::fused) return nullptr;
   const auto wants_marks = [](const Observer* observer) { return observer->wants_marks(); };
@@ -302,8 +302,9 @@ std::vector<ReplayedOp> Engine::replayed_ops() const {
   return ops;
 }
 
-/// A moment that a device's clock and the host's both know, just before a step: from it on the device's clock
-/// tells when the step began, by the host's. Nothing where the host takes the marks. About 10 us.
+/// Synchronises the clocks: a moment just before a step that both the device's and the host's clock know.
+/// With it the start of the step on the device can be told in host time. Takes about 10 us. Nothing if the
+/// host takes the marks.
 std::optional<double> Engine::agree_on_time() {
   if (!stopwatch_->is_on_device()) return std::nullopt;
   stopwatch_->mark(agreed_mark());
@@ -311,12 +312,12 @@ std::optional<double> Engine::agree_on_time() {
   return now_s();
 }
 
-/// Submits a step and waits for it: fills in all but the times of its phases.
+/// Submits a step and waits for it. Fills in everything but the phase times.
 StepTimes Engine::run_once(backends::Recording* recording, Observers observers, Start start) {
   constexpr double kNs = 1e9;
   StepTimes times;
   std::unique_ptr<backends::Hold> hold;
-  // A device that begins before the marks of ops are submitted takes the first ones late.
+  // A device that begins before the per-op marks are submitted would take the first marks late.
   const bool waits = start == Start::when_submitted || !observers.empty();
   if (recording != nullptr && waits) hold = store_->backend().hold();
   const std::optional<double> agreed = recording == nullptr ? agree_on_time() : std::nullopt;

@@ -1,4 +1,4 @@
-// Running a program on a backend: when ops run and where their tensors live.
+// Runs a program on a backend: decides when ops run and where their tensors live.
 #pragma once
 
 #include <cstddef>
@@ -22,120 +22,120 @@
 
 namespace rooflm::engines {
 
-/// Time of one run by phase, in seconds. Phases may interleave (the chunked loss); each op's time goes to its
-/// own phase, taken where the phase changes: on a device its own time, so that with `wait_s` they add up to a
-/// little less than `step_s`, the wall time from the first submission until the device is done. Where a
-/// recorded step is replayed, what runs beside the backward pass is in its time; `optimizer_s` is what comes
-/// after.
+/// Wall and device time of one step by phase, in seconds. Phases may interleave (the chunked loss does), so
+/// the stopwatch is read wherever the phase changes and each op's time goes to its own phase. On a device
+/// these are device times: together with `wait_s` they sum to slightly less than `step_s`, the wall time from
+/// the first submission until the device is idle. In a replayed step the time of the backward pass includes
+/// what overlaps it; `optimizer_s` is only what runs after it.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
   double optimizer_s = 0;
   double step_s = 0;
-  /// From the first submission until a device of its own clock began, in steps that are submitted op by op: a
-  /// GPU that other programs use, too, serves each for about 2 ms in turn. 0 where it is not known.
+  /// Time from the first submission until the device began, for steps submitted op by op on a device with its
+  /// own clock. A GPU shared with other processes serves each in turn for about 2 ms. 0 where unknown.
   double wait_s = 0;
-  /// Of collectives, in which the host did nothing else: where kernels return when they are done. 0
-  /// elsewhere, and of steps of one rank.
+  /// Exposed communication: time in collectives during which the host did nothing else. Measured only where
+  /// kernels are synchronous (CPU) and the step has several ranks; otherwise 0.
   double exposed_s = 0;
-  double submit_s = 0;  ///< until everything is submitted: what the host is kept busy
-  /// Whether the device waited for that (Start::when_submitted): then submit_s comes before step_s, not
-  /// within it.
+  double submit_s = 0;  ///< until everything is submitted: the time the host is busy
+  /// Whether the device was held until everything was submitted (Start::when_submitted). Then submit_s comes
+  /// before step_s and is not part of it.
   bool was_held = false;
-  std::int64_t begin_ns = 0;  ///< of step_s, by std::chrono::steady_clock
+  std::int64_t begin_ns = 0;  ///< start of step_s, by std::chrono::steady_clock
 };
 
-/// When the device begins a step that is replayed: with what was submitted first, or when all was. The second
-/// keeps the host's time to submit out of the device's, so that what slows the host down does not slow the
+/// When the device may begin a replayed step: with the first submission, or after the last one.
+/// when_submitted keeps the host's submission time out of the device's, so a slow host does not slow the
 /// step.
 enum class Start : std::uint8_t { at_once, when_submitted };
 
-/// Whether ops of other lanes run beside those of compute (program::Lane), or all in the order of the
-/// program. The numbers are the same, bit for bit. A GPU runs lanes beside each other in replays, a processor
-/// the lane of communication, in a thread of its own.
+/// Whether ops of other lanes (program::Lane) overlap those of `compute`, or all ops run in program order.
+/// The results are bit-identical. A GPU overlaps lanes in replays only. A CPU overlaps only the communication
+/// lane, on a side thread.
 enum class Order : std::uint8_t { lanes, program };
 
-/// What a program needs, before anything is allocated.
+/// Memory that a program needs, known before anything is allocated.
 struct MemoryNeed {
   std::int64_t persistent_bytes = 0;  ///< inputs, weights, optimizer state, results
-  std::int64_t transient_bytes = 0;   ///< fused: the arena; eager: most bytes alive at once
+  std::int64_t transient_bytes = 0;   ///< fused: the arena; eager: peak bytes alive at once
   [[nodiscard]] std::int64_t total() const { return persistent_bytes + transient_bytes; }
 };
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind);
 
-/// One program, ready to run again and again. Kernels are made and (fused) memory is allocated in the
-/// constructor; a fused engine allocates nothing in `run`.
+/// One program, ready to run repeatedly. The constructor makes the kernels and, for the fused engine,
+/// allocates all memory: `run` of a fused engine allocates nothing.
 class Engine {
  public:
-  /// Binds weights and optimizer state in `store`; inputs and results are the engine's own, see `io`. Throws
-  /// core::OutOfMemory, naming what it needs, when that is more than `memory_limit_bytes` (0: what the
-  /// backend has free) plus what the store already holds; core::Unavailable when the backend lacks a kernel.
-  /// `caches` has the keys and values that engines share which read the same texts; nullptr: this engine has
-  /// its own. It outlives the engine, as `store` does.
+  /// Binds weights and optimizer state in `store`; inputs and results belong to the engine, see `io`. Throws
+  /// core::OutOfMemory, with the bytes needed, if they exceed `memory_limit_bytes` (0: what the backend has
+  /// free) plus what the store already holds. Throws core::Unavailable if the backend lacks a kernel.
+  /// `caches` holds the keys and values shared by engines that serve the same texts; nullptr: this engine has
+  /// its own. `store` and `caches` must outlive the engine.
   Engine(program::Program program, compile::EngineKind kind, TensorStore& store,
          double memory_limit_bytes = 0, TensorStore* caches = nullptr);
 
-  /// Runs the setup ops; call it after weights were written.
+  /// Runs the setup ops. Call it after the weights are written.
   void setup();
-  /// Runs all ops but setup ones, waits for the device, returns the times. The first step is submitted op by
-  /// op, so that a device can name the op that fails. From the second on a fused engine records the step,
-  /// where the device can, and replays it, unless an observer wants to see each op submitted
+  /// Runs all ops except setup ops, waits for the device and returns the times. The first step is submitted
+  /// op by op, so the device can name an op that fails. From the second step on a fused engine records the
+  /// step, if the device can, and replays it, unless an observer must see each submission
   /// (Observer::wants_marks).
-  /// `start` is for replays without observers: those with marks of ops are held until the first of them are
-  /// submitted. Other steps, and devices that cannot be held, begin at once.
+  ///
+  /// `start` applies to replays without observers. Replays with a timestamp per op are held until the first
+  /// of them are submitted. All other steps, and devices that cannot be held, begin at once.
   StepTimes run(std::span<Observer* const> observers = {}, Start start = Start::at_once);
-  /// With one observer; nullptr: none.
+  /// The same with one observer; nullptr: none.
   StepTimes run(Observer* observer, Start start = Start::at_once) {
     return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}, start);
   }
 
-  /// Of the steps from here on; at first Order::lanes. What was recorded in another order is kept.
+  /// Order of the following steps; initially Order::lanes. Recordings made in the other order are kept.
   void set_order(Order order) { order_ = order; }
   [[nodiscard]] Order order() const { return order_; }
-  /// As `set_order`: how the device carries out collectives of data-parallel ranks; at first
-  /// CollectiveWay::usual. One that the backend does not have (Backend::collective_ways) is
-  /// std::logic_error.
+  /// How the device runs collectives of data-parallel ranks in the following steps; initially
+  /// CollectiveWay::usual. Throws std::logic_error if the backend does not have it
+  /// (Backend::collective_ways).
   void set_way(backends::CollectiveWay way);
   [[nodiscard]] backends::CollectiveWay way() const { return way_; }
-  /// Whether kernels return when they are done, so that what runs beside others needs a thread.
+  /// Whether kernels are synchronous, so overlap needs a thread.
   [[nodiscard]] bool is_on_host() const { return !stopwatch_->is_on_device(); }
-  /// Whether the two orders differ: on a device that records steps, only those that are recorded.
+  /// Whether the two orders differ. On a device that records steps they differ only in recorded steps.
   [[nodiscard]] bool can_run_beside() const { return is_on_host() || kind_ == compile::EngineKind::fused; }
-  /// Whether the program has ops that set_order moves.
+  /// Whether the program has ops whose order set_order changes.
   [[nodiscard]] bool has_collectives() const { return has_collectives_; }
-  /// Forgets what was recorded in another order or way than those that are set.
+  /// Drops recordings made in another order or way than the current ones.
   void forget_others();
 
   [[nodiscard]] const program::Program& program() const { return program_; }
   [[nodiscard]] const passes::MemoryPlan& plan() const { return plan_; }
-  /// What runs program().ops[op].
+  /// The kernel that runs program().ops[op].
   [[nodiscard]] const backends::KernelInfo& kernel(std::size_t op) const { return steps_.at(op).kernel.info; }
-  /// The same of all ops.
+  /// The kernels of all ops, in program order.
   [[nodiscard]] std::vector<backends::KernelInfo> kernels() const;
-  /// The library that runs the first op of this kind; "" when there is none.
+  /// The library that runs the first op of this kind; "" if there is none.
   [[nodiscard]] std::string library_of(const program::OpDef& op) const;
-  /// The step as it is replayed without observers, or with the marks that observers read; nullptr when it has
-  /// not been recorded.
+  /// The recording that is replayed without observers, or the one with a timestamp per op. nullptr if the
+  /// step has not been recorded.
   [[nodiscard]] const backends::Recording* recording(bool with_marks) const {
     if (with_marks) return marked_recording_.get();
     const auto found = recordings_.find({order_, way_});
     return found == recordings_.end() ? nullptr : found->second.get();
   }
-  /// Weights and optimizer state.
   [[nodiscard]] TensorStore& store() const { return *store_; }
-  /// Inputs ("tokens", "targets", "hyper") to write before a run, results ("loss", "grad_norm", "logits") to
-  /// read after, and caches that are its own.
+  /// The engine's own tensors: inputs to write before a run ("tokens", "targets", "hyper"), results to read
+  /// after it ("loss", "grad_norm", "logits"), and its own caches.
   [[nodiscard]] TensorStore& io() { return io_; }
-  /// Largest transient memory so far: the arena, or the most bytes alive at once.
+  /// Peak transient memory so far: the arena, or the most bytes alive at once.
   [[nodiscard]] std::int64_t peak_transient_bytes() const { return peak_transient_bytes_; }
 
  private:
   struct Step {
     backends::Kernel kernel;
     std::vector<void*> in, out;
-    std::vector<program::TensorId> frees;  ///< eager: tensors whose last use this is
+    std::vector<program::TensorId> frees;  ///< eager: tensors whose last use is this op
   };
-  /// Where tensors of that role are that persist.
+  /// The store of persistent tensors of that role.
   [[nodiscard]] TensorStore& store_of(program::Role role);
   void check_memory(double limit_bytes);
   void find_shared();
@@ -150,9 +150,10 @@ class Engine {
   StepTimes run_once(backends::Recording* recording, Observers observers, Start start);
   std::optional<double> agree_on_time();
   [[nodiscard]] std::size_t agreed_mark() const { return phases_.size() + 1; }
-  /// Whether a device may run the op beside those that follow.
+  /// Whether a device may overlap the op with those that follow.
   static bool runs_beside(const program::Op& op) { return op.lane != program::Lane::compute; }
-  /// What a host runs in a thread of its own: its cores are busy with the rest.
+  /// Whether the op runs on the side thread when kernels are synchronous (collectives: the cores are busy
+  /// with the rest).
   static bool is_of_side_thread(const program::Op& op);
   [[nodiscard]] bool runs_side_thread(Observers observers) const;
   [[nodiscard]] const std::vector<program::Phase>& phases_of(const backends::Recording* recording,
@@ -174,25 +175,26 @@ class Engine {
   TensorStore io_;
   passes::MemoryPlan plan_;
   backends::Allocation arena_;
-  std::vector<backends::Allocation> on_demand_;  ///< eager: one per tensor while it is alive
+  std::vector<backends::Allocation> on_demand_;  ///< eager: one per live tensor
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
-  /// The phases in the order in which they begin, one mark of the stopwatch between each two: those of the
-  /// program, and those of a recording, in which ops that run beside others begin no phase.
+  /// The phases in the order in which they begin, with one stopwatch mark between each two: those of the
+  /// program, and those of a recording. In a recording ops on other lanes begin no phase.
   std::vector<program::Phase> phases_, recorded_phases_;
-  std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< and a last mark before the step (agreed_mark)
-  std::unique_ptr<backends::Stopwatch> op_ends_;    ///< of replays: the beginning, and the end of each op
+  /// One mark per phase change, and one before the step (agreed_mark).
+  std::unique_ptr<backends::Stopwatch> stopwatch_;
+  std::unique_ptr<backends::Stopwatch> op_ends_;  ///< replays: the start of the step and the end of each op
   std::map<std::pair<Order, backends::CollectiveWay>, std::unique_ptr<backends::Recording>> recordings_;
   std::unique_ptr<backends::Recording> marked_recording_;
   Order order_ = Order::lanes;
   backends::CollectiveWay way_ = backends::CollectiveWay::usual;
-  std::vector<bool> is_shared_;  ///< by TensorId: collectives of data-parallel ranks use its memory
+  std::vector<bool> is_shared_;  ///< by TensorId: used by collectives of data-parallel ranks
   bool has_collectives_ = false;
-  double exposed_s_ = 0;  ///< of the step that runs
+  double exposed_s_ = 0;  ///< of the current step
   bool has_run_ = false;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
-  std::unique_ptr<SideThread> side_;  ///< last: it ends before what its ops work on
+  std::unique_ptr<SideThread> side_;  ///< last member: it must end before the tensors its ops use
 };
 
 }  // namespace rooflm::engines

@@ -1,4 +1,4 @@
-// How an engine submits the ops of a step: in the order of the program, recorded, or with collectives beside.
+// How an engine submits the ops of a step: in program order, as a recording, or with overlapped collectives.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -41,7 +41,7 @@ void Engine::submit(Observers observers) {
   if (!phases_.empty()) stopwatch_->mark(phases_.size());
 }
 
-/// Whether collectives of the step run in a thread of their own.
+/// Whether collectives of the step run on the side thread.
 bool Engine::runs_side_thread(Observers observers) const {
   return order_ == Order::lanes && has_collectives_ && is_on_host() &&
          std::ranges::all_of(observers, [](const Observer* observer) { return observer->sees_lanes(); });
@@ -55,7 +55,7 @@ void Engine::wait_beside(Observers observers, Wait wait) {
   for (Observer* observer : observers) observer->on_waited();
 }
 
-/// As `submit`; collectives are given to the side thread, and waited for where an op says so.
+/// As `submit`, but collectives go to the side thread; the step waits for them where Op::waits says so.
 void Engine::submit_beside(Observers observers) {
   if (side_ == nullptr) {
     const auto run = [this](std::size_t op) {
@@ -86,8 +86,8 @@ void Engine::submit_beside(Observers observers) {
   for (Observer* observer : observers) observer->on_beside(program_, side_->ops());
 }
 
-/// `with_marks`: takes the time after each op, too. All marks but the first and the last are taken beside the
-/// work: between two ops of its stream one takes the device 4 us, and two around a short op 20.
+/// `with_marks` also takes the time after each op. All marks but the first and the last are taken on a side
+/// branch: on the op's own stream a mark takes the device 4 us between two ops, and 20 us around a short op.
 void Engine::submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted) {
   const std::vector<Phase>& phases = with_marks ? phases_ : recorded_phases_;
   std::size_t phase = 0;

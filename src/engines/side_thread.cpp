@@ -1,4 +1,4 @@
-// A thread for ops that run beside those of the lane compute.
+// A thread for ops that overlap the `compute` lane.
 #include "engines/side_thread.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A thread for ops that run beside those of the lane compute, where kernels return when they are done.
+// A thread for ops that overlap the `compute` lane, on backends whose kernels are synchronous.
 #pragma once
 
 #include <condition_variable>
@@ -14,26 +14,26 @@
 
 namespace rooflm::engines {
 
-/// Runs ops one after the other, in the order in which they are submitted, while the thread that submits them
-/// does something else. Allocates nothing after it was made.
+/// Runs ops one at a time in submission order while the submitting thread does other work. Allocates nothing
+/// after construction.
 class SideThread {
  public:
-  /// `run` is called in the thread, at most `ops` times between two calls of `begin`.
+  /// `run` is called on the thread, at most `ops` times between two calls of `begin`.
   SideThread(std::function<void(std::size_t op)> run, std::size_t ops);
   SideThread(const SideThread&) = delete;
   SideThread& operator=(const SideThread&) = delete;
-  /// Waits for the op that runs; those after it do not run any more.
+  /// Waits for the running op; submitted ops that have not started are dropped.
   ~SideThread();
 
-  /// A step begins: forgets the ops of the one before, which are done.
+  /// Starts a new step: forgets the ops of the previous one, all of which must be done.
   void begin();
-  /// Ops are submitted in increasing order.
+  /// Submits an op. Indices must increase.
   void submit(std::size_t op);
-  /// Returns when that op and those before it are done. Throws what the first of all that failed has thrown.
+  /// Returns when that op and all before it are done. Rethrows the first exception of any op.
   void wait_for(std::size_t op);
-  /// The same of all that were submitted.
+  /// The same for all submitted ops.
   void wait();
-  /// When each of them ran; call it after `wait`.
+  /// When each op ran; call it after `wait`.
   [[nodiscard]] std::span<const OpBeside> ops() const { return ops_; }
 
  private:
@@ -44,7 +44,7 @@ class SideThread {
   std::mutex mutex_;
   std::condition_variable submitted_, done_;
   std::vector<OpBeside> ops_;
-  std::size_t done_count_ = 0;  ///< of ops_
+  std::size_t done_count_ = 0;  ///< ops_ that are done
   std::exception_ptr failure_;
   bool is_ending_ = false;
   std::thread thread_;

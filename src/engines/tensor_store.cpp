@@ -1,4 +1,4 @@
-// Tensors that live across steps, by name.
+// Persistent tensors by name.
 #include "engines/tensor_store.h"
 
 #include <fmt/format.h>
@@ -14,11 +14,11 @@
 namespace rooflm::engines {
 namespace {
 
-/// Large tensors go to and from the device in pieces: small enough for the caches and for copies that nobody
-/// waits for, and no second copy of the tensor on the host.
+/// Large tensors are copied to and from the device in pieces that fit the caches and the asynchronous staging
+/// buffers, so that the host needs no second copy of a tensor.
 constexpr std::size_t kPieceElements = std::size_t{1} << 18U;
 
-/// fp32 numbers as the upper halves of all, then the lower ones.
+/// Splits fp32 numbers into one plane of upper halves followed by one of lower halves.
 void split(std::span<const std::byte> floats, std::vector<std::uint16_t>& planes) {
   const std::size_t n = floats.size() / sizeof(float);
   planes.resize(2 * n);
@@ -32,7 +32,7 @@ void split(std::span<const std::byte> floats, std::vector<std::uint16_t>& planes
   }
 }
 
-/// The reverse of split.
+/// The inverse of split.
 void join(std::span<const std::uint16_t> planes, std::span<std::byte> floats) {
   const std::size_t n = planes.size() / 2;
 #pragma omp parallel for schedule(static)

@@ -15,8 +15,8 @@
 
 namespace rooflm::engines {
 
-/// Owns one buffer per name on one backend, which must outlive it. Engines made on the same store see the
-/// same weights, so a training engine and an evaluation engine can take turns.
+/// Owns one buffer per name on one backend, which must outlive it. Engines on the same store see the same
+/// weights, so a training engine and an evaluation engine can alternate.
 class TensorStore {
  public:
   explicit TensorStore(backends::Backend& backend) : backend_(&backend) {}
@@ -26,15 +26,16 @@ class TensorStore {
     backends::Allocation memory;
   };
 
-  /// The entry of a persistent tensor; made, zeroed, on first use. What was fp32 becomes halved when that is
-  /// asked for, and stays so. std::logic_error when the name exists with another shape or dtype (inputs and
-  /// results are re-made instead: they differ between programs). `reach`: of the memory of one that is made.
+  /// The entry of a persistent tensor, created and zeroed on first use. An fp32 entry becomes halved
+  /// (Tensor::halved) when a program asks for that, and stays so. Throws std::logic_error if the name exists
+  /// with another shape or dtype; inputs and results are recreated instead, since they differ between
+  /// programs. `reach` applies to an entry that is created.
   Entry& bind(const program::Tensor& tensor, backends::Reach reach = backends::Reach::own);
   [[nodiscard]] bool contains(const std::string& name) const { return entries_.contains(name); }
   [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
 
-  /// Copies between host and the tensor; sizes must match exactly (std::logic_error). Waits for the device.
-  /// Halved tensors are fp32 to the host.
+  /// Copies between the host and the tensor; sizes must match exactly (std::logic_error). Waits for the
+  /// device. The host sees halved tensors as fp32.
   template <class T>
   void write(const std::string& name, std::span<const T> values) {
     write_bytes(name, std::as_bytes(values));
@@ -46,8 +47,8 @@ class TensorStore {
     read_bytes(name, std::as_writable_bytes(std::span(values)));
     return values;
   }
-  /// Writes what this rank has of a tensor (Tensor::shards) from the whole one; nothing when it has none of
-  /// it.
+  /// Writes this rank's part of a tensor (Tensor::shards), given the whole one. Does nothing if the rank has
+  /// no part of it.
   void write_part(const std::string& name, std::span<const float> whole);
   /// Makes the values of a whole tensor from element `first` on: as many as `out` holds.
   using ValueSource = std::function<void(std::int64_t first, std::span<float> out)>;

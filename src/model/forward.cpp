@@ -1,4 +1,4 @@
-// Writing the forward pass of a model as a program.
+// Emits the forward pass of a model as a program.
 #include "model/forward.h"
 
 #include <fmt/format.h>
@@ -26,8 +26,7 @@ using program::Attributes;
 using program::Builder;
 using program::TensorId;
 
-/// One model being written. Shapes in comments: B batch, T sequence, C channels, F feed-forward, V
-/// vocabulary.
+/// Emits one model. Shapes in comments: B batch, T sequence, C channels, F feed-forward, V vocabulary.
 class Writer {
  public:
   Writer(program::Program& program, const ModelConfig& config, std::int64_t batch, std::int64_t seq)
@@ -50,14 +49,14 @@ class Writer {
     return builder_.op(ops::kAddPositions, with_first({x, weight("wpe")}), {}, "x");
   }
 
-  /// From here on keys and values are kept, and rows begin where `first` says (kNone: at 0), of texts that
-  /// are `keys` tokens long.
+  /// From here on keys and values are cached. Rows begin at position `first` (kNone: 0); texts have `keys`
+  /// tokens.
   void keep(std::int64_t positions, TensorId first, std::int64_t keys) {
     positions_ = positions;
     first_ = first;
     keys_ = keys;
   }
-  /// Each text's keys and values go into one of `count` places, which `slots` names.
+  /// The keys and values of text b go into slot slots[b] of `count`.
   void keep_in(TensorId slots, std::int64_t count) {
     slots_ = slots;
     places_ = count;
@@ -90,8 +89,8 @@ class Writer {
   /// logits [B*T, V] = x [B*T, C] W^T
   TensorId lm_head(TensorId x) {
     const auto scope = builder_.scope("lm_head");
-    return product(x, weight(config_.tied_head ? "wte" : "lm_head.weight"), config_.d_model,
-                   config_.padded_vocab, "logits");
+    return matmul(x, weight(config_.tied_head ? "wte" : "lm_head.weight"), config_.d_model,
+                  config_.padded_vocab, "logits");
   }
 
   void loss(TensorId logits, TensorId targets) {
@@ -108,18 +107,18 @@ class Writer {
   void note_lines(std::map<std::string, program::SourceLine>& lines) { builder_.note_lines(lines); }
 
  private:
-  /// Makes room for the whole program, and for what differentiation and the optimizer add to it: the lists of
-  /// a deep model are not moved as they grow. Room that is not used costs no memory.
+  /// Reserves memory for the whole program and for what differentiation and the optimizer add, so the lists
+  /// of a deep model are not reallocated as they grow. Unused capacity costs no memory.
   void reserve(program::Program& program, std::size_t weights) const {
-    constexpr std::size_t kOps = 16;      // at most, of a layer and of all that is outside of layers
-    constexpr std::size_t kTensors = 20;  // the same, without weights
+    constexpr std::size_t kOps = 16;      // at most, per layer, and outside of layers
+    constexpr std::size_t kTensors = 20;  // likewise, without weights
     constexpr std::size_t kTraining = 4;  // forward, backward, updates
     const auto parts = static_cast<std::size_t>(std::min<std::int64_t>(config_.layers, 1 << 14)) + 1;
     core::reserve_in_large_pages(program.ops, kTraining * kOps * parts);
     core::reserve_in_large_pages(program.tensors, kTraining * (weights + kTensors * parts));
   }
 
-  /// Weights are asked for in the order of the parameters; only a tied head comes back to one.
+  /// Weights are requested in the order of the parameters, except that a tied head reuses an earlier one.
   TensorId weight(const std::string& name) {
     const program::Program& program = builder_.program();
     if (program.tensor(next_weight_).name == name) return next_weight_++;
@@ -129,7 +128,7 @@ class Writer {
   }
 
   /// y [.., out] = x [.., in] W^T with W [out, in]
-  TensorId product(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
+  TensorId matmul(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
     const core::Shape y = builder_.program().shape(x).with(-1, out);
     const Attributes attrs{
         {"batch", 1},      {"m", y.numel() / out}, {"n", out},       {"k", in}, {"trans_a", false},
@@ -139,7 +138,7 @@ class Writer {
 
   TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,
                   const std::string& name) {
-    const TensorId y = product(x, weight(weight_name + ".weight"), in, out, name);
+    const TensorId y = matmul(x, weight(weight_name + ".weight"), in, out, name);
     if (config_.arch == Arch::llama) return y;
     return builder_.op(ops::kBiasAdd, {y, weight(weight_name + ".bias")}, {}, name);
   }
@@ -187,7 +186,7 @@ class Writer {
          .role = program::Role::cache});
   }
 
-  /// y [B, T, H D], and the keys and values of these rows are kept.
+  /// y [B, T, H D]; caches the keys and values of these rows.
   TensorId kept_attention(TensorId qkv, const std::string& prefix, Attributes heads) {
     const TensorId keys = cache(prefix + "keys");
     const TensorId values = cache(prefix + "values");
@@ -227,9 +226,9 @@ class Writer {
   const ModelConfig& config_;
   std::int64_t batch_, seq_;
   TensorId next_weight_;
-  std::int64_t positions_ = 0;  ///< that are kept; 0: none
+  std::int64_t positions_ = 0;  ///< positions per cache; 0: no cache
   std::int64_t keys_ = 0;
-  std::int64_t places_ = 0;  ///< for texts in the caches; 0: one for each of the batch
+  std::int64_t places_ = 0;  ///< slots of the caches; 0: one per text of the batch
   TensorId first_ = program::kNone, slots_ = program::kNone;
 };
 
@@ -246,7 +245,7 @@ TensorId write_layers(Writer& writer, const ModelConfig& config, TensorId tokens
 
 TensorId write_head(Writer& writer, TensorId x) { return writer.lm_head(writer.norm(x, "ln_f", "ln_f")); }
 
-/// All but the loss.
+/// Everything except the loss.
 TensorId write_logits(Writer& writer, const ModelConfig& config, TensorId tokens) {
   return write_head(writer, write_layers(writer, config, tokens));
 }
@@ -267,12 +266,12 @@ void check_extents(const ModelConfig& config, std::int64_t batch, std::int64_t s
   }
 }
 
-/// One number for each text.
+/// One int32 per text.
 program::Tensor per_text(const char* name, std::int64_t batch) {
   return {.name = name, .shape = {batch}, .dtype = core::DType::i32, .role = program::Role::input};
 }
 
-/// `texts` texts are read: all of them, or with `into_slots` those that join others.
+/// Processes `texts` prompts: all texts, or with `into_slots` those that join others.
 program::Program write_prefill(const ModelConfig& config, const CacheSize& size, std::int64_t texts,
                                std::int64_t seq, bool into_slots) {
   check_extents(config, size.batch, size.positions);
@@ -338,7 +337,7 @@ program::Program decode(const ModelConfig& config, const CacheSize& size, std::i
 program::Program with_choice(program::Program program, const ModelConfig& config) {
   const TensorId logits = program.find("logits");
   if (logits == program::kNone) throw std::logic_error("a program without logits has no most likely token");
-  program.tensor(logits).role = program::Role::activation;  // fp32, as it was
+  program.tensor(logits).role = program::Role::activation;  // fp32, as before
   Builder builder(program);
   const auto scope = builder.scope("lm_head");
   const TensorId next = builder.op(ops::kArgmax, {logits}, {{"valid", config.vocab}}, "next");

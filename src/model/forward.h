@@ -1,4 +1,4 @@
-// Writing the forward pass of a model as a program.
+// Emits the forward pass of a model as a program.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rooflm::model {
 
-/// What the forward program ends in.
+/// The output of the forward program.
 enum class Head : std::uint8_t {
   loss,    ///< result "loss" [1]: mean cross-entropy in nats over B*T tokens
   logits,  ///< result "logits" [B*T, V] fp32
@@ -24,38 +24,37 @@ enum class Head : std::uint8_t {
 program::Program forward(const ModelConfig& config, std::int64_t batch, std::int64_t seq,
                          Head head = Head::loss);
 
-/// Texts that are read with their keys and values kept: tensors "h.N.keys" and "h.N.values" [B, K, P, D] of
-/// role cache, the same in both programs, and result "logits" [B, 1, V] fp32 of the token that follows each
-/// text. Scopes are those of `forward`. Both throw core::UsageError as it does, and when P exceeds
-/// config.max_seq.
+/// Generation with key/value caches: tensors "h.N.keys" and "h.N.values" [B, K, P, D] of role cache, the same
+/// in both programs, and result "logits" [B, 1, V] fp32 of each text's next token. Scopes are those of
+/// `forward`. Both throw core::UsageError as it does, and if P exceeds config.max_seq.
 struct CacheSize {
   std::int64_t batch = 0;      ///< B
-  std::int64_t positions = 0;  ///< P: tokens that are kept of each text at most
+  std::int64_t positions = 0;  ///< P: most tokens of a text
 };
-/// Reads the texts "tokens" [B, T] from the beginning, of "lengths" [B] int32 tokens each; what lies behind
-/// those is padding, which nobody sees. T is at most P.
+/// Processes the prompts "tokens" [B, T], of "lengths" [B] int32 tokens each; tokens beyond a text's length
+/// are padding, which nothing attends to. T is at most P.
 program::Program prefill(const ModelConfig& config, const CacheSize& size, std::int64_t seq);
-/// As `prefill`, of `texts` texts alone: their keys and values go to "slots" [texts] int32, each below B, of
-/// the same caches, and the other texts' stay. "logits" are [texts, 1, V].
+/// As `prefill`, but only for `texts` texts: their keys and values go to "slots" [texts] int32, each below B,
+/// of the same caches; other slots do not change. "logits" are [texts, 1, V].
 program::Program prefill_slots(const ModelConfig& config, const CacheSize& size, std::int64_t texts,
                                std::int64_t seq);
-/// Reads one more token of each, "tokens" [B, 1], at the positions "first" [B] int32: the lengths so far. Its
-/// cost is that of texts which are `keys` tokens long then.
+/// Processes one more token per text, "tokens" [B, 1], at the positions "first" [B] int32: the current
+/// lengths. Its cost is that of texts with `keys` tokens.
 program::Program decode(const ModelConfig& config, const CacheSize& size, std::int64_t keys);
 
-/// The program of `prefill_slots` or `decode` with the choice of the most likely token in it: result "next"
-/// [texts] int32 in the place of "logits", which stay on the device. Of equal logits the lower id.
+/// The program of `prefill_slots` or `decode` with greedy sampling in it: result "next" [texts] int32 instead
+/// of "logits", which stay on the device. Ties go to the lower id.
 program::Program with_choice(program::Program program, const ModelConfig& config);
 
-/// Where a block of the model is defined.
+/// The source line that defines a block of the model.
 struct BlockSource {
   std::string block;  ///< layers folded: "attention/qkv", "ln_f"
   std::string file;   ///< "src/model/forward.cpp"
   int line = 0;
 };
 
-/// The line that opens the scope of each block, in the order of their names. The forward pass is written once
-/// more for it, on one token.
+/// The line that opens the scope of each block, sorted by block. Determined by emitting the forward pass once
+/// for one token.
 std::vector<BlockSource> block_sources(const ModelConfig& config);
 
 }  // namespace rooflm::model

@@ -20,7 +20,7 @@ namespace {
 
 using core::InputError;
 
-/// out [columns, rows] = in [rows, columns] transposed, in tiles that stay in the cache.
+/// out [columns, rows] = transpose of in [rows, columns], in tiles that stay in cache.
 void transpose(std::span<const float> in, std::int64_t rows, std::int64_t columns, std::span<float> out) {
   constexpr std::int64_t kTile = 32;
   for (std::int64_t r0 = 0; r0 < rows; r0 += kTile) {
@@ -34,7 +34,7 @@ void transpose(std::span<const float> in, std::int64_t rows, std::int64_t column
   }
 }
 
-/// The elements of a parameter's values that a part makes up.
+/// The elements of a parameter that a part provides.
 template <class T>
 std::span<T> rows_of(std::span<T> values, const Part& part, const Parameter& parameter) {
   const std::int64_t width = parameter.shape.numel() / parameter.shape[0];
@@ -42,7 +42,7 @@ std::span<T> rows_of(std::span<T> values, const Part& part, const Parameter& par
                         static_cast<std::size_t>(part.shape.numel()));
 }
 
-/// A parameter and the tensors that it is made from.
+/// A parameter and the tensors that provide it.
 struct Plan {
   Parameter parameter;
   std::vector<Part> parts;
@@ -57,7 +57,7 @@ std::vector<Plan> plans_of(const ModelConfig& config) {
   return plans;
 }
 
-/// The tensors of a directory by full name, each wanted by exactly one part.
+/// The tensors of a directory by full name; each must be used by exactly one part.
 class Weights {
  public:
   Weights(const std::filesystem::path& directory, const ModelConfig& config, const std::vector<Plan>& plans)
@@ -136,7 +136,7 @@ void read_part(const StoredTensor& tensor, const Part& part, std::span<float> ou
   transpose(scratch, part.shape[0], part.shape[1], out);
 }
 
-/// Fetches each parameter once and hands out its parts, which are asked for in order.
+/// Computes each parameter once and returns its parts, which are requested in order.
 class Fetcher {
  public:
   Fetcher(const WeightSource& source, std::vector<Plan> plans) : source_(source), plans_(std::move(plans)) {}

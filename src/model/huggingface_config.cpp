@@ -1,4 +1,4 @@
-// config.json of Hugging Face directories: to and from a ModelConfig.
+// config.json of Hugging Face directories: conversion to and from ModelConfig.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Keys {
     root_ = core::parse_json_object(file.text(), path_, "config.json");
   }
 
-  /// Keys that stand for those of a file.
+  /// Keys that replace those of a file.
   Keys(const std::filesystem::path& path, json root) : path_(path.string()), root_(std::move(root)) {}
 
   [[nodiscard]] const json& root() const { return root_; }
@@ -64,7 +64,7 @@ class Keys {
     if (!value->is_boolean()) refuse(key, "true or false");
     return value->get<bool>();
   }
-  /// A string that must be one of `known`; the first of them when absent.
+  /// A string that must be one of `known`; the first one if absent.
   std::string one_of(const char* key, const std::vector<std::string>& known) const {
     const json* value = find(key);
     if (value == nullptr) return known.front();
@@ -75,7 +75,7 @@ class Keys {
     for (const std::string& name : known) expected += (expected.empty() ? "" : " or ") + name;
     refuse(key, expected);
   }
-  /// Refuses a feature that rooflm does not compute unless it is absent or switched off.
+  /// Refuses a feature that rooflm does not compute, unless it is absent or off.
   void require_off(const char* key) const {
     const json* value = find(key);
     if (value != nullptr && *value != false) refuse(key, "null or false: rooflm does not compute it");
@@ -84,7 +84,7 @@ class Keys {
     const auto found = root_.find(key);
     return found == root_.end() || found->is_null() ? nullptr : &*found;
   }
-  /// Layers are listed one by one: a damaged number must not fill the memory.
+  /// Number of layers, limited: every layer is listed, and a damaged number must not exhaust memory.
   [[nodiscard]] std::int64_t layers(const char* key) const {
     const std::int64_t count = size(key);
     if (count > kMostLayers) refuse(key, fmt::format("at most {}", kMostLayers));
@@ -141,7 +141,7 @@ ModelConfig read_gpt2(const Keys& keys) {
   return c;
 }
 
-/// rope_theta, or rope_parameters as newer transformers write it. Scaled positions are refused.
+/// rope_theta, or rope_parameters as newer transformers write it. Refuses scaled positions.
 double read_rope_theta(const Keys& keys) {
   keys.require_off("rope_scaling");
   if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.refuse("partial_rotary_factor", "1");
@@ -185,7 +185,7 @@ ordered_json gpt2_json(const ModelConfig& c) {
     throw core::UsageError(fmt::format("a GPT-2 file cannot say that {} heads of {} make up d_model {}",
                                        c.heads, c.head_dim, c.d_model));
   }
-  // Dropout is written as 0 since rooflm has none; transformers would otherwise train with 0.1.
+  // Dropout is written as 0, since rooflm has none; transformers would otherwise train with 0.1.
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", c.vocab},
@@ -222,13 +222,13 @@ ordered_json llama_json(const ModelConfig& c) {
   return root;
 }
 
-/// What a model has that the program of a llama has not, in words; nothing for those that are one.
+/// What a model has that the program of a llama leaves out, in words; nothing for exact equivalents.
 std::string left_out_of(const std::string& type) {
   if (type == "qwen2") return "biases of queries, keys and values";
   return type == "qwen3" ? "norms of queries and keys" : "";
 }
 
-/// Positions that are scaled cost what others do.
+/// Scaled positions have the same cost as unscaled ones.
 void drop_scaling(json& root, std::string& left_out) {
   const auto is_scaled = [](const json& rope) {
     return rope.is_object() && rope.value("rope_type", rope.value("type", json("default"))) != "default";
@@ -244,8 +244,8 @@ void drop_scaling(json& root, std::string& left_out) {
   if (is_dropped) left_out += std::string(left_out.empty() ? "" : ", ") + "the scaling of rotary positions";
 }
 
-/// A model of which a llama has the same products: what it says, as a llama would. The window of attention
-/// becomes the longest sequence.
+/// Converts a model with the same matmuls as a llama to a llama's keys. An attention window becomes the
+/// longest sequence.
 json as_llama(const Keys& keys, const std::string& type, std::string& left_out) {
   constexpr std::array kNames{std::pair{"llama", "LlamaForCausalLM"},
                               std::pair{"mistral", "MistralForCausalLM"},
@@ -271,7 +271,7 @@ json as_llama(const Keys& keys, const std::string& type, std::string& left_out) 
   return root;
 }
 
-/// Checks and names what was read.
+/// Validates and names the configuration.
 ModelConfig finish(ModelConfig config, const Keys& keys, const std::filesystem::path& directory) {
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab = config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;

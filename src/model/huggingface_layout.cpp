@@ -1,4 +1,4 @@
-// Where rooflm's parameters lie in the tensors of Hugging Face files.
+// How rooflm's parameters map to the tensors of Hugging Face files.
 #include "model/huggingface_layout.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,8 @@ namespace {
 
 using core::Shape;
 
-/// Names of one module in both worlds; a layer's follow "h.N." and "transformer.h.N." or "model.layers.N.".
+/// A module's names in rooflm and in transformers; a layer's follow "h.N." and "transformer.h.N." or
+/// "model.layers.N.".
 struct Module {
   std::string_view ours, theirs;
 };
@@ -43,7 +44,7 @@ std::string_view theirs(std::string_view ours, Arch arch) {
   return arch == Arch::gpt2 ? find(kGpt2Modules) : find(kLlamaModules);
 }
 
-/// "h.3.ln1.weight" taken apart: the layer's prefix in the file, the module "ln1", the suffix ".weight".
+/// "h.3.ln1.weight", parsed: the layer's prefix in the file, the module "ln1", the suffix ".weight".
 struct Name {
   std::string prefix, module, suffix;
 };
@@ -63,7 +64,7 @@ Name split(const std::string& name, Arch arch) {
   return parts;
 }
 
-/// Tensors of [rows, in] stacked over each other.
+/// Tensors of [rows, in], stacked.
 struct Stack {
   std::vector<Part> parts;
   std::int64_t next_row = 0;

@@ -30,7 +30,7 @@ struct List {
   }
 };
 
-/// FNV-1a: a stream number that depends on the name alone.
+/// FNV-1a hash of the name: the number of its random stream.
 std::uint64_t stream_of(const std::string& name) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
@@ -44,7 +44,7 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
   const bool is_gpt2 = c.arch == Arch::gpt2;
   const double residual_std = is_gpt2 ? kStd / std::sqrt(2.0 * static_cast<double>(c.layers)) : kStd;
   List list{.all = {}, .biases = is_gpt2};
-  constexpr std::size_t kOfLayer = 12;  // at most, and of all that is outside of layers
+  constexpr std::size_t kOfLayer = 12;  // at most, per layer, and outside of layers
   list.all.reserve(kOfLayer * (static_cast<std::size_t>(std::min<std::int64_t>(c.layers, 1 << 14)) + 1));
   list.all.push_back({.name = "wte", .shape = {c.padded_vocab, c.d_model}, .std = kStd, .decay = true});
   if (is_gpt2) {

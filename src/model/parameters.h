@@ -1,4 +1,4 @@
-// The parameters of a model: names, shapes, how they start, whether they decay.
+// The parameters of a model: names, shapes, initialisation, weight decay.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Parameter {
   std::string name;
   core::Shape shape;
   enum class Init : std::uint8_t { zeros, ones, normal } init = Init::normal;
-  double std = 0.02;   ///< of a normal initialisation
+  double std = 0.02;   ///< standard deviation of the normal initialisation
   bool decay = false;  ///< weight decay applies: matrices and embeddings, not norms and biases
 };
 
@@ -30,7 +30,7 @@ struct Parameter {
 /// 0.02).
 std::vector<Parameter> parameters(const ModelConfig& config);
 
-/// Initial values of one parameter: element i depends on seed, the parameter's name and i only. Padding rows
+/// Initial values of one parameter. Element i depends only on seed, the parameter's name and i. Padding rows
 /// of the vocabulary are zero.
 std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed);
 /// The same, of elements `first` to `first + out.size()` alone.

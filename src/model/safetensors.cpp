@@ -1,4 +1,4 @@
-// Reading safetensors files. Everything a header claims is checked before any of it is used.
+// Reads safetensors files. Every claim of a header is checked before it is used.
 #include "model/safetensors.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ std::string_view header_of(const core::MappedFile& file) {
   return file.text().substr(kLengthBytes, length);
 }
 
-/// One entry of the header, checked by itself.
+/// One entry of the header, validated on its own.
 class Entry {
  public:
   Entry(const std::filesystem::path& path, const std::string& name, const json& value)
@@ -80,7 +80,7 @@ class Entry {
     return core::Shape(dims);
   }
 
-  /// [begin, end) within the data, which has `data_bytes`.
+  /// [begin, end) within the data section of `data_bytes` bytes.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> range(std::uint64_t data_bytes) const {
     const auto offsets = numbers("data_offsets");
     if (offsets.size() != 2) fail(fmt::format("has {} data_offsets, expected 2", offsets.size()));
@@ -93,7 +93,7 @@ class Entry {
     return {offsets[0], offsets[1]};
   }
 
-  /// Bytes that the shape needs; refuses what does not fit 64 bits.
+  /// Bytes that the shape needs; refuses overflow of 64 bits.
   [[nodiscard]] std::uint64_t bytes_of(const core::Shape& shape, std::string_view dtype) const {
     std::uint64_t bytes = stored_size(dtype);
     const bool is_empty = std::ranges::find(shape.dims(), 0) != shape.dims().end();
@@ -130,7 +130,7 @@ class Entry {
   const json& value_;
 };
 
-/// The tensors must lie one behind the other from the first byte to the last.
+/// The tensors must fill the data section without gap or overlap.
 void check_layout(const std::filesystem::path& path, const std::vector<StoredTensor>& tensors,
                   std::span<const std::byte> data) {
   const std::byte* expected = data.data();
@@ -212,7 +212,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path
     }
     tensors_.push_back(std::move(tensor));
   }
-  // An empty tensor shares its offset with its neighbour: it goes first.
+  // An empty tensor shares its offset with its neighbour and must come first.
   std::ranges::stable_sort(tensors_, {}, [](const StoredTensor& tensor) {
     return std::pair(tensor.bytes.data(), tensor.bytes.size());
   });

@@ -1,4 +1,4 @@
-// Reading and writing safetensors files: named tensors behind a JSON header.
+// Reads and writes safetensors files: named tensors after a JSON header.
 //
 // Layout: 8 bytes little-endian length n of the header, n bytes of JSON, then the tensors without gaps.
 // Public description: https://huggingface.co/docs/safetensors. Little-endian machines only.
@@ -21,10 +21,10 @@
 
 namespace rooflm::model {
 
-/// Strings that a file's header may carry beside the tensors.
+/// String metadata of a file's header.
 using Metadata = std::map<std::string, std::string>;
 
-/// One tensor of a file that was opened. `bytes` borrows from the file's map and need not be aligned.
+/// One tensor of an open file. `bytes` borrows from the file's map and may be unaligned.
 struct StoredTensor {
   std::filesystem::path file;
   std::string name;
@@ -36,17 +36,17 @@ struct StoredTensor {
 /// Whether read_floats can read it: F32, BF16, F16 or F64.
 bool is_float(const StoredTensor& tensor);
 /// Converts a tensor to fp32 (`out` has numel elements; fp64 rounds to nearest, bf16 and fp16 are exact).
-/// Throws core::InputError that names the file and the tensor when !is_float(tensor).
+/// Throws core::InputError, naming file and tensor, unless is_float(tensor).
 void read_floats(const StoredTensor& tensor, std::span<float> out);
-/// The same in fp64: exact for all four.
+/// The same in fp64: exact for all four dtypes.
 void read_doubles(const StoredTensor& tensor, std::span<double> out);
 
 /// A safetensors file, mapped read-only. Move-only.
 class SafetensorsFile {
  public:
-  /// Opens and checks the whole header: its length, the JSON, duplicate names, known dtypes, shapes, and that
-  /// the tensors fill the file without gap or overlap. Throws core::InputError that names the file, the
-  /// tensor and the expectation.
+  /// Opens the file and checks the whole header: its length, the JSON, duplicate names, known dtypes, shapes,
+  /// and that the tensors fill the file without gap or overlap. Throws core::InputError that names the file,
+  /// the tensor and the expectation.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   /// In the order of their data.
@@ -65,12 +65,12 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-/// The tensors of a Hugging Face directory: model.safetensors, or else the shards that
-/// model.safetensors.index.json names. Every tensor that the index lists must be in the shard it names, and
-/// the shards hold no others; core::InputError otherwise.
+/// The tensors of a Hugging Face directory: model.safetensors, or else the shards named by
+/// model.safetensors.index.json. The shards must contain exactly the tensors that the index places in them;
+/// throws core::InputError otherwise.
 std::vector<SafetensorsFile> open_safetensors_directory(const std::filesystem::path& directory);
 
-/// A tensor to be written: `write` sends exactly numel * size_of(dtype) bytes in any number of pieces.
+/// A tensor to write: `write` sends exactly numel * size_of(dtype) bytes in any number of pieces.
 struct TensorSource {
   std::string name;
   core::DType dtype = core::DType::f32;
@@ -81,13 +81,13 @@ struct TensorSource {
 /// Sends `values` to `sink` as `dtype` (f32, bf16, f16 or f64), rounding to nearest even.
 void write_floats(const core::ByteSink& sink, std::span<const float> values, core::DType dtype);
 
-/// Writes one file atomically, tensors in the given order, each source called once. Throws core::InputError
-/// when the file cannot be written and leaves what was there. `on_progress`: as core::write_file_atomically.
+/// Writes one file atomically, tensors in the given order, each source called once. If the file cannot be
+/// written, throws core::InputError and leaves the old one. `on_progress`: as in core::write_file_atomically.
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorSource>& tensors,
                        const Metadata& metadata = {{"format", "pt"}},
                        const core::OnProgress& on_progress = {});
 
-/// Largest file that save functions write unless told otherwise, as in Hugging Face transformers.
+/// Largest file that save functions write by default, as in Hugging Face transformers.
 inline constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
 
 /// Writes model.safetensors, or model-0000i-of-0000n.safetensors and model.safetensors.index.json when the

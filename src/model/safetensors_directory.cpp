@@ -15,7 +15,7 @@ namespace {
 using core::InputError;
 using nlohmann::json;
 
-/// weight_map of an index: tensor name to the name of its shard, which lies beside the index.
+/// weight_map of an index: tensor name to the file name of its shard, in the same directory.
 std::map<std::string, std::string> read_weight_map(const std::filesystem::path& index) {
   const core::MappedFile file(index);
   const json root = core::parse_json_object(file.text(), index.string(), "the index");

@@ -9,7 +9,7 @@
 
 namespace rooflm::model {
 
-/// Bytes of one element of a safetensors dtype, 0 for a name that the format does not know.
+/// Bytes per element of a safetensors dtype; 0 if the format does not have it.
 constexpr std::size_t stored_size(std::string_view dtype) {
   if (const auto known = core::find_dtype(&core::DTypeFacts::stored_name, dtype))
     return core::size_of(*known);

@@ -1,4 +1,4 @@
-// Writing safetensors files as streams, in shards where one file would be too large.
+// Streams safetensors files, in shards if a single file would be too large.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ std::string header_of(const std::vector<TensorSource>& tensors, const Metadata& 
   return header + text;
 }
 
-/// Converts in chunks that stay in the cache.
+/// Converts in chunks that stay in cache.
 template <class Stored>
 void send_as(const core::ByteSink& sink, std::span<const float> values) {
   std::array<Stored, kChunk> chunk;
@@ -57,7 +57,7 @@ void send_as(const core::ByteSink& sink, std::span<const float> values) {
   }
 }
 
-/// Consecutive tensors per shard, none above the limit but a single tensor that is.
+/// Consecutive tensors per shard; only a single tensor may exceed the limit.
 std::vector<std::vector<TensorSource>> split(const std::vector<TensorSource>& tensors,
                                              std::uint64_t max_shard_bytes) {
   std::vector<std::vector<TensorSource>> shards(1);
@@ -124,7 +124,7 @@ void write_safetensors_directory(const std::filesystem::path& directory,
     for (const TensorSource& tensor : shards[i]) index["weight_map"][tensor.name] = name;
   }
   core::write_file_atomically(directory / "model.safetensors.index.json", index.dump(2) + "\n");
-  std::filesystem::remove(single, error);  // readers would prefer it; absent is fine
+  std::filesystem::remove(single, error);  // readers would prefer it; it may be absent
 }
 
 }  // namespace rooflm::model

@@ -12,7 +12,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
   step.logits_padding = wants.logits_padding;
   step.compact_state = wants.compact_state;
-  step.gelu_in_products = wants.gelu_in_products;
+  step.gelu_in_epilogue = wants.gelu_in_epilogue;
   step.early_norm = wants.early_norm;
 }
 

@@ -39,7 +39,7 @@ const std::vector<Framework>& frameworks() {
                      .has_dropout = json.value("dropout", false),
                      .has_own_scales = json.value("fp8_own_scales", false),
                      .has_fp8_gathers = json.value("fp8_gathers", false),
-                     .has_separate_products = json.value("separate_products", false),
+                     .has_separate_matmuls = json.value("separate_products", false),
                      .has_gradient_sums = json.value("gradient_sums", false),
                      .has_gathered_ring = json.value("gathered_ring", false),
                      .has_current_scales = json.value("fp8_current_scales", false),
@@ -85,7 +85,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.dropout = framework.has_dropout;
   step.fp8_own_scales = framework.has_own_scales;
   step.gradient_sums = framework.has_gradient_sums;
-  step.separate_products = framework.has_separate_products;
+  step.separate_matmuls = framework.has_separate_matmuls;
   step.fp8_gathers = framework.has_fp8_gathers;
   step.gathered_ring = framework.has_gathered_ring;
   step.whole_recompute = framework.has_whole_recompute;
@@ -100,7 +100,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
   step.compact_state = false;
   step.logits_padding = 1;
-  step.gelu_in_products = false;
+  step.gelu_in_epilogue = false;
   step.early_norm = false;
   step.loss_chunk_bytes = kWhole;
 }

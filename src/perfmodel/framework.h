@@ -25,7 +25,7 @@ struct Framework {
   bool has_dropout = false;
   bool has_own_scales = false;
   bool has_fp8_gathers = false;
-  bool has_separate_products = false;
+  bool has_separate_matmuls = false;
   bool has_gradient_sums = false;
   bool has_gathered_ring = false;
   bool has_current_scales = false;  ///< fp8: those of the step itself, activations are kept in it

@@ -30,7 +30,7 @@ double peak_of(const devices::Device& device, const char* dtype) {
   return peak.value_or(device.peak("fp16").value_or(0));
 }
 
-bool is_product(const Op& op) {
+bool is_matmul(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
@@ -276,7 +276,7 @@ OpTime OpTimes::moved_time(const Op& op, double bytes) const {
 }
 
 OpTime OpTimes::time_of(const Program& program, const Op& op) const {
-  if (is_product(op)) return matmul_time(program, op);
+  if (is_matmul(op)) return matmul_time(program, op);
   if (is_flash(op)) return attention_time(program, op);
   const program::Cost cost = program::cost_of(program, op);
   return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written));

@@ -96,8 +96,8 @@ class Simulation {
     if (!queue(Lane::communication).runs) return 1;
     const Queue& own = queue(lane);
     const program::Work work = program_->ops[own.ops[own.next]].def->work;
-    const bool is_product = work == program::Work::matmul || work == program::Work::attention;
-    return 1 / (is_product ? options_.matmul_slowdown : options_.other_slowdown);
+    const bool is_matmul = work == program::Work::matmul || work == program::Work::attention;
+    return 1 / (is_matmul ? options_.matmul_slowdown : options_.other_slowdown);
   }
 
   [[nodiscard]] double time_to_next_event() {

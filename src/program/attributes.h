@@ -1,4 +1,4 @@
-// The parameters of an op: a handful of named values.
+// The parameters of an op: a few named values.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace rooflm::program {
 
-/// One parameter: an extent or a count, a real number, or a flag.
+/// One parameter: an integer, a real number or a flag.
 using AttributeValue = std::variant<std::int64_t, double, bool>;
 
-/// Named values of one op ("heads" = 12, "eps" = 1e-5, "accumulate" = true). Names are string literals. Few
-/// entries: a linear search is faster than a map. A value is read as what it was set as; std::logic_error
-/// when it is not there or of another type, since an op's builder sets what its kernels read.
+/// Named values of one op ("heads" = 12, "eps" = 1e-5, "accumulate" = true). Names are string literals. A
+/// linear search over so few entries is faster than a map. Reading a value that is absent or of another type
+/// throws std::logic_error: the op's builder must set what its kernels read.
 class Attributes {
  public:
   using Entry = std::pair<std::string_view, AttributeValue>;
@@ -28,7 +28,7 @@ class Attributes {
   [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
   [[nodiscard]] std::int64_t integer(std::string_view name) const { return get<std::int64_t>(name); }
   [[nodiscard]] double number(std::string_view name) const { return get<double>(name); }
-  /// False when absent.
+  /// False if absent.
   [[nodiscard]] bool flag(std::string_view name) const { return has(name) && get<bool>(name); }
   void set(std::string_view name, AttributeValue value) {
     for (Entry& entry : entries_) {

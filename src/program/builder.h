@@ -1,4 +1,4 @@
-// Writing a program op by op with a current scope, phase and micro-batch.
+// Builds a program op by op, with a current scope, phase and micro-batch.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace rooflm::program {
 struct SourceLine {
   const char* file = "";
   int line = 0;
-  /// Where it is called, or where the function is whose default argument it is.
+  /// The line of the call, also when used as a default argument.
   static constexpr SourceLine here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
@@ -44,20 +44,20 @@ class Builder {
     if (lines_ != nullptr) lines_->try_emplace(scope_, line);
     return {*this, std::move(outer)};
   }
-  /// From now on `lines` gets every scope with the line that first opens it. Borrows it.
+  /// From now on `lines` receives every scope with the line that first opens it. Borrows it.
   void note_lines(std::map<std::string, SourceLine>& lines) { lines_ = &lines; }
 
-  /// Appends an op and returns its first output / all of its outputs.
+  /// Appends an op and returns its first output.
   TensorId op(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs, const std::string& name,
               const std::vector<core::Shape>& shapes = {}) {
     return ops(def, std::move(inputs), std::move(attrs), name, shapes).at(0);
   }
-  /// Valid until the next op is appended.
+  /// Appends an op and returns all of its outputs; the reference is valid until the next op is appended.
   const std::vector<TensorId>& ops(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                                    const std::string& name, const std::vector<core::Shape>& shapes = {}) {
     return program_->append(make(def, std::move(inputs), std::move(attrs)), name, shapes);
   }
-  /// An op that writes existing tensors.
+  /// Appends an op that writes existing tensors.
   void op_into(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                std::vector<TensorId> outputs) {
     program_->append_to(make(def, std::move(inputs), std::move(attrs)), std::move(outputs));

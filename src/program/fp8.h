@@ -1,8 +1,9 @@
-// Scaled products in fp8: what the scale of a tensor is, and how it follows from the largest elements of the
-// steps before (delayed scaling).
+// fp8 matmuls with delayed scaling: the scale of a tensor follows from its amax (largest magnitude) in the
+// previous steps (TransformerEngine's DelayedScaling; Micikevicius et al., "FP8 formats for deep learning",
+// 2022).
 //
-// Every product of a layer has three slots: of its left factor's activations, of its weights, and of the
-// gradients of its result. A slot holds kFp8Slot floats; zeros, as new memory begins, are its beginning.
+// Every matmul of a layer has three slots: for its input activations, its weights and the gradient of its
+// output. A slot holds kFp8Slot floats. All zeros, as in new memory, is its initial state.
 #pragma once
 
 #include <algorithm>
@@ -14,32 +15,33 @@
 
 namespace rooflm::program {
 
-/// The operands of a product that have a slot.
+/// The operands of a matmul that have a slot.
 enum class Fp8Operand : std::uint8_t { activation, weight, gradient };
 inline constexpr int kFp8Operands = 3;
 
 inline constexpr int kFp8Slot = 32;       ///< floats of one slot, 128 bytes
-inline constexpr int kFp8Inverse = 0;     ///< 1 / scale: what products multiply with
-inline constexpr int kFp8Scale = 1;       ///< what elements are multiplied with before they are rounded
-inline constexpr int kFp8Amax = 2;        ///< the largest magnitude of the step that runs
-inline constexpr int kFp8FirstAmax = 16;  ///< those of the steps before, the last first
-inline constexpr int kFp8History = 16;    ///< how many (TransformerEngine: 1024; a spike is forgotten sooner)
+inline constexpr int kFp8Inverse = 0;     ///< 1 / scale: the factor of the matmul's fp32 sums
+inline constexpr int kFp8Scale = 1;       ///< elements are multiplied by it before they are rounded
+inline constexpr int kFp8Amax = 2;        ///< amax of the current step
+inline constexpr int kFp8FirstAmax = 16;  ///< amax of the previous steps, latest first
+/// Length of the history (TransformerEngine: 1024; here a spike is forgotten sooner).
+inline constexpr int kFp8History = 16;
 
-/// The longest rows of norms that cast what they make: kernels keep 16 of them in shared memory.
+/// The longest rows that norm kernels can cast themselves: they keep 16 rows in shared memory.
 inline constexpr std::int64_t kFp8NormCols = 6144;
 
-/// Exponents of scales: their products stay numbers of fp32.
+/// Limit of scale exponents: the product of two scales stays a finite fp32 number.
 inline constexpr int kFp8MostExponent = 60;
 
-/// The largest power of two that takes `amax` (finite, above 0) to at most `largest`: a format's largest
-/// number. Powers of two, so that scaling rounds nothing.
+/// The largest power of two s with s * amax <= largest, for finite amax > 0; `largest` is the largest number
+/// of the format. Scaling by powers of two rounds nothing.
 inline float fp8_scale_for(float amax, float largest) {
   const int exponent = std::ilogb(largest) - std::ilogb(amax);
   const bool is_beyond = std::ldexp(amax, -std::ilogb(amax)) > std::ldexp(largest, -std::ilogb(largest));
   return std::ldexp(1.0F, std::clamp(exponent - (is_beyond ? 1 : 0), -kFp8MostExponent, kFp8MostExponent));
 }
 
-/// The largest number of the format that gradients, or other operands, are rounded to.
+/// The largest number of e5m2 (gradients) or e4m3 (other operands).
 inline float fp8_largest(bool is_e5m2) { return is_e5m2 ? core::F8E5M2::kLargest : core::F8E4M3::kLargest; }
 
 inline void fp8_set_scale(float* slot, float scale) {
@@ -47,8 +49,9 @@ inline void fp8_set_scale(float* slot, float scale) {
   slot[kFp8Inverse] = 1 / scale;
 }
 
-/// At the end of a step: the step's largest magnitude joins the history, unless it is no number, and the
-/// scale of the next step follows from the largest of the history. A slot of zeros alone gets the scale 1.
+/// Ends a step: pushes the step's amax onto the history, unless it is not finite, and sets the next step's
+/// scale from the largest amax of the history. If all of them are 0, the scale stays, or becomes 1 if it was
+/// never set. `largest` as in fp8_scale_for.
 inline void fp8_next_scale(float* slot, float largest) {
   float* history = slot + kFp8FirstAmax;
   if (std::isfinite(slot[kFp8Amax])) {

@@ -1,4 +1,4 @@
-// What a gradient rule sees: the op, the gradients that arrived at its outputs, and where to put the new
+// What a gradient rule works with: the forward op, the gradients of its outputs, and where to put the new
 // ones.
 #include "program/gradient.h"
 

@@ -1,4 +1,4 @@
-// What a gradient rule sees: the op, the gradients that arrived at its outputs, and where to put the new
+// What a gradient rule works with: the forward op, the gradients of its outputs, and where to put the new
 // ones.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace rooflm::program {
 
-/// Gradients known so far, by the tensor they belong to.
+/// The gradients known so far, by the tensor they belong to.
 class GradientMap {
  public:
-  /// kNone while there is none.
+  /// kNone if there is none yet.
   [[nodiscard]] TensorId of(TensorId tensor) const {
     const auto index = static_cast<std::size_t>(tensor);
     return index < gradients_.size() ? gradients_[index] : kNone;
@@ -28,7 +28,7 @@ class GradientMap {
   std::vector<TensorId> gradients_;
 };
 
-/// Handed to OpDef::gradient. Rules emit backward ops that carry the forward op's scope and micro-batch.
+/// Passed to OpDef::gradient. Backward ops get the forward op's scope and micro-batch.
 class GradientContext {
  public:
   GradientContext(Program& program, GradientMap& gradients, Op op)
@@ -37,32 +37,30 @@ class GradientContext {
   [[nodiscard]] const Program& program() const { return *program_; }
   /// The forward op.
   [[nodiscard]] const Op& op() const& { return op_; }
-  /// Gives it back.
   [[nodiscard]] Op op() && { return std::move(op_); }
   [[nodiscard]] TensorId input(std::size_t i) const { return i < op_.inputs.size() ? op_.inputs[i] : kNone; }
   [[nodiscard]] TensorId output(std::size_t i) const { return op_.outputs.at(i); }
   /// Gradient of the loss with respect to output `i`, or kNone.
   [[nodiscard]] TensorId gradient(std::size_t i) const;
 
-  /// d(input i) += gradient. Emits an `add` when another use of the input has already contributed.
+  /// d(input i) += gradient. Emits an `add` if another use of the input has already contributed.
   void propagate(std::size_t i, TensorId gradient);
 
-  /// Emits an op with one or more new activation gradients as outputs.
+  /// Emits an op whose outputs are new activation gradients.
   std::vector<TensorId> emit(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                              const std::vector<core::Shape>& shapes = {});
 
-  /// The tensor that holds d(weight) for input `i`: created on first use; later uses (tied weights, gradient
-  /// accumulation) get the same one with `accumulate` set, and their op adds to what is there.
+  /// The tensor for d(weight) of input `i`, created on first use. Later uses (tied weights, micro-batches)
+  /// get the same tensor with `accumulate` set: their op must add to it.
   struct Target {
     TensorId id = kNone;
     bool accumulate = false;
   };
   Target weight_target(std::size_t i);
-  /// Emits an op that writes existing tensors: targets of weight gradients, or new ones made with
-  /// `new_gradient`.
+  /// Emits an op that writes existing tensors: weight-gradient targets, or tensors made by `new_gradient`.
   void emit_into(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs,
                  std::vector<TensorId> outputs);
-  /// A tensor for d(input i), shaped like the input, to be written by emit_into.
+  /// A new tensor for d(input i), shaped like the input, to be written by emit_into.
   TensorId new_gradient(std::size_t i);
 
  private:

@@ -1,4 +1,4 @@
-// Ranks of a program that is split over devices.
+// Ranks of a split program.
 #include "program/groups.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ core::Shape whole_shape(const Tensor& tensor) {
 
 namespace {
 
-/// Positions in `whole` of the elements of one shard.
+/// Indices in `whole` of the elements of one shard.
 std::vector<std::int64_t> elements_of(const Shard& shard) {
   std::vector<std::int64_t> elements;
   if (shard.axis == Shard::kElements) {

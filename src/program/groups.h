@@ -1,5 +1,4 @@
-// Ranks of a program that is split over devices: which of them a collective joins, and which part of a tensor
-// each of them has.
+// Ranks of a split program: which ranks a collective joins, and which part of a tensor each of them has.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace rooflm::program {
 
-/// Where a rank is among all: 0 <= coordinate < extent of the Mesh.
+/// The position of a rank: 0 <= coordinate < extent of the Mesh.
 struct Coordinates {
   int tensor = 0;
   int data = 0;
@@ -18,19 +17,19 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
-/// How many ranks there are in each direction. Numbers of ranks count `tensor` first, then `data`, then
-/// `pipeline`, so that those that say most to each other are neighbours.
+/// The number of ranks along each axis. Rank numbers vary fastest along `tensor`, then `data`, then
+/// `pipeline`, so ranks that communicate most are neighbours.
 struct Mesh {
   int tensor = 1;
   int data = 1;
   int pipeline = 1;
-  int context = 1;     ///< of `data` so many neighbours have parts of the same sequences
-  int interleave = 1;  ///< parts of the model that a stage has, each of which sends to the next
+  int context = 1;     ///< this many neighbours within `data` share each sequence
+  int interleave = 1;  ///< model parts per pipeline stage; each sends to the next part
   [[nodiscard]] int size() const { return tensor * data * pipeline; }
   [[nodiscard]] Coordinates coordinates_of(int rank) const;
   [[nodiscard]] int rank_of(const Coordinates& at) const;
-  /// The ranks of the group that `rank` is in, in the order of their index in it. The group `tied` is empty
-  /// for stages between the first and the last.
+  /// The ranks of `rank`'s group, ordered by their index in it. The group `tied` is empty for stages between
+  /// the first and the last.
   [[nodiscard]] std::vector<int> members(int rank, Group group) const;
 };
 
@@ -39,32 +38,32 @@ struct Part {
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] std::int64_t size() const { return end - begin; }
 };
-/// Part `index` of `elements` that are split in their order into `parts`: each but the last is the same
-/// multiple of `unit` elements; the last ones may be shorter or empty.
+/// Part `index` of `elements` split in order into `parts`. All but the last few parts have the same size, a
+/// multiple of `unit`; the last ones may be shorter or empty.
 Part part_of(std::int64_t elements, int parts, int index, std::int64_t unit);
 
-/// What is left of `whole` on the rank that has the shard.
+/// The shape of the shard, given the shape of the whole tensor in it.
 core::Shape shape_of(const Shard& shard);
-/// The shape of the tensor that `tensor` is a part of; its own when it is whole.
+/// The shape of the whole tensor that `tensor` is a part of; its own shape if it is not split.
 core::Shape whole_shape(const Tensor& tensor);
-/// Of each element of the tensor its position in the whole one, by Tensor::shards.
+/// For each element of the tensor, its index in the whole tensor, by Tensor::shards.
 std::vector<std::int64_t> elements_of(const Tensor& tensor);
 /// Whether the tensor is split over the ranks of that group.
 bool is_split(const Tensor& tensor, Group group);
 
-/// Parts of weights, gradients and optimizer state begin on a border of that many elements, so that vectors
-/// of 64 bytes fit them.
+/// Parts of weights, gradients and optimizer state begin at multiples of this many elements, so they are
+/// aligned for 64-byte vectors.
 inline constexpr std::int64_t kPartUnit = 16;
 
 /// Whether the op moves data between ranks.
 inline bool is_collective(const Op& op) { return op.def->work == Work::collective; }
-/// Whether it goes to, or comes from, one other rank: stages of a pipeline.
+/// Whether the op is a point-to-point message between pipeline stages (send, receive).
 bool is_message(const Op& op);
 /// The attribute "group" of a collective.
 Group group_of(const Op& op);
-/// What a collective is about, of one rank: bytes of the whole tensors, which an all_reduce adds up, a
-/// reduce_scatter begins with and an all_gather ends with; of a send or receive those that are sent. What
-/// of it crosses which link is the business of who models the collective.
+/// Bytes that a collective handles on one rank: the whole tensors that an all_reduce sums, a reduce_scatter
+/// begins with, or an all_gather ends with; for send and receive the bytes sent. How many of them cross which
+/// link is up to the cost model of the collective.
 std::int64_t payload_bytes(const Program& program, const Op& op);
 
 }  // namespace rooflm::program

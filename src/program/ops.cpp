@@ -1,4 +1,4 @@
-// The check that the shape rules of ops share.
+// The error path shared by the shape rules of all ops.
 #include "program/ops.h"
 
 #include "core/error.h"

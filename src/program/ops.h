@@ -1,5 +1,5 @@
-// Every op that a program can contain. Each is defined, with its formula, in the file of program/ops/ named
-// beside it.
+// Every op that a program can contain. The file named above each group, in program/ops/, defines the ops and
+// gives their formulas.
 #pragma once
 
 #include <concepts>
@@ -53,13 +53,13 @@ extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn;
 extern const OpDef kOwnPart, kForEachRank;
 
-/// All of the above, for tests and tables: the build makes the list from these declarations.
+/// All of the above, for tests and tables. The build generates the list from these declarations.
 std::span<const OpDef* const> all();
 
 /// Throws core::UsageError "OP in SCOPE: MESSAGE".
 [[noreturn]] void refuse(const Op& op, const std::string& message);
 
-/// Refuses the op unless `holds`. `message` is a function, so that the text is made only when it is needed.
+/// Refuses the op unless `holds`. `message` is a callable, so the text is built only on failure.
 template <std::invocable Message>
 void expect(bool holds, const Op& op, Message&& message) {
   if (!holds) refuse(op, message());

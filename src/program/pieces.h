@@ -1,5 +1,5 @@
-// Which tokens of a sequence a context-parallel rank has: of 2 * parts equal pieces rank i has piece i and
-// piece 2 * parts - 1 - i, so that all ranks have as many scores below the diagonal (zigzag).
+// Which tokens of a sequence a context-parallel rank has. A sequence is cut into 2 * parts equal pieces; rank
+// i has pieces i and 2 * parts - 1 - i ("zigzag"), so all ranks have equally many scores below the diagonal.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace rooflm::program {
 
-/// The pieces of one rank; the whole sequence when there is one.
+/// The pieces of one rank; the whole sequence if parts is 1.
 struct Pieces {
   std::int64_t parts = 1, index = 0;
 
-  /// Of an op with the attributes `parts` and `index`; the whole sequence without them.
+  /// From the op attributes `parts` and `index`; the whole sequence if they are absent.
   static Pieces of(const Attributes& attrs) {
     if (!attrs.has("parts")) return {};
     return {.parts = attrs.integer("parts"), .index = attrs.integer("index")};
@@ -24,12 +24,12 @@ struct Pieces {
     attrs.set("parts", parts);
     attrs.set("index", index);
   }
-  /// Position in the sequence of token t, 0 <= t < own, of the rank's `own` tokens.
+  /// Position in the sequence of the rank's token t, 0 <= t < own, where `own` is its number of tokens.
   [[nodiscard]] std::int64_t position(std::int64_t t, std::int64_t own) const {
     const std::int64_t piece = own / 2;
     return t < piece ? index * piece + t : (2 * parts - 1 - index) * piece + t - piece;
   }
-  /// Of whole sequences of `seq` tokens, one after another, those of the rank.
+  /// Selects the rank's tokens from consecutive whole sequences of `seq` tokens.
   template <class T>
   [[nodiscard]] std::vector<T> cut(std::span<const T> sequences, std::int64_t seq) const {
     const std::int64_t own = seq / parts;
@@ -43,15 +43,15 @@ struct Pieces {
   }
 };
 
-/// What the queries of one rank see of the keys of another, `own` tokens each: the queries from `first_query`
-/// on see the first `keys` keys; with `causal`, which is of a rank's own keys, query t sees keys 0..t.
+/// Which keys of another rank the queries of this rank see, `own` tokens each. Queries from `first_query` on
+/// see the first `keys` keys. With `causal` (the rank's own keys) query t sees keys 0..t.
 struct SeenKeys {
   std::int64_t first_query = 0, keys = 0;
   bool causal = false;
 
   static SeenKeys of(std::int64_t index, std::int64_t from, std::int64_t own) {
     if (from == index) return {.keys = own, .causal = true};
-    // An earlier piece of the first half is before both own pieces; the piece that mirrors it is after both.
+    // An earlier rank's first piece precedes both own pieces; its mirrored piece follows both.
     if (from < index) return {.keys = own / 2};
     return {.first_query = own / 2, .keys = own};
   }

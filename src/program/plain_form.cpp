@@ -1,4 +1,4 @@
-// A fused op as the plain ops that it equals.
+// Expands a fused op into the equivalent plain ops.
 #include "program/plain_form.h"
 
 #include <algorithm>

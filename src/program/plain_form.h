@@ -1,4 +1,4 @@
-// A fused op as the plain ops that it equals.
+// Expands a fused op into the equivalent plain ops.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,9 @@
 
 namespace rooflm::program {
 
-/// Handed to OpDef::plain, which emits plain ops on the operands of the fused op. They need no memory of
-/// their own: each writes an output of the fused op, which later ones may read, or write once more in the
-/// place of what they read. They run in the order in which they are emitted, also where output 0 of the fused
-/// op takes the place of OpDef::in_place_input.
+/// Passed to OpDef::plain, which emits plain ops on the operands of the fused op. They allocate nothing: each
+/// writes an output of the fused op, which later plain ops may read or overwrite in place. They run in the
+/// order of emission, also when output 0 of the fused op shares storage with OpDef::in_place_input.
 class PlainForm {
  public:
   PlainForm(const Program& program, const Op& op) : program_(&program), op_(&op) {}
@@ -22,7 +21,7 @@ class PlainForm {
   [[nodiscard]] bool has_input(std::size_t i) const {
     return i < op_->inputs.size() && op_->inputs[i] != kNone;
   }
-  /// Operands of the fused op, where they begin.
+  /// An operand of the fused op, from `offset` elements on.
   struct Operand {
     TensorId id = kNone;
     std::int64_t offset = 0;  ///< in elements
@@ -44,7 +43,8 @@ class PlainForm {
   std::vector<Op> ops_;
 };
 
-/// The plain ops that `op` of `program` equals, on the same tensors; none when it is plain itself.
+/// The plain ops that compute the same as `op` of `program`, on the same tensors; empty if `op` is plain
+/// itself.
 std::vector<Op> plain_ops(const Program& program, const Op& op);
 
 }  // namespace rooflm::program

@@ -78,7 +78,7 @@ Cost& Cost::operator+=(const Cost& other) {
 }
 
 TensorId Program::add_tensor(Tensor tensor) {
-  static_cast<void>(tensor.shape.numel());  // refuses what is too large before anybody counts with it
+  static_cast<void>(tensor.shape.numel());  // refuses a shape that is too large before anything else uses it
   tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(tensors.size() - 1);
 }
@@ -132,7 +132,7 @@ Cost checked_cost(const Program& program, const Op& op) {
   return cost;
 }
 
-/// "[256, 768] and [768, 3072]": the first operands, those that say how large the op is.
+/// The first operands, which determine the op's size: "[256, 768] and [768, 3072]".
 std::string operands_of(const Program& program, const Op& op) {
   constexpr std::size_t kShown = 3;
   std::string text;
@@ -156,7 +156,7 @@ namespace {
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-/// How far each lane is known to be: the index of its last op that is done, -1 before its first.
+/// The index of the last op of each lane that is known to be done; -1 for none.
 struct Progress {
   std::array<int, kLanes> done;
   Progress() { done.fill(-1); }
@@ -170,9 +170,9 @@ struct Progress {
 std::vector<int> done_by(const Program& program) {
   const auto count = static_cast<int>(program.ops.size());
   std::vector<int> by(program.ops.size(), count);
-  std::vector<Progress> at_end(program.ops.size());  // of each op: what is done when it is
+  std::vector<Progress> at_end(program.ops.size());  // by op: what is known to be done when it ends
   std::array<Progress, kLanes> lanes;
-  std::array<std::vector<int>, kLanes> open;  // ops that nothing has waited for yet
+  std::array<std::vector<int>, kLanes> open;  // ops that nothing waits for yet
   std::array<std::size_t, kLanes> closed{};
   const auto& known = lanes[index_of(Lane::compute)].done;
   for (int i = 0; i < count; ++i) {
@@ -209,8 +209,8 @@ void check_lanes(const Program& program) {
       const Lane lane = is_earlier ? program.ops[static_cast<std::size_t>(wait)].lane : op.lane;
       if (lane == Lane::compute || lane == op.lane) {
         throw std::logic_error(
-            fmt::format("op {} ({}) on the lane {} waits for op {}, which is not before it on "
-                        "a lane beside it",
+            fmt::format("op {} ({}) on the lane {} waits for op {}, which is not an earlier "
+                        "op of another lane than `compute` and its own",
                         index, op.def->name, name_of(op.lane), wait));
       }
     }

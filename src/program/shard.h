@@ -9,15 +9,14 @@
 
 namespace rooflm::program {
 
-/// The ranks that take part in a collective: those whose coordinates differ in this one only. `tied`: the
-/// first and the last stage of a pipeline, which share the weight of a tied head. `context`: neighbours
-/// within `data` that have parts of the same sequences.
+/// The ranks of a collective: those that differ only in this coordinate. `tied`: the first and last pipeline
+/// stages, which share the weight of a tied head. `context`: neighbours within `data` that share sequences.
 enum class Group : std::uint8_t { tensor, data, pipeline, tied, context };
 std::string_view name_of(Group group);
 
-/// One of the parts into which a tensor of shape `whole` is split over the ranks of a group.
+/// One of the parts of a tensor of shape `whole` that is split over the ranks of a group.
 struct Shard {
-  /// Instead of an axis: all elements in their order, so that parts need not be rows (program::part_of).
+  /// Instead of an axis: all elements in order, so parts need not be whole rows (program::part_of).
   static constexpr int kElements = -1;
 
   Group group = Group::data;
@@ -25,7 +24,8 @@ struct Shard {
   int index = 0;
   int parts = 1;
   core::Shape whole{};
-  /// Extents along the axis that are split each by itself: rows of q, k and v in one weight. Empty: one.
+  /// Extents along the axis that are split separately, such as the rows of q, k and v in one weight. Empty:
+  /// one.
   std::vector<std::int64_t> packed{};
   bool operator==(const Shard&) const = default;
 };

@@ -1,4 +1,4 @@
-// The operands of an op that updates weights, by name.
+// Names the operands of an op that updates weights.
 #include "program/update.h"
 
 #include <iterator>
@@ -6,7 +6,7 @@
 namespace rooflm::program {
 namespace {
 
-/// Where the copies of an update begin among its outputs.
+/// Index of the first weight copy among the outputs of an update.
 std::ptrdiff_t first_copy(const Op& op) {
   const UpdateOperands operands(op);
   return static_cast<std::ptrdiff_t>(operands.weight_out(operands.count()));

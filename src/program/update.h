@@ -1,8 +1,8 @@
-// The operands of an op that updates weights, by name.
+// Names the operands of an op that updates weights.
 //
-// Inputs: hyper, norm or kNone, then for each tensor its weight, gradient and moments. Outputs: for each
-// tensor its weight and moments, then, with the attribute `copies`, a copy of each weight in the compute
-// dtype (kNone where a weight has none).
+// Inputs: hyper, norm or kNone, then weight, gradient and moments of each tensor. Outputs: weight and moments
+// of each tensor; then, with the attribute `copies`, a copy of each weight in the compute dtype (kNone where
+// a weight has none).
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,7 @@ namespace rooflm::program {
 /// Whether the op updates weights.
 inline bool is_update(const Op& op) { return op.def->update.has_value(); }
 
-/// Where the operands of an update are, as indices into the inputs and outputs of its op, for tensors
-/// 0 <= i < count().
+/// Indices of the operands in the inputs and outputs of an update op, for tensors 0 <= i < count().
 class UpdateOperands {
  public:
   static constexpr std::size_t kHyper = 0;
@@ -36,7 +35,7 @@ class UpdateOperands {
   [[nodiscard]] std::size_t moment_in(std::size_t i, std::size_t k) const { return weight_in(i) + 2 + k; }
   [[nodiscard]] std::size_t weight_out(std::size_t i) const { return (1 + moments_) * i; }
   [[nodiscard]] std::size_t moment_out(std::size_t i, std::size_t k) const { return weight_out(i) + 1 + k; }
-  /// Only with has_copies().
+  /// Only if has_copies().
   [[nodiscard]] std::size_t copy_out(std::size_t i) const { return weight_out(count_) + i; }
 
  private:
@@ -50,12 +49,12 @@ class UpdateView : public UpdateOperands {
  public:
   explicit UpdateView(const Op& op) : UpdateOperands(op), op_(&op) {}
   [[nodiscard]] TensorId hyper() const { return op_->inputs[kHyper]; }
-  /// kNone when nothing is clipped.
+  /// kNone without gradient clipping.
   [[nodiscard]] TensorId norm() const { return op_->inputs[kNorm]; }
   [[nodiscard]] TensorId weight(std::size_t i) const { return op_->inputs[weight_in(i)]; }
   [[nodiscard]] TensorId gradient(std::size_t i) const { return op_->inputs[gradient_in(i)]; }
   [[nodiscard]] TensorId moment(std::size_t i, std::size_t k) const { return op_->inputs[moment_in(i, k)]; }
-  /// kNone when the weight has none.
+  /// kNone if the weight has none.
   [[nodiscard]] TensorId copy(std::size_t i) const {
     return has_copies() ? op_->outputs[copy_out(i)] : kNone;
   }
@@ -64,9 +63,9 @@ class UpdateView : public UpdateOperands {
   const Op* op_;
 };
 
-/// One op for the tensors of both, which have the same definition and attributes; `to` comes first.
+/// Merges two updates with the same definition and attributes into `to`, whose tensors come first.
 void append_update(Op& to, const Op& more);
-/// The op that updates tensor i of `op` alone.
+/// The op that updates only tensor i of `op`.
 Op single_update(const Op& op, std::size_t i);
 
 }  // namespace rooflm::program

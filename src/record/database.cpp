@@ -1,4 +1,4 @@
-// SQLite as this room uses it: a connection and prepared statements that throw.
+// SQLite: a connection and prepared statements that throw.
 #include "record/database.h"
 
 #include <fmt/format.h>
@@ -15,16 +15,16 @@
 namespace rooflm::record {
 namespace {
 
-/// Longer texts are not written. Of damaged rows, SQLite says that they are too long, before it asks for the
+/// Longer texts are refused when written. In damaged rows SQLite reports them as too long before it allocates
 /// memory.
 constexpr int kMaxValueBytes = 64 << 20;
 
-/// Instructions of SQLite's machine from one call of the progress handler to the next.
+/// Virtual machine instructions between two calls of the progress handler.
 constexpr int kInstructions = 1000;
-/// What a row takes beside its texts.
+/// Bytes charged per row in addition to its texts.
 constexpr std::size_t kRowBytes = 64;
 
-/// Bytes of a file and its log of changes; 0 where there is none.
+/// Bytes of a file and its write-ahead log; 0 if absent.
 std::int64_t bytes_of_file(const std::filesystem::path& path) {
   std::filesystem::path log = path;
   log += "-wal";
@@ -51,7 +51,7 @@ void Statement::bind(std::int64_t value) { check(sqlite3_bind_int64(statement_.g
 void Statement::bind(double value) { check(sqlite3_bind_double(statement_.get(), ++bound_, value)); }
 
 void Statement::bind(std::string_view text) {
-  // An empty view may have no data, which SQLite would take for NULL.
+  // An empty view may have a null pointer, which SQLite would take for NULL.
   const char* data = text.empty() ? "" : text.data();
   check(sqlite3_bind_text64(statement_.get(), ++bound_, data, text.size(), SQLITE_STATIC, SQLITE_UTF8));
 }
@@ -88,7 +88,7 @@ void Statement::run() {
 }
 
 void Statement::reset() {
-  sqlite3_reset(statement_.get());  // repeats the error of the step, which was seen there
+  sqlite3_reset(statement_.get());  // repeats the error of the step, which was handled there
   bound_ = 0;
 }
 
@@ -113,7 +113,7 @@ Database::Database(std::filesystem::path path, Mode mode, std::chrono::milliseco
   const int flags =
       (writes_ ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
   sqlite3* connection = nullptr;
-  // Absolute, because SQLite gives names such as ":memory:" a meaning.
+  // Absolute, because names such as ":memory:" are special to SQLite.
   const int status = sqlite3_open_v2(std::filesystem::absolute(path_).c_str(), &connection, flags, nullptr);
   connection_.reset(connection);
   check(status);
@@ -152,7 +152,7 @@ void Database::distrust() {
     sqlite3_limit(connection, limit, value);
   }
   check(sqlite3_exec(connection, "PRAGMA cell_size_check = ON", nullptr, nullptr, nullptr));
-  // A row of a record has 20 bytes and more, takes some 20 instructions, and is read a few times.
+  // A row of a record has at least 20 bytes, takes about 20 instructions, and is read a few times.
   constexpr std::int64_t kLeast = 64 << 20;
   constexpr std::int64_t kPerByte = 64;
   const std::int64_t bytes = bytes_of_file(path_);
@@ -199,7 +199,7 @@ void Database::check(int status) const {
   if (primary == SQLITE_OK || primary == SQLITE_ROW || primary == SQLITE_DONE) return;
   if (connection_ == nullptr) throw std::bad_alloc();
   const int system_error = sqlite3_system_errno(connection_.get());
-  // SQLite quotes names of the file.
+  // SQLite's messages quote names from the file.
   std::string reason = core::printable(sqlite3_errmsg(connection_.get()), 2 * core::kMostShown);
   if (primary == SQLITE_CONSTRAINT || primary == SQLITE_MISUSE || primary == SQLITE_RANGE) {
     throw std::logic_error(fmt::format("{}: {}", path_.string(), reason));
@@ -216,8 +216,8 @@ void Database::check(int status) const {
   if (primary == SQLITE_INTERRUPT) {
     throw DamagedFile(doing + "it is damaged (there is more in it than its size explains)");
   }
-  // To lack a table or a column that a record of this version must have is damage too; a damaged row may
-  // pretend to be larger than the memory.
+  // A missing table or column that this schema version requires is damage, too. A damaged row may claim to be
+  // larger than memory.
   if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR ||
       primary == SQLITE_NOMEM || (primary == SQLITE_TOOBIG && !writes_)) {
     throw DamagedFile(fmt::format("{}it is damaged ({})", doing, reason));

@@ -1,4 +1,4 @@
-// SQLite: a connection and prepared statements that throw; for readers and writers of databases.
+// SQLite: a connection and prepared statements that throw; shared by readers and writers.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct sqlite3_stmt;  // NOLINT(readability-identifier-naming): SQLite's
 
 namespace rooflm::record {
 
-/// Another process holds a lock that is needed.
+/// Another process holds a required lock.
 struct LockedFile : core::InputError {
   using core::InputError::InputError;
 };
@@ -29,10 +29,10 @@ struct DamagedFile : core::InputError {
 /// A prepared statement of a Database, which must outlive it. Parameters and columns count from 0.
 class Statement {
  public:
-  /// Binds a value to the next parameter; a double that is no number becomes NULL.
+  /// Binds a value to the next parameter; NaN becomes NULL.
   void bind(std::int64_t value);
   void bind(double value);
-  /// The text must stay as it is until the statement is run.
+  /// The text must not change until the statement has run.
   void bind(std::string_view text);
   void bind(const std::optional<double>& value);
   void bind(const std::optional<std::int64_t>& value);
@@ -42,9 +42,9 @@ class Statement {
 
   /// Goes to the next row; false when there is none.
   bool step();
-  /// Runs a statement without rows and makes it ready for other parameters.
+  /// Runs a statement without result rows and resets it.
   void run();
-  /// Ready to be run again, with parameters to be bound anew.
+  /// Makes it ready to run again, with new parameters.
   void reset();
 
   [[nodiscard]] std::int64_t integer(int column) const;
@@ -62,41 +62,41 @@ class Statement {
 
   std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   const class Database* database_;
-  int bound_ = 0;  ///< parameters that have a value
+  int bound_ = 0;  ///< number of bound parameters
 };
 
-/// How long a command waits for another process that has locked a record.
+/// How long commands wait for another process that has locked a record.
 inline constexpr std::chrono::seconds kPatience{2};
 
-/// An open connection. Every method throws core::InputError that names the file and says what is the matter:
-/// damaged, locked, a full disk. A broken constraint is our own mistake: std::logic_error. Not for several
-/// threads. Statements refer to their Database, so it stays where it is.
+/// An open connection. Every method throws core::InputError, naming the file and the problem: damaged,
+/// locked, disk full. A violated constraint is a bug of ours: std::logic_error. Not thread-safe. Not movable,
+/// since statements refer to it.
 class Database {
  public:
   enum class Mode : std::uint8_t { read, write };
-  /// Opens a file that exists. Waits for at most `patience` when another process has locked it.
+  /// Opens an existing file. Waits up to `patience` if another process has locked it.
   Database(std::filesystem::path path, Mode mode, std::chrono::milliseconds patience);
-  /// A copy of `other` in memory, with the name of the file in messages.
+  /// An in-memory copy of `other`, with the file's name in messages.
   explicit Database(const Database& other);
   Database& operator=(const Database&) = delete;
   ~Database() = default;
 
-  /// From here on the schema and the rows are taken for somebody else's: views and triggers do not run,
-  /// functions of the schema are not trusted, values and statements have limits, and all that is read and
-  /// computed together may not exceed what a file of that size explains. Beyond it, methods throw
-  /// DamagedFile. (A B-tree whose pages are entered from many places is small and has rows without end.)
+  /// From here on schema and rows are treated as untrusted: views and triggers do not run, functions in the
+  /// schema are not trusted, values and statements have limits, and total reading and computing may not
+  /// exceed what a file of that size justifies. Beyond that, methods throw DamagedFile. (A small B-tree whose
+  /// pages are referenced many times can yield endless rows.)
   void distrust();
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// Runs one or more statements without parameters.
   void execute(const std::string& sql) const;
   [[nodiscard]] Statement prepare(std::string_view sql) const;
-  /// The number that a query for one number answers, 0 when it has no row.
+  /// The result of a query for one integer; 0 if it has no row.
   [[nodiscard]] std::int64_t query_integer(std::string_view sql) const;
   [[nodiscard]] std::int64_t last_insert_id() const;
-  /// Throws what `status` of SQLite's means, unless it is a success.
+  /// Throws the exception for an SQLite status, unless it is a success.
   void check(int status) const;
-  /// Counts bytes that were read against what may be read; see distrust.
+  /// Counts bytes read against the allowance; see distrust.
   void count_read(std::size_t bytes) const;
 
  private:
@@ -104,7 +104,7 @@ class Database {
     void operator()(sqlite3* connection) const;
   };
 
-  /// What may still be read and computed.
+  /// How much may still be read and computed.
   struct Allowance {
     std::int64_t bytes = 0;
     std::int64_t instructions = 0;
@@ -113,7 +113,7 @@ class Database {
 
   std::filesystem::path path_;
   bool writes_ = false;
-  std::unique_ptr<Allowance> allowance_;  ///< absent for trusted files; outlives the connection
+  std::unique_ptr<Allowance> allowance_;  ///< nullptr for trusted files; outlives the connection
   std::unique_ptr<sqlite3, Close> connection_;
 };
 

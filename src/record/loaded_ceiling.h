@@ -1,4 +1,4 @@
-// Ceilings that were measured while other programs had the processors.
+// Ceilings that were measured while other programs used the CPU.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace rooflm::record {
 
-/// Beginning of Ceiling::source of such a rate; how much the others had follows. The machine does at least
-/// this, and alone perhaps more: a lower bound of the ceiling, which limits nothing.
+/// Prefix of Ceiling::source for such a ceiling; the share of the other programs follows. The machine reaches
+/// at least this rate, so it is a lower bound and not a limit.
 inline constexpr std::string_view kUnderLoad = "measured under load";
 
 inline bool is_under_load(const Ceiling& ceiling) { return ceiling.source.starts_with(kUnderLoad); }

@@ -1,4 +1,4 @@
-// Reading records of older schemas as if they were new.
+// Reads records of older schemas.
 #include "record/migrate.h"
 
 #include <fmt/format.h>
@@ -14,8 +14,8 @@ namespace rooflm::record {
 
 namespace {
 
-/// Version 1 had a column per field of a run's configuration, and no activities. Wall times of steps that a
-/// GPU replayed were copies of the device times: they were not measured.
+/// Version 1 had one column per configuration field and no activities. Wall times of steps replayed on a GPU
+/// were copies of the device times, not measured.
 constexpr std::string_view kFromVersion1 = R"sql(
 CREATE TABLE config (run INTEGER NOT NULL, key TEXT NOT NULL, value NOT NULL, type TEXT NOT NULL,
                      PRIMARY KEY (run, key)) WITHOUT ROWID;
@@ -85,7 +85,7 @@ ALTER TABLE run_2 RENAME TO run;
 UPDATE meta SET value = '2' WHERE key = 'schema';
 )sql";
 
-/// Version 2 repeated what is known of a kernel in every activity. Its first records had no gauges.
+/// Version 2 repeated a kernel's details in every activity. Its first records had no gauges.
 constexpr std::string_view kFromVersion2 = R"sql(
 CREATE TABLE IF NOT EXISTS gauge (run INTEGER NOT NULL, device TEXT NOT NULL, name TEXT NOT NULL,
                                   time_ns INTEGER NOT NULL, value REAL NOT NULL, unit TEXT NOT NULL);
@@ -102,8 +102,8 @@ DROP INDEX activity_extra_text;
 UPDATE meta SET value = '3' WHERE key = 'schema';
 )sql";
 
-/// Version 3 repeated callers in the name of each sampled stack. Its names stay as they are: where a run has
-/// no places, they are texts.
+/// Version 3 repeated callers in the name of each sampled stack. Its names remain: in a run without places,
+/// names are texts.
 constexpr std::string_view kFromVersion3 = R"sql(
 CREATE TABLE stack (run INTEGER NOT NULL, place INTEGER NOT NULL, caller INTEGER NOT NULL,
                     frame INTEGER NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID;

@@ -1,4 +1,4 @@
-// Reading records of older schemas as if they were new.
+// Reads records of older schemas.
 #pragma once
 
 #include <span>
@@ -14,12 +14,11 @@ struct Migration {
   std::string_view sql;
 };
 
-/// What this rooflm knows, by version.
+/// All known migrations, by version.
 std::span<const Migration> migrations();
 
-/// A copy in memory of `record`, which is of version `from`, brought to version `to`. Throws core::InputError
-/// when a step is missing ("nothing leads from schema 0 to 1") or the record lacks what a step takes for
-/// granted.
+/// An in-memory copy of `record`, migrated from version `from` to `to`. Throws core::InputError if a
+/// migration is missing ("nothing leads from schema 0 to 1") or the record lacks what one requires.
 std::unique_ptr<Database> migrated(const Database& record, int from, int to,
                                    std::span<const Migration> steps);
 

@@ -1,4 +1,4 @@
-// Lines of the environment that say why a device has no instruction peak.
+// Environment entries that say why a device has no instruction peak.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@ namespace rooflm::record {
 
 inline constexpr const char* kMissingPeak = "no instruction peak: ";
 
-/// Key of the line of the environment whose value is the reason: "no instruction peak: cuda:0 fp8".
+/// Key of the entry whose value is the reason: "no instruction peak: cuda:0 fp8".
 inline std::string missing_peak_key(const std::string& device, const std::string& dtype) {
   return kMissingPeak + device + " " + dtype;
 }
 
-/// Device and dtype of such a key; nothing for others.
+/// Device and dtype in such a key; nothing for other keys.
 inline std::optional<std::pair<std::string, std::string>> missing_peak_of(const std::string& key) {
   const std::string prefix = kMissingPeak;
   const auto space = key.rfind(' ');

@@ -1,4 +1,4 @@
-// What the events of an op amount to.
+// Summarises the events of each op.
 #include "record/op_times.h"
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace {
 
 constexpr double kSecondsPerNs = 1e-9;
 
-/// The middle of `values`, which are put in order.
+/// The median of `values`, which it sorts.
 double median(std::vector<double>& values) {
   std::ranges::sort(values);
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
-/// The times of one op, step by step.
+/// The times of one op per step.
 struct StepTimes {
   std::int64_t op = 0;
   std::int64_t instances = 0;
@@ -53,7 +53,7 @@ OpTime summarise_op(StepTimes& times) {
               .wall_s = times.has_wall ? std::optional<double>(median(times.wall_s)) : std::nullopt,
               .mean_s = mean,
               .std_s = device_s.size() > 1 ? std::sqrt(squares / (steps - 1)) : 0};
-  time.min_s = device_s.front();  // median() has put them in order
+  time.min_s = device_s.front();  // sorted by median()
   time.max_s = device_s.back();
   return time;
 }

@@ -1,4 +1,4 @@
-// What the events of an op amount to.
+// Summarises the events of each op.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace rooflm::record {
 
-/// Of events in the order of their steps. Per op that has events, by op: how many there are, and over the
-/// steps in which it ran the statistics of its time per step (its events of one step are added up). Medians
-/// are the middle value, or the mean of the two middle ones; std is of the sample (n - 1), 0 for a single
+/// Summaries of all ops that have events, by op; `events` are ordered by step. Statistics are over the steps
+/// in which the op ran, of its time per step (its events within a step are summed). A median is the middle
+/// value or the mean of the two middle ones; std is the sample standard deviation (n - 1), 0 for a single
 /// step.
 [[nodiscard]] std::vector<OpTime> summarise_ops(std::span<const Event> events);
 

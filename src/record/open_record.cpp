@@ -1,4 +1,4 @@
-// Opening a file as a run record, or saying why it is none.
+// Opens a file as a run record, or says why it is not one.
 #include "record/open_record.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kHeaderBytes = 100;
 using Header = std::array<char, kHeaderBytes>;
 constexpr std::string_view kMagic("SQLite format 3\0", 16);
-constexpr std::size_t kPageBytesOffset = 16;  // 2 bytes; 1 stands for kLargestPage
+constexpr std::size_t kPageBytesOffset = 16;  // 2 bytes; 1 means kLargestPage
 constexpr std::size_t kPageCountOffset = 28;
 constexpr std::size_t kApplicationIdOffset = 68;
 constexpr std::uint64_t kLargestPage = 65536;
@@ -36,7 +36,8 @@ constexpr const char* kBeingCreated =
     "it is still being created; try again in a moment (or its writer was killed before it had written "
     "anything)";
 
-/// The schema is written in one transaction with a rollback journal; records have none later.
+/// Whether a rollback journal exists: the schema is created in a transaction with one; later records have
+/// none.
 bool is_being_created(const std::filesystem::path& path) {
   std::filesystem::path journal = path;
   journal += "-journal";
@@ -44,7 +45,7 @@ bool is_being_created(const std::filesystem::path& path) {
   return std::filesystem::exists(journal, error);
 }
 
-/// Nothing when the file is shorter than a header.
+/// Nothing if the file is shorter than a header.
 std::optional<Header> read_header(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
@@ -59,7 +60,7 @@ std::optional<Header> read_header(const std::filesystem::path& path) {
   return header;
 }
 
-/// The big-endian number of `bytes` bytes at `offset`, as SQLite writes it.
+/// The big-endian integer of `bytes` bytes at `offset`, as SQLite stores it.
 std::uint32_t number_at(const Header& header, std::size_t offset, std::size_t bytes) {
   std::uint32_t value = 0;
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -72,14 +73,14 @@ std::int32_t application_id(const Header& header) {
   return static_cast<std::int32_t>(number_at(header, kApplicationIdOffset, 4));
 }
 
-/// What the header says that the file holds.
+/// The file size according to the header.
 std::uint64_t bytes_of_pages(const Header& header) {
   const std::uint64_t page_bytes = number_at(header, kPageBytesOffset, 2);
   return (page_bytes == 1 ? kLargestPage : page_bytes) * number_at(header, kPageCountOffset, 4);
 }
 
-/// A file that was cut within its last page is read by SQLite as if zeros followed. Where a -wal holds the
-/// newest pages, the file may be shorter and SQLite knows.
+/// SQLite reads a file that was truncated within its last page as if zeros followed. If a -wal holds the
+/// newest pages, the file may be shorter; SQLite handles that.
 void require_whole(const std::filesystem::path& path, const Header& header) {
   std::filesystem::path log = path;
   log += "-wal";
@@ -113,8 +114,8 @@ std::string writer_of(const Database& record) {
   return version.step() ? "rooflm " + core::printable(version.text(0)) : "another rooflm";
 }
 
-/// Virtual tables run code of their own when they are read. SQLite writes the beginning of each definition
-/// itself, so that one that begins otherwise is somebody's work.
+/// Virtual tables run code of their own when they are read. SQLite itself writes the beginning of each
+/// definition, so one that begins differently has been tampered with.
 void require_plain_schema(const std::filesystem::path& path, const Database& record) {
   Statement foreign = record.prepare(
       "SELECT name FROM sqlite_schema WHERE sql IS NOT NULL AND sql NOT LIKE 'CREATE TABLE %' AND sql NOT "
@@ -139,7 +140,7 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
   auto record = std::make_unique<Database>(path, Database::Mode::read, kPatience);
   record->distrust();
   try {
-    // The first read takes the lock, fixes what is seen, and notices a file that ends too early.
+    // The first read takes the lock, fixes the snapshot, and detects a truncated file.
     record->execute("BEGIN; SELECT COUNT(*) FROM sqlite_schema");
     require_plain_schema(path, *record);
   } catch (const core::InputError&) {
@@ -147,7 +148,7 @@ std::unique_ptr<Database> open_record(const std::filesystem::path& path, int ver
     throw;
   }
   const auto found = static_cast<int>(record->query_integer("PRAGMA user_version"));
-  // The first transaction makes the tables and sets the version.
+  // The first transaction creates the tables and sets the version.
   if (found == 0 && record->query_integer("SELECT COUNT(*) FROM sqlite_schema") == 0)
     fail(path, kBeingCreated);
   if (found > version) {

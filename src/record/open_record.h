@@ -1,4 +1,4 @@
-// Opening a file as a run record, or saying why it is none. Private to the room.
+// Opens a file as a run record, or says why it is not one. Private to the room.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,12 @@
 
 namespace rooflm::record {
 
-/// Whether `path` is a file that begins as a run record does, whatever its version and its state. Throws
-/// core::InputError when it cannot be read.
+/// Whether `path` is a file that begins like a run record, whatever its version and state. Throws
+/// core::InputError if it cannot be read.
 [[nodiscard]] bool looks_like_record(const std::filesystem::path& path);
 
-/// Opens a record of schema `version` or older for reading, as it is at this moment: what is written
-/// later is not seen. Throws core::InputError, naming the file, for everything that is no such record.
+/// Opens a record of schema `version` or older for reading, as a snapshot: later writes are not seen. Throws
+/// core::InputError, naming the file, for anything else.
 [[nodiscard]] std::unique_ptr<Database> open_record(const std::filesystem::path& path, int version,
                                                     std::span<const Migration> steps);
 

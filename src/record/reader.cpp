@@ -1,4 +1,4 @@
-// Reading a run record.
+// Reads a run record.
 #include "record/reader.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace rooflm::record {
 namespace {
 
-/// Takes the columns of a row one after the other.
+/// Returns the columns of a row one after the other.
 class Columns {
  public:
   explicit Columns(const Statement& row) : row_(&row) {}
@@ -43,7 +43,7 @@ class Columns {
   int next_ = 0;
 };
 
-/// All rows that `statement` answers, each taken apart by `read(columns, row)`. There is room for `expected`.
+/// All result rows of `statement`, each decoded by `read(columns, row)`. Reserves room for `expected` rows.
 template <class Row, class Read>
 std::vector<Row> rows_of(Statement statement, const Read& read, std::size_t expected = 0) {
   std::vector<Row> rows;
@@ -55,14 +55,14 @@ std::vector<Row> rows_of(Statement statement, const Read& read, std::size_t expe
   return rows;
 }
 
-/// The same, of one run, which is the only parameter.
+/// The same for one run, the only parameter.
 template <class Row, class Read>
 std::vector<Row> rows_of(Statement statement, std::int64_t run, const Read& read) {
   statement.bind(run);
   return rows_of<Row>(std::move(statement), read);
 }
 
-/// A value of the table `config`, whose column has the type of each row.
+/// A value of the table `config`, whose column type varies by row.
 Config::Value config_value(const Statement& row, int column, const std::string& type) {
   if (type == "integer") return row.integer(column);
   if (type == "number") return row.number(column);
@@ -96,7 +96,7 @@ void read_tensor(Columns& c, Tensor& r) {
 }  // namespace
 
 struct Reader::State {
-  /// Where the rows of a run lie in a table without index: they were written one after the other.
+  /// The rowid range of a run in a table without index: its rows were written consecutively.
   struct RowRange {
     std::int64_t first = 0;
     std::int64_t last = -1;
@@ -108,7 +108,7 @@ struct Reader::State {
 
   [[nodiscard]] std::vector<Run> runs_of(Statement statement) const;
 
-  /// Looks through `table` once for all runs of a sweep; not at all when there is nothing to tell apart.
+  /// Scans `table` once for all runs of a sweep; skips the scan if there is only one run.
   RowRange rows_of_run(const std::string& table, std::int64_t run) {
     if (database->query_integer("SELECT COUNT(*) FROM run") <= 1) {
       return {.first = 0, .last = std::numeric_limits<std::int64_t>::max()};
@@ -126,8 +126,7 @@ struct Reader::State {
     return found == ranges->second.end() ? RowRange{} : found->second;
   }
 
-  /// How many rows all runs have in `table`, as far as their numbers tell; of a record with strange ones
-  /// fewer.
+  /// An estimate of the rows of all runs in `table`, from their rowids; too low if a record has unusual ones.
   [[nodiscard]] std::size_t most_rows(const std::string& table) const {
     constexpr std::int64_t kMost = std::int64_t{1} << 22U;
     const std::int64_t last = database->query_integer("SELECT MAX(rowid) FROM " + table);
@@ -241,7 +240,7 @@ std::vector<Event> Reader::events(std::int64_t run) const {
   const auto by_step_and_op = [](const Event& a, const Event& b) {
     return std::pair(a.step, a.op) < std::pair(b.step, b.op);
   };
-  // They are written in this order, so there is seldom anything to do.
+  // They are written in this order, so sorting is rarely needed.
   if (!std::ranges::is_sorted(events, by_step_and_op)) std::ranges::stable_sort(events, by_step_and_op);
   return events;
 }

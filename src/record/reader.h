@@ -1,4 +1,4 @@
-// Reading a run record.
+// Reads a run record.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace rooflm::record {
 
-/// An open record. Old versions of the schema are read as if they were new (a copy in memory is migrated; the
-/// file stays as it is). Throws core::InputError, naming the file, for a file that is missing, truncated, of
-/// a newer schema (and which rooflm reads it), locked for longer than two seconds, or no run record.
+/// An open record. Older schemas are migrated in an in-memory copy; the file does not change. Throws
+/// core::InputError, naming the file, if it is missing, truncated, of a newer schema (naming the rooflm that
+/// reads it), locked for longer than two seconds, or not a run record.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path);
@@ -29,7 +29,7 @@ class Reader {
   [[nodiscard]] bool is_complete() const;                        ///< its writer finished
   [[nodiscard]] std::vector<Environment> environment() const;
   [[nodiscard]] std::vector<Ceiling> ceilings() const;
-  [[nodiscard]] std::vector<Run> runs() const;  ///< but those of kind kRankRun
+  [[nodiscard]] std::vector<Run> runs() const;  ///< except those of kind kRankRun
   /// The other ranks of a split run, in the order in which they were written.
   [[nodiscard]] std::vector<Run> rank_runs(std::int64_t run) const;
   [[nodiscard]] std::vector<Fact> facts(std::int64_t run) const;

@@ -1,4 +1,4 @@
-// The file that a new record is written to, and how it takes the place of an old one.
+// The file of a new record, and how it replaces an old one.
 #include "record/record_file.h"
 
 #include <fcntl.h>
@@ -31,9 +31,9 @@ bool is_empty_file(const std::filesystem::path& path) {
          !error;
 }
 
-/// Throws core::InputError unless `path` is a run record, or an empty file, that nobody is writing. Folds
-/// what a killed writer left in its -wal into the file: a -wal must not be found beside the record that takes
-/// its place.
+/// Throws core::InputError unless `path` is a run record or an empty file, and no process is writing it.
+/// Merges the -wal of a killed writer into the file: a stale -wal must not remain beside the record that
+/// replaces it.
 void require_replaceable(const std::filesystem::path& path) {
   if (is_empty_file(path)) return;
   if (!looks_like_record(path)) {
@@ -64,8 +64,8 @@ void remove_with_logs(const std::filesystem::path& path) {
   }
 }
 
-/// Removes what a killed run left in "NAME.new". A finished record of that name may be somebody's: where its
-/// place is not needed it stays.
+/// Removes a "NAME.new" left by a killed run. A finished record of that name may belong to somebody: it stays
+/// unless its name is needed.
 void remove_unfinished(const std::filesystem::path& left, bool is_needed) {
   require_replaceable(left);
   if (is_needed || !is_finished(left)) remove_with_logs(left);

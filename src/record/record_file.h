@@ -1,31 +1,31 @@
-// The file that a new record is written to, and how it takes the place of an old one. Private to the room.
+// The file of a new record, and how it replaces an old one. Private to the room.
 #pragma once
 
 #include <filesystem>
 
 namespace rooflm::record {
 
-/// A new, empty file for a record. Where a record of that name stands, the new one is written beside it, as
-/// "NAME.new", until `publish`.
+/// A new, empty file for a record. If a record of that name exists, the new one is written as "NAME.new"
+/// until `publish`.
 class RecordFile {
  public:
-  /// Creates the file. Throws core::InputError when `path` exists and is no run record or not to be
-  /// overwritten, when another process is writing it, and when the file cannot be created. An empty file is
-  /// what a run leaves that is killed while it creates its record: it counts as one. What an earlier run that
-  /// was killed left in "NAME.new" is removed.
+  /// Creates the file. Throws core::InputError if `path` exists and is not a run record or may not be
+  /// overwritten, if another process is writing it, or if the file cannot be created. An empty file counts as
+  /// a record: a run that was killed while creating its record leaves one. A "NAME.new" left by a killed run
+  /// is removed.
   RecordFile(std::filesystem::path path, bool overwrite);
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
   /// Removes the file unless it is to be kept.
   ~RecordFile();
 
-  /// Where to write.
+  /// Path to write to.
   [[nodiscard]] const std::filesystem::path& written() const { return written_; }
-  /// Whether there is an old record whose place the new one takes.
+  /// Whether it replaces an existing record.
   [[nodiscard]] bool replaces() const { return written_ != path_; }
-  /// Whether the file holds something that is worth keeping when this goes.
+  /// Sets whether the destructor keeps the file.
   void keep(bool keep) { keep_ = keep; }
-  /// Gives the file its final name; there must be no -wal beside it. Throws core::InputError.
+  /// Gives the file its final name; it must have no -wal. Throws core::InputError.
   void publish();
 
  private:

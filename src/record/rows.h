@@ -1,5 +1,5 @@
-// The rows of a run record, as in schema.sql, where each column is explained. Every member has an
-// initialiser, so that a row may name only what it has.
+// The rows of a run record; schema.sql explains each column. Every member has an initialiser, so designated
+// initialisers may name only some.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct Ceiling {
   std::string measured_utc{};
 };
 
-/// Something that was run, planned, or did not fit.
+/// Something that was run, planned, or did not fit in memory.
 struct Run {
-  std::int64_t id = 0;  ///< given by the writer
+  std::int64_t id = 0;  ///< set by the writer
   std::string label{};
-  std::string kind = "step";  ///< "step", "train", "gemm", "attention", "foreign", ...
+  std::string kind = "step";  ///< "step", "train", "generate", "gemm", "attention", "foreign", "plan", "rank"
   std::string status = "running";
   Config config{};
 };
@@ -50,7 +50,7 @@ struct Fact {
 
 struct Sample {
   std::int64_t step = 0;
-  std::string phase{};  ///< "forward", "backward", "optimizer", "step"
+  std::string phase{};  ///< "step", "forward", "backward", "optimizer", ...
   double seconds = 0;
   std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order",
                                ///< "allocations", "inputs", "counted", "alone"
@@ -68,22 +68,23 @@ struct Op {
   std::string lane = "compute";  ///< of another lane: it may run beside ops of other phases
 };
 
-/// One execution of an op; plain numbers, so that a million of them cost little.
+/// One execution of an op. Plain numbers, so a million of them are cheap.
 struct Event {
   std::int64_t step = 0, op = 0, start_ns = 0, device_ns = 0;
-  std::optional<std::int64_t> wall_ns{};  ///< nothing where it was not measured
+  std::optional<std::int64_t> wall_ns{};  ///< nothing if not measured
 };
 
-/// Sums over the events of one op.
+/// Statistics over the events of one op.
 struct OpTime {
   std::int64_t op = 0;
-  std::int64_t instances = 0;                          ///< executions, whole ones
-  double device_s = 0;                                 ///< median over the observed steps
-  std::optional<double> wall_s{};                      ///< the same; nothing unless every event has it
+  std::int64_t instances = 0;  ///< number of whole executions
+  double device_s = 0;         ///< median over the observed steps
+  /// The same; nothing unless every event has a wall time.
+  std::optional<double> wall_s{};
   double mean_s = 0, std_s = 0, min_s = 0, max_s = 0;  ///< of the device time
 };
 
-/// Where activities happen.
+/// The timeline of an activity: a device stream, a host thread or a link.
 struct Lane {
   std::int64_t lane = 0;
   std::string kind = "device";  ///< "device", "host", "link"
@@ -92,14 +93,15 @@ struct Lane {
   std::string name{};
 };
 
-/// What activities are called: each kind and name once.
+/// Names of activities, each kind and name once.
 struct ActivityName {
   std::int64_t name = 0;
-  std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "memory", "op"
+  std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "memory", "op",
+                       ///< "communication", "pass", "idle", "overhead", "sample"
   std::string text{};
 };
 
-/// Anything that took time on a device or a host, in the record's clock.
+/// Anything that took time on a device or a host, by the record's clock.
 struct Activity {
   std::int64_t id = 0, name = 0, lane = 0;
   std::int64_t start_ns = 0, end_ns = 0;
@@ -109,12 +111,12 @@ struct Activity {
 
 struct Counter {
   std::string phase{}, scope{}, name{};
-  double value = 0;  ///< per step; of one execution where `op` or `activity` is set
+  double value = 0;  ///< per step; per execution if `op` or `activity` is set
   std::string unit{}, source{};
   std::optional<std::int64_t> op{}, activity{};
 };
 
-/// What a device told of itself at one moment, in the record's clock.
+/// What a device reported at one moment, by the record's clock.
 struct Gauge {
   std::string device{}, name{};  ///< "cuda:0"; "power_w", "sm_clock_hz", "temperature_c", "throttle", ...
   std::int64_t time_ns = 0;
@@ -133,7 +135,7 @@ struct MemoryEvent {
   std::int64_t seq = 0;
   std::optional<std::int64_t> op{}, tensor{};  ///< op -1: before the step; nothing in a foreign program
   std::int64_t bytes = 0, live_bytes = 0, time_ns = 0;
-  std::string device{};  ///< "" is that of the run
+  std::string device{};  ///< "": the device of the run
   std::optional<std::int64_t> address{};
 };
 
@@ -151,13 +153,13 @@ struct Cell {
   std::string text{}, unit{};
 };
 
-/// The kind of runs that hold the simulated step of a plan.
+/// Kind of the run that holds the simulated step of a plan.
 inline constexpr const char* kPlanKind = "plan";
-/// Facts of such runs: what their timeline leaves out, and at which op their tensors take most.
+/// Facts of such runs: what their timeline omits, and the op of peak memory.
 inline constexpr const char* kTimelineNote = "timeline_note";
 inline constexpr const char* kPeakAt = "peak_at";
-/// Series of cells of a plan: its rows, the terms of the step that is shown, memory by kind of rank, splits
-/// that were searched, notes, and a plan beside a measurement.
+/// Series of the cells of a plan: its rows, the terms of the displayed step, memory by kind of rank, searched
+/// splits, notes, and the comparison with a measurement.
 inline constexpr const char* kPlanSeries = "plan";
 inline constexpr const char* kPlanTermsSeries = "plan_terms";
 inline constexpr const char* kPlanMemorySeries = "plan_memory";
@@ -165,29 +167,29 @@ inline constexpr const char* kPlanSearchSeries = "plan_search";
 inline constexpr const char* kPlanNotesSeries = "plan_notes";
 inline constexpr const char* kPlanAgainstSeries = "plan_against";
 
-/// The fact whose text is JSON about the blocks of the model: which reads which, and where each is defined.
+/// Fact whose text is JSON about the model's blocks: their dataflow, and where each is defined.
 inline constexpr const char* kModelFact = "model_blocks";
 
-/// Activities of kind "range" that are steps of somebody else's program in which nothing of the device was
+/// Activities of kind "range" that are steps of a foreign program during which no device activity was
 /// recorded.
 inline constexpr const char* kTimedStep = "step, timed alone";
 
-/// Kind of a run that is what another rank of a split step did in some of the steps of the first: facts
-/// "rank" (its number) and "rank_of" (the run of the first). Its events are on the clock of that run's, and
-/// so are the ops where it has none of its own. It is in Reader::rank_runs only.
+/// Kind of a run that holds some steps of another rank of a split step. Facts "rank" (its number) and
+/// "rank_of" (the run of the first rank). Its events use that run's clock, and so do its ops if it has none
+/// of its own. Only Reader::rank_runs returns it.
 inline constexpr const char* kRankRun = "rank";
 
-/// Series of the cells that are the log of a training run: a row per step, columns "loss", "lr", ...
+/// Series of cells with the log of a training run: one row per step, columns "loss", "lr", ...
 inline constexpr const char* kTrainingSeries = "training";
 
-/// Kind of the samples, and source of the counters, of steps in which each op was submitted alone and waited
-/// for; and the name of the counter that is the wall time of an op in them, median over those steps.
+/// Kind of the samples, and source of the counters, of steps in which each op was submitted and waited for
+/// alone; and the counter that holds an op's median wall time in them.
 inline constexpr const char* kAloneSource = "alone";
 inline constexpr const char* kAloneWall = "wall_s";
 
-/// Series of the cells of served loads: a row for each load (schedule, slots, the rate at which requests
-/// arrived: absent where all came at once), and one for each request: its load's row, user, tokens, and when
-/// it arrived, got a slot, had its first token and its last.
+/// Series of cells of served loads. One row per load: schedule, slots, request rate (absent if all arrived at
+/// once). One row per request: its load's row, user, tokens, and the times of arrival, slot, first token and
+/// last token.
 inline constexpr const char* kServingSeries = "serving";
 inline constexpr const char* kServingRequestSeries = "serving_requests";
 

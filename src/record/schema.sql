@@ -1,58 +1,62 @@
 -- The run record: everything that one command measured or predicted. docs/record.md explains it table by table.
--- Seconds, bytes, flop throughout. Times of events and activities are nanoseconds since meta 'epoch_utc_ns'.
+-- Units are seconds, bytes and FLOP. Times of events and activities are nanoseconds since meta 'epoch_utc_ns'.
 
 -- One row per key: 'schema' (the version, as in PRAGMA user_version), 'rooflm_version', 'command' (the command line),
--- 'started_utc', 'finished_utc' (absent: the run was cut short or still goes on), 'revision' (git, of rooflm),
--- 'epoch_utc_ns' (nanoseconds since 1970: zero of the record's clock; absent in records of schema 1).
+-- 'started_utc', 'finished_utc' (absent: the command was killed or still runs), 'revision' (git, of rooflm),
+-- 'epoch_utc_ns' (zero of the record's clock, in nanoseconds since 1970; absent in records of schema 1).
 CREATE TABLE meta (
   key TEXT PRIMARY KEY,
   value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- The machine as it was found: 'cpu', 'gpu', 'cores', 'threads', 'memory', 'kernel', 'compiler', library versions.
+-- The machine: 'cpu', 'gpu', 'cores', 'threads', 'memory', 'kernel', 'compiler', library versions, ... Studies add
+-- 'study' and 'question'; a device without an instruction peak adds 'no instruction peak: DEVICE DTYPE', whose value is
+-- the reason.
 CREATE TABLE environment (
   key TEXT PRIMARY KEY,
   value TEXT NOT NULL,
   unit TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 
--- Ceilings of the devices, measured or from a catalog.
+-- Ceilings (peak rates) of the devices, measured or from a catalog.
 CREATE TABLE ceiling (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY,           -- in the order in which they were written
   device TEXT NOT NULL,             -- 'cpu', 'cuda:0'
   what TEXT NOT NULL,               -- 'matmul', 'instruction', 'read', 'write', 'update', 'copy', 'triad', 'adamw'
   level TEXT NOT NULL DEFAULT '',   -- 'L1', 'L2', 'L3', 'DRAM'; '' for arithmetic
   dtype TEXT NOT NULL DEFAULT '',
   threads INTEGER NOT NULL DEFAULT 0,
-  value REAL NOT NULL,              -- median, per second
+  value REAL NOT NULL,              -- median rate, per second
   unit TEXT NOT NULL,               -- 'flop/s', 'byte/s'
-  ci_low REAL, ci_high REAL,
+  ci_low REAL, ci_high REAL,        -- confidence interval of the median
   samples INTEGER NOT NULL DEFAULT 0,
-  problem TEXT NOT NULL DEFAULT '', -- what was run: '1024x1024x1024'
-  source TEXT NOT NULL,             -- 'measured', 'catalog'
-  measured_utc TEXT NOT NULL DEFAULT ''
+  problem TEXT NOT NULL DEFAULT '', -- what was run: '1024x1024x1024', '1024 MiB', 'wgmma m64n256k16'
+  source TEXT NOT NULL,             -- 'measured', 'catalog', or 'measured under load: ...' (other programs used the CPU:
+                                    -- a lower bound)
+  measured_utc TEXT NOT NULL DEFAULT '' -- measured ceilings are cached per machine
 );
 
--- Something that was run, planned, or did not fit. A sweep has several.
+-- Something that was run, planned, or did not fit in memory. A sweep has several.
 CREATE TABLE run (
   id INTEGER PRIMARY KEY,
   label TEXT NOT NULL,              -- 'gpt2 B=4 T=64 fp32 fused flash'
-  kind TEXT NOT NULL DEFAULT 'step', -- 'step' (a training step), 'train', 'gemm', 'attention', 'foreign' (not ours), 'rank' (facts 'rank', 'rank_of'), ...
+  -- 'step' (a training step), 'train', 'generate', 'gemm', 'attention', 'foreign' (another program), 'plan' (the simulated
+  -- step of a plan), 'rank' (another rank of a run: facts 'rank' and 'rank_of')
+  kind TEXT NOT NULL DEFAULT 'step',
   status TEXT NOT NULL              -- 'running', 'success', 'oom', 'planned', 'failed', 'interrupted'
 );
 
--- The configuration of a run, field by field (src/record/config.cpp has the fields); a foreign program may have none.
+-- The configuration of a run, field by field (src/record/config.cpp lists the fields); a foreign program may have none.
 CREATE TABLE config (
   run INTEGER NOT NULL REFERENCES run(id),
   key TEXT NOT NULL,                -- 'model', 'batch', 'grad_accum', 'clip', ...
-  value NOT NULL,                   -- as its type says; a flag is 0 or 1
+  value NOT NULL,                   -- of type `type`; a flag is 0 or 1
   type TEXT NOT NULL,               -- 'text', 'integer', 'number', 'flag'
   PRIMARY KEY (run, key)
 ) WITHOUT ROWID;
 
 -- Numbers and sentences about a run that have no table of their own: 'model_flop', 'matmul_flop', 'peak_flop_per_s',
--- 'plan_bytes', 'state_bytes', 'needed_bytes', 'free_bytes', 'rss_increase_bytes', 'stop_reason', 'drift',
--- 'observer_cost' (share of the step), 'allocations', 'fragmentation', ... Keys are listed in docs/record.md.
+-- 'needed_bytes', 'stop_reason', 'drift', 'observer_cost', ... docs/record.md lists the keys.
 CREATE TABLE fact (
   run INTEGER NOT NULL REFERENCES run(id),
   key TEXT NOT NULL,
@@ -62,28 +66,35 @@ CREATE TABLE fact (
   PRIMARY KEY (run, key)
 ) WITHOUT ROWID;
 
--- Wall time of one phase of one step. phase 'step' is the whole step.
+-- Wall time of one phase of one step. Phase 'step' is the whole step.
+--
+-- kind says how the step ran: 'warmup'; 'plain' (no observer: end-to-end numbers come from these); 'observed' (ops were
+-- timed); 'traced' (by a device profiler); 'untraced' (partner of a traced step, profiler attached but off); 'in_order'
+-- (traced, nothing overlapped); 'inputs' (traced from the copies of its inputs on); 'allocations' (traced with memory
+-- operations); 'alone' (each op submitted and waited for alone); 'counted' (under hardware counters). 'allocations',
+-- 'alone' and 'counted' enter no statistics of steps.
 CREATE TABLE sample (
   run INTEGER NOT NULL REFERENCES run(id),
   step INTEGER NOT NULL,            -- counts from 0, warm-up steps included
-  phase TEXT NOT NULL,              -- 'forward', 'backward', 'optimizer', 'step'
+  phase TEXT NOT NULL,              -- 'step', 'forward', 'backward', 'optimizer', 'wait' and 'submit' (docs/record.md), of
+                                    -- generation 'token', 'prefill', 'decode'
   seconds REAL NOT NULL,
-  kind TEXT NOT NULL DEFAULT 'plain', -- 'warmup', 'plain' (no observer), 'observed'
+  kind TEXT NOT NULL DEFAULT 'plain',
   outlier INTEGER NOT NULL DEFAULT 0, -- further than 5 normalised MAD from the median; kept in all statistics
   PRIMARY KEY (run, step, phase)
 ) WITHOUT ROWID;
 
--- The program that ran: op by op, with what it costs by its shapes.
+-- The program that ran, op by op, with its cost computed from shapes.
 CREATE TABLE op (
   run INTEGER NOT NULL REFERENCES run(id),
-  op INTEGER NOT NULL,              -- position in the program
+  op INTEGER NOT NULL,              -- index in the program; setup ops are omitted, so there may be gaps
   kind TEXT NOT NULL,               -- 'matmul', 'add_layernorm', ...
   class TEXT NOT NULL,              -- 'matmul', 'attention', 'elementwise', 'norm', 'softmax', 'loss', 'copy', 'optimizer'
-  kernel TEXT NOT NULL,             -- what ran it: name of the kernel as a summary shows it
-  library TEXT NOT NULL DEFAULT '', -- whose kernel that is: 'cuBLASLt 12.8', 'oneDNN 3.1', 'rooflm'
-  variant TEXT NOT NULL DEFAULT '', -- which of its algorithms: 'algo 66, tile 256x128, stages 4'
-  workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory that the kernel uses
-  lane TEXT NOT NULL DEFAULT 'compute', -- 'background': it may run beside the ops after it, whatever their phase
+  kernel TEXT NOT NULL,             -- name of the kernel that ran it
+  library TEXT NOT NULL DEFAULT '', -- its library: 'cuBLASLt 12.8', 'oneDNN 3.1', 'rooflm'
+  variant TEXT NOT NULL DEFAULT '', -- its algorithm: 'algo 66, tile 256x128, stages 4'
+  workspace_bytes INTEGER NOT NULL DEFAULT 0, -- scratch memory of the kernel
+  lane TEXT NOT NULL DEFAULT 'compute', -- 'background', 'copy', 'communication': it may overlap the ops after it
   name TEXT NOT NULL,               -- name of its first output
   phase TEXT NOT NULL, scope TEXT NOT NULL, -- 'h.3/attention/qk'
   dtype TEXT NOT NULL,
@@ -96,9 +107,9 @@ CREATE TABLE op (
   PRIMARY KEY (run, op)
 ) WITHOUT ROWID;
 
--- One execution of an op in an observed step. `device_ns` is what its kernels took, `wall_ns` the time from the end of
--- the op before it (or the start of the step) to its own end: dispatch, allocation and waiting included; NULL where
--- nobody measured it (a step that is replayed as a whole on a GPU).
+-- One execution of an op in an observed step. `device_ns` is the time of its kernels. `wall_ns` runs from the end of
+-- the previous op (or the start of the step) to its own end, including dispatch, allocation and waiting; NULL where it
+-- was not measured (a step that a GPU replays as a whole). No key and no index, so a million rows are cheap.
 CREATE TABLE event (
   run INTEGER NOT NULL,
   step INTEGER NOT NULL,
@@ -108,19 +119,21 @@ CREATE TABLE event (
   wall_ns INTEGER
 );
 
--- Where activities happen: a stream of a device, a thread of the host.
+-- The timelines of activities: a stream of a device, a thread of the host, a link.
 CREATE TABLE lane (
   run INTEGER NOT NULL REFERENCES run(id),
   lane INTEGER NOT NULL,
-  kind TEXT NOT NULL,               -- 'device', 'host', 'link'
+  kind TEXT NOT NULL,               -- 'device', 'host', 'link', in plans 'idle'
   device TEXT NOT NULL,             -- 'cuda:0', 'cpu'
   stream INTEGER,                   -- of a device
-  thread INTEGER,                   -- of the host, as the operating system numbers it
+  thread INTEGER,                   -- of the host: the operating system's thread id
   name TEXT NOT NULL DEFAULT '',    -- for people: 'stream 7', 'main thread'
   PRIMARY KEY (run, lane)
 ) WITHOUT ROWID;
 
--- What activities are called: each kind and name once.
+-- Names of activities, each kind and name once. Further kinds: 'communication' (NCCL in a recorded program, with the
+-- times of its kernel), 'pass' (in a plan: a stage processes a micro-batch), 'idle' (in a plan, by cause), 'overhead'
+-- (of the profiler), 'sample' (a stack sample; its text is a place of `stack`).
 CREATE TABLE activity_name (
   run INTEGER NOT NULL REFERENCES run(id),
   name INTEGER NOT NULL,
@@ -129,12 +142,12 @@ CREATE TABLE activity_name (
   PRIMARY KEY (run, name)
 ) WITHOUT ROWID;
 
--- Stacks of samples: each place is a frame and the place that called it, so that stacks share what they have in common. An
--- activity_name of kind 'sample' has the number of its innermost place as its text. Callers have smaller numbers.
+-- Sampled stacks. A place is a frame and the place of its caller, so stacks share common callers. The text of an
+-- activity_name of kind 'sample' is the number of its innermost place. Callers have smaller numbers.
 CREATE TABLE stack (
   run INTEGER NOT NULL REFERENCES run(id),
   place INTEGER NOT NULL,
-  caller INTEGER NOT NULL,          -- a place; 0: the outermost
+  caller INTEGER NOT NULL,          -- a place; 0: none
   frame INTEGER NOT NULL,           -- of stack_frame
   PRIMARY KEY (run, place)
 ) WITHOUT ROWID;
@@ -146,7 +159,7 @@ CREATE TABLE stack_frame (
   PRIMARY KEY (run, frame)
 ) WITHOUT ROWID;
 
--- What else is known of activities, each text once: the same kernel runs thousands of times.
+-- Details of activities, each text once: the same kernel runs thousands of times.
 CREATE TABLE activity_extra (
   run INTEGER NOT NULL REFERENCES run(id),
   extra INTEGER NOT NULL,
@@ -154,62 +167,63 @@ CREATE TABLE activity_extra (
   PRIMARY KEY (run, extra)
 ) WITHOUT ROWID;
 
--- Anything that took time on a device or a host, in one clock. No key and no index, as `event`.
+-- Anything that took time on a device or a host, by the record's clock. No key and no index, as `event`.
 CREATE TABLE activity (
   run INTEGER NOT NULL,
   id INTEGER NOT NULL,              -- within the run
   name INTEGER NOT NULL,            -- of activity_name
   lane INTEGER NOT NULL,
   start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
-  correlation INTEGER,              -- the same for a call and for what it started on a device
-  bytes INTEGER,                    -- moved, by copies and collectives
-  step INTEGER,                     -- of sample, where there are steps
-  op INTEGER,                       -- the op of our program that it is part of
+  correlation INTEGER,              -- equal for an API call and what it started on a device
+  bytes INTEGER,                    -- moved by a copy or a collective; of kind 'memory': allocated, < 0: freed
+  step INTEGER,                     -- as sample.step, if there are steps
+  op INTEGER,                       -- the op of our program that it belongs to
   extra INTEGER                     -- of activity_extra
 );
 
--- Hardware counters, where the machine has them, of a phase and scope, of an op, or of one activity.
+-- Hardware counters, if the machine has them, of a phase and scope, of an op, or of one activity.
 CREATE TABLE counter (
   run INTEGER NOT NULL REFERENCES run(id),
   phase TEXT NOT NULL, scope TEXT NOT NULL, -- scope '' is all of the phase
-  name TEXT NOT NULL,               -- 'flop', 'dram_bytes', 'cycles', 'instructions', ...
-  value REAL NOT NULL,              -- per step; of one execution where `op` or `activity` is set
+  name TEXT NOT NULL,               -- 'flop', 'dram_read_bytes', 'cycles', 'instructions', ... (docs/record.md)
+  value REAL NOT NULL,              -- per step; per execution if `op` or `activity` is set
   unit TEXT NOT NULL,
-  source TEXT NOT NULL,             -- 'perf_event', 'shapes'
+  source TEXT NOT NULL,             -- 'perf_event', 'cupti', 'shapes' (computed), 'alone' (wall times of lone ops)
   op INTEGER,
   activity INTEGER                  -- activity.id
 );
 
--- What a device told of itself while a run went on, a few times a second. Added within schema 2: older records of it have
--- none. No key and no index, as `event`.
+-- What a device reported about itself during a run, a few times a second. Added within schema 2, so early records of it
+-- lack the table. No key and no index, as `event`.
 CREATE TABLE gauge (
   run INTEGER NOT NULL,
   device TEXT NOT NULL,             -- 'cuda:0'
-  name TEXT NOT NULL,               -- 'power_w', 'sm_clock_hz', 'memory_clock_hz', 'temperature_c', 'gpu_utilization', 'throttle'
+  name TEXT NOT NULL,               -- 'power_w', 'sm_clock_hz', 'memory_clock_hz', 'temperature_c', 'gpu_utilization',
+                                    -- 'throttle'; of PyTorch 'torch_allocated_bytes', 'torch_reserved_bytes', 'taken_bytes'
   time_ns INTEGER NOT NULL,
   value REAL NOT NULL,
   unit TEXT NOT NULL                -- 'W', 'Hz', 'C', 'share', 'bits' (NVML's reasons)
 );
 
--- Tensors of the program. `offset` is the place in the arena, NULL outside it.
+-- Tensors of the program. `offset` is the byte offset in the arena, NULL outside it.
 CREATE TABLE tensor (
   run INTEGER NOT NULL REFERENCES run(id),
   tensor INTEGER NOT NULL,
   name TEXT NOT NULL, role TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
-  bytes INTEGER NOT NULL,
-  first_op INTEGER NOT NULL, last_op INTEGER NOT NULL, -- ops between which it is alive; -1 for persistent ones
+  bytes INTEGER NOT NULL,           -- 0 for a view of another tensor
+  first_op INTEGER NOT NULL, last_op INTEGER NOT NULL, -- its lifetime; -1 for persistent tensors
   offset INTEGER,
   PRIMARY KEY (run, tensor)
 ) WITHOUT ROWID;
 
--- Memory as one step saw it: what was allocated or freed, at which op. Persistent tensors come first, at op -1. Of a
--- foreign program, `op` and `tensor` are NULL and `address` says what is freed.
+-- The memory of one step: what was allocated or freed, at which op. Persistent tensors come first, at op -1. In a
+-- foreign program `op` and `tensor` are NULL, and `address` identifies an allocation.
 CREATE TABLE memory_event (
   run INTEGER NOT NULL REFERENCES run(id),
   seq INTEGER NOT NULL,
   op INTEGER,
   tensor INTEGER,
-  device TEXT NOT NULL DEFAULT '',  -- '' is the device of the run
+  device TEXT NOT NULL DEFAULT '',  -- '': the device of the run
   address INTEGER,
   bytes INTEGER NOT NULL,           -- positive: allocated; negative: freed
   live_bytes INTEGER NOT NULL,      -- afterwards, on that device
@@ -217,20 +231,21 @@ CREATE TABLE memory_event (
   PRIMARY KEY (run, seq)
 ) WITHOUT ROWID;
 
--- What the performance model expects. subject 'step', 'phase:forward', 'op:12', 'scope:h.0/attention'.
+-- Predictions of the performance model. subject: 'step', 'phase:forward', 'op:12', 'scope:h.0/attention'.
 CREATE TABLE prediction (
   run INTEGER NOT NULL REFERENCES run(id),
   subject TEXT NOT NULL,
-  quantity TEXT NOT NULL,           -- 'roof_s', 'bytes', ...
+  quantity TEXT NOT NULL,           -- 'roof_s' (least time), ...
   value REAL NOT NULL,
   unit TEXT NOT NULL,
-  bound TEXT NOT NULL DEFAULT '',   -- which roof: 'matmul fp32', 'DRAM copy', 'L3 read'
+  bound TEXT NOT NULL DEFAULT '',   -- the limiting roof: 'matmul fp32', 'DRAM copy', 'L3 read'
   PRIMARY KEY (run, subject, quantity)
 ) WITHOUT ROWID;
 
--- Rows of micro-benchmarks and studies that are no training step (GEMM strategies, number formats): one cell each.
+-- Tables of micro-benchmarks, plans and studies, cell by cell.
 CREATE TABLE cell (
-  series TEXT NOT NULL,             -- 'gemm', 'formats'
+  series TEXT NOT NULL,             -- 'gemm', 'attention', 'comm', 'training', 'plan', 'serving', ...
+                                    -- (docs/record.md)
   row INTEGER NOT NULL,
   col TEXT NOT NULL,
   value REAL,                       -- NULL: see text
@@ -239,7 +254,7 @@ CREATE TABLE cell (
   PRIMARY KEY (series, row, col)
 );
 
--- Stacks of samples by their names, "outermost;..;innermost".
+-- The stack of each sample name, "outermost;..;innermost".
 CREATE VIEW sample_stack AS
   WITH RECURSIVE part (run, name, caller, text) AS (
     SELECT n.run, n.name, s.caller, f.text
@@ -252,7 +267,7 @@ CREATE VIEW sample_stack AS
     JOIN stack_frame AS f ON f.run = s.run AND f.frame = s.frame)
   SELECT run, name, text FROM part WHERE caller = 0;
 
--- Mean times of an op over the observed steps are asked for so often that they have a view.
+-- Mean times of each op over the observed steps.
 CREATE VIEW op_time AS
   SELECT run, op, COUNT(*) AS instances, AVG(device_ns) * 1e-9 AS device_s, AVG(wall_ns) * 1e-9 AS wall_s,
          MIN(device_ns) * 1e-9 AS min_s, MAX(device_ns) * 1e-9 AS max_s

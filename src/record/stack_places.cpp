@@ -1,4 +1,4 @@
-// Stacks as places: a frame and the place that called it.
+// Sampled stacks as places; a place is a frame and its caller's place.
 #include "record/stack_places.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::int64_t StackPlaces::frame_of(std::string_view text) {
 std::string StackTexts::text_of(std::string_view name) const {
   std::int64_t place = 0;
   std::from_chars(name.data(), name.data() + name.size(), place);
-  constexpr std::size_t kMostFrames = 512;  // of a stack; those who write take fewer
+  constexpr std::size_t kMostFrames = 512;  // per stack; writers use fewer
   std::vector<const std::string*> frames;
   for (auto found = places_.find(place); found != places_.end(); found = places_.find(place)) {
     const auto [caller, frame] = found->second;

@@ -1,4 +1,4 @@
-// Writing a run record while a run goes on.
+// Writes a run record while a run is in progress.
 #include "record/writer.h"
 
 #include <fmt/chrono.h>
@@ -29,9 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBatchTime{1};
-/// Rows after which the clock is looked at: often enough for any row, rare enough to cost nothing.
+/// Rows between two looks at the clock: often enough for any row, rare enough to cost nothing.
 constexpr std::size_t kRowsPerLook = 4096;
-/// Events per statement: a million of them are written, and each statement has its own cost.
+/// Events per INSERT: there may be a million, and each statement has overhead.
 constexpr std::size_t kEventsPerInsert = 64;
 
 std::string now_utc() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
@@ -65,12 +65,11 @@ std::string_view type_name(std::int64_t /*value*/) { return "integer"; }
 std::string_view type_name(double /*value*/) { return "number"; }
 std::string_view type_name(bool /*value*/) { return "flag"; }
 
-/// Bytes of a page of the database: larger than SQLite's 4096, because records are written and read in long
-/// runs.
+/// Database page size: larger than SQLite's 4096, because records are written and read sequentially.
 constexpr int kPageBytes = 16384;
 
-/// The schema goes in before the switch to WAL, so that the file itself says from the start what it is.
-/// Nothing of it needs to survive a power cut: synchronisation starts with the first batch.
+/// Creates the schema before the switch to WAL, so the file identifies itself from the start. It need not
+/// survive a power cut: synchronisation starts with the first batch.
 void set_up(const Database& database, const std::string& command, std::int64_t epoch_utc_ns) {
   database.execute(
       fmt::format("PRAGMA page_size = {}; PRAGMA synchronous = OFF; PRAGMA application_id = {}; BEGIN; {}; "
@@ -141,7 +140,7 @@ struct Writer::State {
                std::chrono::system_clock::now().time_since_epoch())
                .count());
     inserts = std::make_unique<Inserts>(database);
-    // A transaction is always open: another process that would write sees the lock.
+    // A transaction is always open, so another process that wants to write sees the lock.
     begin();
   }
 
@@ -169,7 +168,7 @@ struct Writer::State {
     }
   }
 
-  /// Rows of the tables that may have a million: many per statement, then one by one what is left.
+  /// Writes rows of tables that may have a million: many per statement, then the rest one by one.
   template <class Row, class Bind>
   void add_many(std::span<const Row> rows, Statement& one, Statement& many, const Bind& bind_row) {
     while (rows.size() >= kEventsPerInsert) {
@@ -199,16 +198,16 @@ struct Writer::State {
         .first->second;
   }
 
-  /// Something was measured: from now on the file stays, whatever happens.
+  /// Called when something was measured: from now on the file is kept.
   void keep() { file.keep(true); }
 
-  /// Ends the last transaction and folds the -wal into the file; false when a reader is in the way.
+  /// Ends the last transaction and merges the -wal into the file; false if a reader prevents it.
   bool close_transaction() {
     database.execute("COMMIT");
     try {
       Statement mode = database.prepare("PRAGMA journal_mode = DELETE");
       const bool is_one_file = mode.step() && mode.text(0) == "delete";
-      while (mode.step()) {  // the mode is written after its row: a full disk is seen here
+      while (mode.step()) {  // the mode is written after its row: a full disk shows here
       }
       return is_one_file;
     } catch (const LockedFile&) {
@@ -216,7 +215,7 @@ struct Writer::State {
     }
   }
 
-  /// The number of an activity's text, which is written once for a run; nothing of an empty one.
+  /// The id of an activity's extra text, which is written once per run; nothing for an empty text.
   std::optional<std::int64_t> extra_of(std::int64_t run, const std::string& text) {
     if (text.empty()) return std::nullopt;
     auto& known = extras[run];
@@ -228,7 +227,7 @@ struct Writer::State {
   RecordFile file;
   Database database;
   std::map<std::int64_t, StackPlaces> stacks;  ///< by run
-  std::unique_ptr<Inserts> inserts;            ///< made when the tables are there
+  std::unique_ptr<Inserts> inserts;            ///< made once the tables exist
   std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
@@ -251,7 +250,7 @@ Writer::~Writer() {
   if (state_->discarded) return;
   try {
     state_->close_transaction();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to tell; what was committed before is there
+  } catch (...) {  // NOLINT(bugprone-empty-catch): nobody to tell; committed batches remain
   }
 }
 
@@ -396,7 +395,7 @@ void Writer::finish() {
   state_->finished = true;
   state_->keep();
   if (is_one_file) return state_->file.publish();
-  // A reader keeps the -wal in use: complete all the same, but it cannot take another file's place.
+  // A reader keeps the -wal in use: the record is complete, but it cannot replace the other file.
   if (state_->file.replaces()) {
     throw core::InputError(fmt::format("another process reads {}: the finished record stays there",
                                        state_->file.written().string()));

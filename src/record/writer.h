@@ -1,4 +1,4 @@
-// Writing a run record while a run goes on.
+// Writes a run record while a run is in progress.
 #pragma once
 
 #include <chrono>
@@ -12,27 +12,27 @@
 
 namespace rooflm::record {
 
-/// Creates a record and adds to it. Crash-safe: SQLite in WAL mode, and what was added becomes durable in
-/// batches (`commit`, or by itself about once a second); a run that is killed leaves a record that opens and
-/// says that it is partial (no 'finished_utc'). Not for several threads. Methods throw core::InputError,
-/// naming the file, when it cannot be written (no permission, a full disk).
+/// Creates a record and adds to it. Crash-safe: SQLite in WAL mode; added rows become durable in batches
+/// (`commit`, or automatically about once a second). A run that is killed leaves a record that opens and is
+/// marked as partial (no 'finished_utc'). Not thread-safe. Methods throw core::InputError, naming the file,
+/// if it cannot be written (no permission, disk full).
 class Writer {
  public:
-  /// Throws core::InputError when `path` exists, unless it is a run record and `overwrite`: then a new file
-  /// takes its place when this one is finished.
+  /// Throws core::InputError if `path` exists, unless it is a run record and `overwrite` is set; the new file
+  /// then replaces it when it is finished.
   explicit Writer(std::filesystem::path path, const std::string& command, bool overwrite = false);
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
-  /// Keeps what was added, without 'finished_utc' when `finish` was not called; removes the file when nothing
-  /// was measured: no run was begun, and there is no ceiling and no cell.
+  /// Keeps what was added, without 'finished_utc' unless `finish` was called. Removes the file if it contains
+  /// no run, no ceiling and no cell.
   ~Writer();
 
-  /// Zero of the record's clock: times of events and activities are nanoseconds since then.
+  /// Zero of the record's clock: events and activities count nanoseconds from it.
   [[nodiscard]] std::chrono::steady_clock::time_point epoch() const;
 
-  /// Of a record whose times come from elsewhere: zero of its clock, in nanoseconds since 1970.
+  /// For a record of times measured elsewhere: zero of its clock, in nanoseconds since 1970.
   void set_epoch(std::int64_t utc_ns);
 
   void add(const Environment& row);
@@ -40,7 +40,7 @@ class Writer {
   /// Returns the id to pass with the rows of this run.
   std::int64_t begin_run(const Run& run);
   void end_run(std::int64_t run, const std::string& status);
-  void add(std::int64_t run, const Fact& fact);  ///< replaces a fact of that key
+  void add(std::int64_t run, const Fact& fact);  ///< replaces a fact with the same key
   void add(std::int64_t run, std::span<const Sample> rows);
   void add(std::int64_t run, std::span<const Op> rows);
   void add(std::int64_t run, std::span<const Event> rows);
@@ -54,9 +54,9 @@ class Writer {
   void add(std::int64_t run, std::span<const Prediction> rows);
   void add(std::span<const Cell> rows);
   void commit();
-  /// The file is removed when this goes, whatever was added.
+  /// Makes the destructor remove the file, whatever was added.
   void discard();
-  /// Says that the record is complete, and leaves one file (no -wal beside it).
+  /// Marks the record as complete and leaves a single file (no -wal).
   void finish();
 
  private:

@@ -259,8 +259,8 @@ std::string class_of_kernel(const KernelName& name, const record::Op* op) {
   if (op == nullptr) return name.kernel_class;
   const std::string& named = name.kernel_class;
   const bool only_helps = named == "copy" || named == "cast" || named == "collective";
-  const bool is_product = op->op_class == "matmul";
-  if (only_helps || (is_product && named != kUnknownClass)) return named;
+  const bool is_matmul = op->op_class == "matmul";
+  if (only_helps || (is_matmul && named != kUnknownClass)) return named;
   const std::string by_op = class_of_op(*op);
   return by_op.empty() ? named : by_op;
 }

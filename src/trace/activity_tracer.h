@@ -1,4 +1,4 @@
-// Watching a device itself: what ran on it when, kernel by kernel.
+// Traces a device itself: which kernel ran when.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace rooflm::trace {
 
-/// A profiler of devices. Traces what runs between `start` and `stop`; both are called when the device has
-/// nothing to do, and cost it nothing afterwards. Not for several threads.
+/// A device profiler. Traces what runs between `start` and `stop`; call both while the device is idle. After
+/// `stop` it costs nothing. Not thread-safe.
 class ActivityTracer {
  public:
   ActivityTracer() = default;
@@ -23,30 +23,29 @@ class ActivityTracer {
 
   /// "CUPTI 13.0.1".
   [[nodiscard]] virtual std::string version() const = 0;
-  /// `with_memory`: also what is allocated and freed, which slows steps down that do so op by op. Throws
+  /// `with_memory`: also traces allocations, which slows steps down that allocate op by op. Throws
   /// core::Unavailable with the reason.
   virtual void start(bool with_memory) = 0;
   virtual void stop() noexcept = 0;
-  /// Everything that was traced since the last call, in no order.
+  /// Everything traced since the last call, unordered.
   [[nodiscard]] virtual DeviceTrace take() = 0;
-  /// What activities call a node of a graph (backends::NodeOp::node); nothing where that is not known. Graphs
-  /// that are made of another keep the lower 32 bits, which number the nodes of one graph.
+  /// The id that activities use for a graph node (backends::NodeOp::node); nothing if unknown. Copies of a
+  /// graph keep the lower 32 bits, which number the nodes within a graph.
   [[nodiscard]] virtual std::optional<std::uint64_t> node_id(std::uint64_t node) const = 0;
 };
 
-/// Memory for what a profiler writes while steps run: what finds no room is lost, and counted.
+/// Buffer memory of the profiler during steps. What does not fit is lost and counted.
 struct TracerMemory {
   std::size_t buffers = 48;
   std::size_t bytes_of_each = std::size_t{1} << 20U;
 };
 
-/// CUPTI, found when the program runs: the same binary works without it. Throws core::Unavailable with the
-/// reason in one line: it is not here or of another version, another profiler is attached, it is not allowed.
-/// At most one at a time. From then on the process pays for being watched, also while nothing is traced,
-/// until it ends: what is to be timed plainly comes before.
+/// CUPTI, opened at run time: the same binary works without it. Throws core::Unavailable with the reason in
+/// one line: missing, another version, another profiler attached, not permitted. At most one at a time. From
+/// then on until it ends the process runs slower, even while nothing is traced, so do plain timing first.
 std::unique_ptr<ActivityTracer> open_cupti(const TracerMemory& memory = {});
 
-/// How a tracer is had: open_cupti, or a test's own.
+/// How to get a tracer: open_cupti, or a test's own.
 using OpenTracer = std::function<std::unique_ptr<ActivityTracer>()>;
 
 }  // namespace rooflm::trace

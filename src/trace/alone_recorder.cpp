@@ -1,4 +1,4 @@
-// Times every op of a step by the host's clock, each alone.
+// Times every op of a step by the host's clock, each in isolation.
 #include "trace/alone_recorder.h"
 
 #include <chrono>

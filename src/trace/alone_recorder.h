@@ -1,5 +1,5 @@
-// Times every op of a step by the host's clock, each alone: submitted when the device has nothing to do, and
-// waited for.
+// Times every op of a step by the host's clock, each in isolation: submitted to an idle device, and waited
+// for.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace rooflm::trace {
 
-/// The wall time of an op is that of its launches, its kernels and of waiting for them, as a program takes it
-/// that synchronizes around each op. A step is submitted op by op then, and slower by all of these waits: its
-/// times say nothing about steps that run otherwise.
+/// An op's wall time consists of its launches, its kernels and the wait for them, as in a program that
+/// synchronizes around each op. Such a step is submitted op by op and slowed down by the waits, so its times
+/// say nothing about other steps.
 class AloneRecorder : public engines::Observer {
  public:
   AloneRecorder(const program::Program& program, backends::Backend& backend)
@@ -23,13 +23,12 @@ class AloneRecorder : public engines::Observer {
   void on_op_begin(const program::Program& program, std::size_t index) override;
   void on_op_end(const program::Program& program, std::size_t index) override;
 
-  /// Of each op that ran, the median over the steps that were seen: counters kAloneWall of source
-  /// kAloneSource.
+  /// The median over the observed steps of each op that ran: counters kAloneWall of source kAloneSource.
   [[nodiscard]] std::vector<record::Counter> counters() const;
 
  private:
   backends::Backend* backend_;
-  std::vector<std::vector<double>> wall_s_;  ///< by op, step by step
+  std::vector<std::vector<double>> wall_s_;  ///< by op, then by step
   double begin_s_ = 0;
 };
 

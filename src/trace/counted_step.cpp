@@ -1,4 +1,4 @@
-// One step under hardware counters: what each op did, counted.
+// Counts one step with hardware counters, op by op.
 #include "trace/counted_step.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ class OpRanges final : public engines::Observer {
   void on_op_end(const program::Program& /*program*/, std::size_t /*index*/) override {
     guard([&] { counters_->end_range(); });
   }
-  /// Throws what went wrong in the step.
+  /// Rethrows the error of the step, if any.
   void check() const {
     if (!error_.empty()) throw core::Unavailable(error_);
   }
@@ -50,7 +50,7 @@ void merge(std::map<std::size_t, CountedRange>& ops, std::vector<CountedRange> c
   }
 }
 
-/// All passes of a set; false when `before_pass` ended it.
+/// Runs all passes of a set; false if `before_pass` ended it.
 bool run_passes(engines::Engine& engine, DeviceCounters& counters, const std::function<bool()>& before_pass,
                 std::vector<engines::StepTimes>& times) {
   bool is_done = false;

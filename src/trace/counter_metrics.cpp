@@ -6,10 +6,10 @@
 namespace rooflm::trace {
 namespace {
 
-constexpr double kShare = 0.01;  // of a percentage
+constexpr double kShare = 0.01;  // value of one percent
 constexpr double kNanosecond = 1e-9;
-constexpr double kMultiplyAdd = 2;  // flop
-constexpr double kPair = 2;         // numbers in a register of 16-bit instructions
+constexpr double kMultiplyAdd = 2;  // FLOP per multiply-add
+constexpr double kPair = 2;         // numbers per register of 16-bit instructions
 
 CounterSet memory() {
   return {.name = "memory",
@@ -43,7 +43,7 @@ CounterSet tensor() {
           }};
 }
 
-/// Metrics with "sass" in their names are counted by instrumented kernels.
+/// Metrics with "sass" in their names are counted by instrumenting the kernels.
 CounterSet cores() {
   CounterSet set{.name = "cores", .metrics = {}};
   const auto add_flop = [&](const std::string& prefix, const std::string& name, double numbers) {

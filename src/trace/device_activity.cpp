@@ -1,4 +1,4 @@
-// What a device did: names of kinds.
+// Names of activity kinds.
 #include "trace/device_activity.h"
 
 namespace rooflm::trace {

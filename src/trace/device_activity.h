@@ -1,4 +1,4 @@
-// What a device did, as a profiler of it tells: plain data, whoever filled it.
+// What a device did, as a profiler reports it: plain data, independent of the profiler.
 #pragma once
 
 #include <array>
@@ -11,40 +11,40 @@
 namespace rooflm::trace {
 
 enum class ActivityKind : std::uint8_t { kernel, copy, memset, sync, api, overhead, memory };
-/// As record::ActivityName has it: "kernel", "copy", "memset", "sync", "api", "overhead", "memory".
+/// The kinds of record::ActivityName: "kernel", "copy", "memset", "sync", "api", "overhead", "memory".
 const char* name_of(ActivityKind kind);
 
 using Extent = std::array<std::int64_t, 3>;
 
-/// How a kernel was launched. Bytes are per block, those of local memory per thread.
+/// A kernel's launch configuration. Bytes are per block; local memory is per thread.
 struct KernelLaunch {
   Extent grid{1, 1, 1}, block{1, 1, 1};
-  Extent cluster{0, 0, 0};  ///< in blocks; zeros: launched without clusters
+  Extent cluster{0, 0, 0};  ///< in blocks; zeros: no clusters
   std::int64_t registers = 0;
   std::int64_t shared_static = 0, shared_dynamic = 0, local = 0;
   [[nodiscard]] std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
   [[nodiscard]] std::int64_t threads() const { return block[0] * block[1] * block[2]; }
 };
 
-/// One interval of a device or of a thread that drives it, in nanoseconds of std::chrono::steady_clock.
+/// One interval of a device or of a host thread that drives it, in nanoseconds of std::chrono::steady_clock.
 struct DeviceActivity {
   ActivityKind kind = ActivityKind::kernel;
-  std::size_t name = 0;  ///< in DeviceTrace::names
+  std::size_t name = 0;  ///< index in DeviceTrace::names
   std::int64_t start_ns = 0, end_ns = 0;
-  std::int64_t device = 0, stream = 0;        ///< of kernels, copies and memsets
-  std::optional<std::int64_t> thread{};       ///< of calls, as the operating system numbers it
-  std::optional<std::int64_t> correlation{};  ///< the same for a call and for what it started
-  std::optional<std::uint64_t> graph_node{};  ///< what a replayed graph ran it as
-  std::optional<std::int64_t> bytes{};        ///< of copies and memsets; of memory taken, < 0 given back
-  std::optional<std::uint64_t> address{};     ///< of memory that was taken or given back, at start_ns
-  std::optional<std::size_t> launch{};        ///< in DeviceTrace::launches, of kernels
+  std::int64_t device = 0, stream = 0;        ///< for kernels, copies and memsets
+  std::optional<std::int64_t> thread{};       ///< for API calls: the operating system's thread id
+  std::optional<std::int64_t> correlation{};  ///< equal for an API call and what it started
+  std::optional<std::uint64_t> graph_node{};  ///< the node of the replayed graph
+  std::optional<std::int64_t> bytes{};        ///< of copies and memsets; of memory allocated, < 0: freed
+  std::optional<std::uint64_t> address{};     ///< address of memory that was allocated or freed at start_ns
+  std::optional<std::size_t> launch{};        ///< for kernels: index in DeviceTrace::launches
 };
 
-/// What occupancy depends on.
+/// Device limits that determine occupancy.
 struct DeviceLimits {
   std::int64_t device = 0;
-  std::int64_t multiprocessors = 0, warps = 0, blocks = 0;  ///< the last two of one multiprocessor
-  std::int64_t registers = 0, shared_bytes = 0;             ///< of one multiprocessor
+  std::int64_t multiprocessors = 0, warps = 0, blocks = 0;  ///< warps and blocks per multiprocessor
+  std::int64_t registers = 0, shared_bytes = 0;             ///< per multiprocessor
   int major = 0, minor = 0;                                 ///< compute capability
 };
 
@@ -53,8 +53,8 @@ struct DeviceTrace {
   std::vector<KernelLaunch> launches{};
   std::vector<DeviceActivity> activities{};
   std::vector<DeviceLimits> devices{};
-  std::int64_t dropped = 0;  ///< records that were lost because no buffer was free
-  std::int64_t ignored = 0;  ///< records of kinds that nobody asked for
+  std::int64_t dropped = 0;  ///< records lost because no buffer was free
+  std::int64_t ignored = 0;  ///< records of kinds that were not requested
 };
 
 }  // namespace rooflm::trace

@@ -1,4 +1,4 @@
-// What a record keeps of a kernel's launch. Needs no library: the injection library has none.
+// What a record stores about a kernel launch. Uses no library: the injected library must not.
 #include "trace/launch_text.h"
 
 #include <array>

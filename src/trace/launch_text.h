@@ -1,4 +1,4 @@
-// What a record keeps of a kernel's launch.
+// What a record stores about a kernel launch.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace rooflm::trace {
 
-/// As JSON (record::Activity::extra). `node`: of a graph.
+/// As JSON (record::Activity::extra). `node`: the graph node.
 std::string describe_launch(const KernelLaunch& launch, const DeviceLimits* device,
                             std::optional<std::uint64_t> node);
 

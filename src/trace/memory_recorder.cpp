@@ -1,4 +1,4 @@
-// The memory of one step: which tensor became alive or died at which op.
+// The memory of one step: which tensor was allocated or freed at which op.
 #include "trace/memory_recorder.h"
 
 namespace rooflm::trace {
@@ -7,7 +7,7 @@ namespace {
 using program::Program;
 using program::TensorId;
 
-/// Appends events and keeps the running sum.
+/// Appends an event and updates the running sum.
 void append(std::vector<record::MemoryEvent>& events, std::int64_t& live_bytes, std::int64_t op, TensorId id,
             std::int64_t bytes) {
   live_bytes += bytes;
@@ -64,7 +64,7 @@ void MemoryRecorder::on_free(const Program& program, TensorId id, std::int64_t /
 std::vector<record::MemoryEvent> planned_memory_events(const Program& program,
                                                        const passes::MemoryPlan& plan) {
   struct Birth {
-    TensorId tensor, predecessor;  ///< whose storage it takes over, or kNone
+    TensorId tensor, predecessor;  ///< the tensor whose storage it takes over, or kNone
   };
   std::vector<std::vector<Birth>> born(program.ops.size());
   std::vector<std::vector<TensorId>> dead(program.ops.size());

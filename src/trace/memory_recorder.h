@@ -1,4 +1,4 @@
-// The memory of one step: which tensor became alive or died at which op.
+// The memory of one step: which tensor was allocated or freed at which op.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace rooflm::trace {
 
-/// Sees an engine that allocates op by op (eager). Persistent tensors come first, at op -1.
+/// Observes an engine that allocates op by op (eager). Persistent tensors come first, at op -1.
 class MemoryRecorder : public engines::Observer {
  public:
   explicit MemoryRecorder(const program::Program& program);
@@ -26,17 +26,17 @@ class MemoryRecorder : public engines::Observer {
   void on_free(const program::Program& program, program::TensorId id, std::int64_t live_bytes) override;
 
  private:
-  /// Of events whose op has not run yet: outputs are allocated before it begins.
+  /// The op of events before it has begun: outputs are allocated first.
   static constexpr std::int64_t kPending = -2;
   std::vector<record::MemoryEvent> events_;
   std::size_t persistent_events_ = 0;
   std::int64_t live_bytes_ = 0;
   std::int64_t persistent_bytes_ = 0;
-  std::int64_t op_ = -1;  ///< the op that runs, or ran last
+  std::int64_t op_ = -1;  ///< the current or last op
   std::int64_t allocations_ = 0;
 };
 
-/// The same of an engine with a planned arena: what the plan keeps alive, op by op. A tensor that takes the
+/// The same for an engine with a planned arena: the plan's lifetimes, op by op. A tensor that is written in
 /// place of another counts from the op that writes it.
 std::vector<record::MemoryEvent> planned_memory_events(const program::Program& program,
                                                        const passes::MemoryPlan& plan);

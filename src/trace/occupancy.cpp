@@ -1,4 +1,4 @@
-// How many blocks of a kernel a multiprocessor holds at once.
+// Occupancy of a kernel.
 #include "trace/occupancy.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ constexpr int kAmpere = 8;
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Blocks whose registers fit.
+/// Resident blocks by registers.
 std::int64_t by_registers(const KernelLaunch& launch, const DeviceLimits& device, std::int64_t warps) {
   if (launch.registers <= 0) return std::numeric_limits<std::int64_t>::max();
   const std::int64_t of_warp = round_up(launch.registers * kWarp, kRegisterUnit);

@@ -13,22 +13,21 @@
 
 namespace rooflm::trace {
 
-/// Device times are read from the backend's own stopwatch after the step, so that a device that runs work
-/// later is not waited for; wall times are those of the host, dispatch included. In a replayed step the host
-/// submits nothing op by op, so that an op has no wall time, and its device time reaches from the end of the
-/// op before it to its own end: the gaps between kernels are in it. An op that ran beside others on the host
-/// has no wall time either. Keeps the events of the steps that it
-/// saw; memory for `expected_steps` is taken before the first one.
+/// Device times come from the backend's stopwatch after the step, so an asynchronous device is not waited
+/// for. Wall times are the host's, including dispatch. In a replayed step the host submits nothing op by op:
+/// ops have no wall time, and their device time runs from the end of the previous op to their own end,
+/// including gaps between kernels. Ops that overlapped others on the host have no wall time either. Keeps the
+/// events of all observed steps; memory for `expected_steps` is reserved before the first one.
 class OpRecorder : public engines::Observer {
  public:
   OpRecorder(const program::Program& program, const backends::Backend& backend, std::size_t expected_steps);
 
-  /// Number of the step that runs next, as in record::Sample::step.
+  /// Number of the next step, as in record::Sample::step.
   void set_step(std::int64_t step) { step_ = step; }
-  /// Nanoseconds count from the recorder's construction. Where kernels run after they were submitted,
-  /// `start_ns` is when they were.
+  /// Times are nanoseconds since the recorder's construction. On asynchronous devices `start_ns` is the time
+  /// of submission.
   [[nodiscard]] const std::vector<record::Event>& events() const { return events_; }
-  /// Of that construction, on the monotonic clock.
+  /// The time of construction, on the monotonic clock.
   [[nodiscard]] std::int64_t origin_ns() const { return origin_ns_; }
 
   void on_step_begin(const program::Program& program) override;
@@ -45,12 +44,12 @@ class OpRecorder : public engines::Observer {
  private:
   std::vector<record::Event> events_;
   std::unique_ptr<backends::Stopwatch> stopwatch_;  ///< two marks per op
-  std::size_t first_event_ = 0;                     ///< of the step that runs
-  std::size_t beside_event_ = 0;                    ///< the first of those that ran beside, after all others
+  std::size_t first_event_ = 0;                     ///< first event of the current step
+  std::size_t beside_event_ = 0;                    ///< first event of overlapped ops, after all others
   std::int64_t origin_ns_ = 0;
   std::int64_t step_ = 0;
-  std::int64_t begin_ns_ = 0;     ///< of the op that runs
-  std::int64_t last_end_ns_ = 0;  ///< of the op before it, or the start of the step
+  std::int64_t begin_ns_ = 0;     ///< start of the current op
+  std::int64_t last_end_ns_ = 0;  ///< end of the previous op, or the start of the step
 };
 
 }  // namespace rooflm::trace

@@ -1,4 +1,4 @@
-// Watching the host: when it submits each op.
+// Observes the host: when it submits each op.
 #pragma once
 
 #include <chrono>
@@ -10,14 +10,14 @@
 
 namespace rooflm::trace {
 
-/// Nanoseconds of std::chrono::steady_clock.
+/// Current time in nanoseconds of std::chrono::steady_clock.
 inline std::int64_t steady_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-/// Wants to see each op submitted, so that nothing is replayed.
+/// Must see each op submitted, so nothing is replayed.
 class OpSpans final : public engines::Observer {
  public:
   void on_op_begin(const program::Program& /*program*/, std::size_t index) override {
@@ -26,14 +26,14 @@ class OpSpans final : public engines::Observer {
   void on_op_end(const program::Program& /*program*/, std::size_t /*index*/) override {
     spans_.back().end_ns = steady_ns();
   }
-  /// Those since the last call.
+  /// The spans since the last call.
   [[nodiscard]] std::vector<OpSpan> take() { return std::exchange(spans_, {}); }
 
  private:
   std::vector<OpSpan> spans_;
 };
 
-/// Is content with a replay in which the ops run one after the other.
+/// Accepts replays, but only with all ops in program order.
 class InOrder final : public engines::Observer {
  public:
   [[nodiscard]] bool wants_marks() const override { return true; }

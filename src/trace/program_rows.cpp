@@ -18,7 +18,7 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 
-/// "[256,768] [768,2304]" of the first few operands; a multi-tensor update has hundreds.
+/// "[256,768] [768,2304]": the first few operands; a multi-tensor update has hundreds.
 std::string shapes_of(const Program& program, const std::vector<TensorId>& ids) {
   constexpr std::size_t kMost = 3;
   std::vector<std::string> texts;
@@ -48,7 +48,7 @@ std::vector<record::Op> op_rows(const Program& program, std::span<const backends
     if (op.phase == program::Phase::setup) continue;
     const program::Cost cost = program::cost_of(program, op);
     const backends::KernelInfo& kernel = kernels.empty() ? unknown : kernels[i];
-    // Of what several ranks call together: in which group.
+    // The group, for collectives of several ranks.
     const bool is_together = program::is_collective(op) && !program::is_message(op);
     const std::string group = is_together ? std::string(program::name_of(program::group_of(op))) : "";
     rows.push_back({.op = static_cast<std::int64_t>(i),

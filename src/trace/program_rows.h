@@ -12,13 +12,13 @@
 
 namespace rooflm::trace {
 
-/// All ops but setup ones. `kernels`: what runs each op of the program (Engine::kernels); empty for a program
-/// that is not run, whose kernels have no names. Launches are those of the kernel where it knows them, else
-/// those that a plain backend needs.
+/// All ops except setup ops. `kernels`: the kernel of each op (Engine::kernels); empty for a program that
+/// does not run, whose kernels have no names. Launches come from the kernel if it knows them, otherwise from
+/// the op's cost.
 std::vector<record::Op> op_rows(const program::Program& program,
                                 std::span<const backends::KernelInfo> kernels);
 
-/// Tensors that some op touches, with the ops between which they are alive and their place in the arena.
+/// Tensors that some op touches, with their first and last op and their offset in the arena.
 std::vector<record::Tensor> tensor_rows(const program::Program& program, const passes::MemoryPlan& plan,
                                         bool has_arena);
 

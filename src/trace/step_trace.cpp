@@ -1,4 +1,4 @@
-// Activities of traced steps, joined to their steps and ops, as rows of a run record.
+// Activities of traced steps, assigned to steps and ops, as rows of a run record.
 #include "trace/step_trace.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace rooflm::trace {
 namespace {
 
 constexpr const char* kStepRange = "step";
-/// Lanes of threads come after those of streams; this one stands for threads that CUPTI does not name.
+/// Lanes of threads follow those of streams; this one is for threads that CUPTI does not name.
 constexpr std::int64_t kNoThread = -1;
 
 bool runs_on_device(const DeviceActivity& activity) {
@@ -25,13 +25,13 @@ bool runs_on_device(const DeviceActivity& activity) {
          activity.kind == ActivityKind::memset;
 }
 
-/// The call that asked for some work.
+/// The API call that requested some work.
 struct Call {
   std::int64_t start_ns = 0;
   std::optional<std::int64_t> thread{};
 };
 
-/// Numbers lanes: streams of devices first, by their numbers, then threads.
+/// Numbers lanes: device streams first, by number, then threads.
 class Lanes {
  public:
   void see(const DeviceActivity& activity) {
@@ -60,7 +60,7 @@ class Lanes {
   [[nodiscard]] std::int64_t of_stream(const DeviceActivity& activity) const {
     return numbers_.at({0, activity.device, activity.stream});
   }
-  /// Of a thread that is not known: that of the first one.
+  /// The lane of a thread; if it is unknown, that of the first thread.
   [[nodiscard]] std::int64_t of_thread(std::optional<std::int64_t> thread) const {
     return numbers_.at({1, 0, thread.value_or(*threads_.begin())});
   }
@@ -71,7 +71,7 @@ class Lanes {
   std::map<std::tuple<int, std::int64_t, std::int64_t>, std::int64_t> numbers_;
 };
 
-/// Names of a record, each kind and text once.
+/// The names of a record, each kind and text once.
 class Names {
  public:
   std::int64_t number(const std::string& kind, const std::string& text) {
@@ -103,8 +103,8 @@ std::optional<std::size_t> op_at(const TracedStep& step, std::int64_t time_ns) {
   return time_ns <= op.end_ns ? std::optional(op.op) : std::nullopt;
 }
 
-/// The op that memory was taken for or that used it last: outputs are allocated before their op is submitted,
-/// and freed after the last that reads them.
+/// The op for which memory was allocated or that used it last: outputs are allocated before their op is
+/// submitted, and freed after their last reader.
 std::optional<std::size_t> op_of_memory(const TracedStep& step, const DeviceActivity& activity) {
   const auto after = std::upper_bound(step.ops.begin(), step.ops.end(), activity.start_ns,
                                       [](std::int64_t time, const OpSpan& op) { return time < op.begin_ns; });
@@ -115,7 +115,7 @@ std::optional<std::size_t> op_of_memory(const TracedStep& step, const DeviceActi
   return after == step.ops.end() ? std::nullopt : std::optional(after->op);
 }
 
-/// Puts one trace into rows.
+/// Converts one trace to rows.
 class RowMaker {
  public:
   RowMaker(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns)
@@ -139,8 +139,8 @@ class RowMaker {
   }
 
  private:
-  /// A call of the runtime and the call of the driver that it makes have the same correlation: the outer one
-  /// begins first.
+  /// A runtime call and the driver call that it makes have the same correlation id; the outer one begins
+  /// first.
   void find_calls() {
     for (const DeviceActivity& activity : trace_->activities) {
       if (activity.kind != ActivityKind::api || !activity.correlation) continue;
@@ -165,7 +165,7 @@ class RowMaker {
     rows_.activities.push_back(row);
   }
 
-  /// The thread that made the first call within the step.
+  /// The thread of the first API call within the step.
   [[nodiscard]] std::optional<std::int64_t> thread_of(const TracedStep& step) const {
     for (const DeviceActivity& activity : trace_->activities) {
       if (activity.thread && activity.start_ns >= step.asked_ns && activity.start_ns <= step.end_ns) {
@@ -175,13 +175,13 @@ class RowMaker {
     return std::nullopt;
   }
 
-  /// The step in which the host asked for it, or else in which it began.
+  /// The step in which the host requested the work, otherwise the one in which it began.
   [[nodiscard]] const TracedStep* step_of(const DeviceActivity& activity, const Call* call) const {
     const TracedStep* step = call == nullptr ? nullptr : step_at(steps_, call->start_ns);
     return step == nullptr ? step_at(steps_, activity.start_ns) : step;
   }
 
-  /// Each launch of a graph has a correlation of its own, later ones a larger one.
+  /// Each graph launch has its own correlation id, in increasing order.
   void find_launches() {
     for (const DeviceActivity& activity : trace_->activities) {
       if (!activity.graph_node || !activity.correlation) continue;
@@ -190,7 +190,7 @@ class RowMaker {
     }
   }
 
-  /// Which of the graphs that the step submits it was part of.
+  /// Index of the graph, among those that the step launches, that the activity belongs to.
   [[nodiscard]] std::size_t part_of(const DeviceActivity& activity, const TracedStep& step) const {
     if (step.nodes->parts() <= 1 || !activity.correlation) return 0;
     const std::set<std::int64_t>& launches = launches_.at(&step);
@@ -231,7 +231,7 @@ class RowMaker {
     rows_.activities.push_back(std::move(row));
   }
 
-  /// The op of a kernel, copy or memset; counts what has none.
+  /// The op of a kernel, copy or memset; counts activities without one.
   std::optional<std::size_t> join_op(const DeviceActivity& activity, const Call* call,
                                      const TracedStep& step) {
     const bool is_kernel = activity.kind == ActivityKind::kernel;
@@ -260,7 +260,7 @@ class RowMaker {
   std::vector<TracedStep> steps_;
   std::int64_t epoch_ns_;
   std::unordered_map<std::int64_t, Call> calls_;
-  std::map<const TracedStep*, std::set<std::int64_t>> launches_;  ///< of graphs: their correlations
+  std::map<const TracedStep*, std::set<std::int64_t>> launches_;  ///< correlation ids of graph launches
   Lanes lanes_;
   Names names_;
   TraceRows rows_;
@@ -279,7 +279,7 @@ std::optional<std::size_t> NodeOps::op_of(std::uint64_t node, std::size_t part) 
 }
 
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step) {
-  // What fills memory for a kernel, a memset or the kernel in its place, moves next to nothing.
+  // Fills of memory for a kernel, by memset or by our kernel for it, move next to nothing.
   constexpr std::string_view kFill = "fill_memory";
   std::set<std::int64_t> kernels;
   std::set<std::int64_t> others;

@@ -1,4 +1,4 @@
-// Activities of traced steps, joined to their steps and ops, as rows of a run record.
+// Activities of traced steps, assigned to steps and ops, as rows of a run record.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ struct OpSpan {
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 
-/// Which op each node of a replayed graph is of, by its id as activities tell it. Nodes of the backend's own
-/// (marks of progress) have none.
+/// The op of each node of a replayed graph, by the node id of activities. The backend's own nodes (progress
+/// marks) have no op.
 class NodeOps {
  public:
-  /// `part`: which of the graphs that a step submits, one after the other.
+  /// `part`: index of the graph among those that a step launches in sequence.
   void add(std::uint64_t node, std::optional<std::size_t> op, std::size_t part = 0);
-  /// Whether the part has such a node. A graph that runs is a copy, whose nodes keep the lower 32 bits, which
-  /// nodes of other graphs have, too.
+  /// Whether the part has such a node. An executable graph is a copy, whose nodes keep only the lower 32 bits
+  /// of their ids; these are not unique across graphs.
   [[nodiscard]] bool contains(std::uint64_t node, std::size_t part) const {
     return ops_.contains(key_of(node, part));
   }
@@ -44,14 +44,14 @@ class NodeOps {
   std::size_t parts_ = 0;
 };
 
-/// One traced step, as the host saw it: from the first submission, or from when a device that was held was
-/// let go, until the device was done.
+/// One traced step, as the host saw it: from the first submission, or the release of a held device, until the
+/// device was done.
 struct TracedStep {
   std::int64_t step = 0;  ///< as record::Sample::step
   std::int64_t begin_ns = 0, end_ns = 0;
   std::int64_t asked_ns = begin_ns;  ///< when the host began to submit it
-  const NodeOps* nodes = nullptr;    ///< of a step that was replayed; must outlive the call of `rows_of`
-  std::vector<OpSpan> ops{};         ///< of one that was submitted op by op, in that order
+  const NodeOps* nodes = nullptr;    ///< for a replayed step; must outlive the call of `rows_of`
+  std::vector<OpSpan> ops{};         ///< for a step submitted op by op, in that order
 };
 
 struct TraceRows {
@@ -59,20 +59,20 @@ struct TraceRows {
   std::vector<record::ActivityName> names{};
   std::vector<record::Activity> activities{};
   std::int64_t kernels = 0;     ///< within the steps
-  std::int64_t without_op = 0;  ///< of those: kernels of which nobody knows the op
-  std::int64_t of_backend = 0;  ///< of those: nodes that the backend says are its own
-  std::int64_t outside = 0;     ///< activities that are in no step, of which there are no rows
+  std::int64_t without_op = 0;  ///< kernels that could not be assigned to an op
+  std::int64_t of_backend = 0;  ///< of those: the backend's own nodes
+  std::int64_t outside = 0;     ///< activities outside of any step; they have no rows
 };
 
-/// The rows of a run. What a device did belongs to the step in which the host asked for it, or else in which
-/// it began. Its op is the one that captured its node, or the one during which it was asked for. Streams
-/// become lanes, as do threads; a step is a range on the lane of its thread. Times count from `epoch_ns`.
-/// `device_name` is what records call devices: "cuda" for "cuda:0".
+/// The rows of a run. Device work belongs to the step in which the host requested it, otherwise to the step
+/// in which it began. Its op is the one that recorded its graph node, or the one that was being submitted
+/// when it was requested. Streams and threads become lanes; a step is a range on its thread's lane. Times
+/// count from `epoch_ns`. `device_name` is the record's name for devices: "cuda" for "cuda:0".
 TraceRows rows_of(const DeviceTrace& trace, std::span<const TracedStep> steps, std::int64_t epoch_ns,
                   const std::string& device_name);
 
-/// Ops that were one kernel in `step` and nothing else (no copy, no second kernel) but fills of memory for
-/// it, and the activity that it was: what is counted of such an op is counted of that kernel.
+/// Ops that ran as a single kernel in `step`, without any copy or second kernel except memory fills for it;
+/// and the activity of that kernel. Counters of that kernel are then counters of the op.
 std::map<std::int64_t, std::int64_t> kernels_alone(const TraceRows& rows, std::int64_t step);
 
 }  // namespace rooflm::trace

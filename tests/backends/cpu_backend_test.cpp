@@ -104,7 +104,7 @@ TEST(CpuBackend, EveryOpButAttentionHasAKernel) {
   EXPECT_THROW((void)backend->make_kernel(c.program, c.program.ops[0]), core::Unavailable);
 }
 
-/// oneDNN's AVX products with long rows keep their stack pointer in the heap: a handler that ran there would
+/// oneDNN's AVX matmuls with long rows keep their stack pointer in the heap: a handler that ran there would
 /// overwrite what malloc wrote before the block, and a later free would abort.
 TEST(CpuBackend, ItsThreadsHaveAStackForSignals) {
   const core::StopSignals signals;

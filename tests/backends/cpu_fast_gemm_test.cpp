@@ -1,4 +1,4 @@
-// Prepared matrix products against loops in double.
+// Prepared matmuls against loops in double.
 #include <concepts>
 #include <cstdlib>
 #include <memory>
@@ -23,7 +23,7 @@ std::unique_ptr<void, Free> scratch_for(const auto& gemm) {
 
 // a, b of type S, c of type R; strides as in the problem, which must have none left at zero.
 template <class S, class R>
-void check_product(const GemmProblem& p, const auto& gemm) {
+void check_gemm(const GemmProblem& p, const auto& gemm) {
   const auto a = random_array<S>(p.batch * p.batch_stride_a, 1);
   const auto b = random_array<S>(p.batch * p.batch_stride_b, 2);
   const bool narrow_bias = p.bias_type != DType::f32;
@@ -66,7 +66,7 @@ void check(const GemmProblem& given) {
   } catch (const core::Unavailable& e) {
     GTEST_SKIP() << e.what();
   }
-  check_product<S, R>(gemm->problem(), *gemm);
+  check_gemm<S, R>(gemm->problem(), *gemm);
 }
 
 TEST(CpuFastGemm, EveryTransposition) {
@@ -143,7 +143,7 @@ void check_converted(GemmProblem p, std::int64_t most_elements) {
   dense.batch_stride_a = p.m * p.k;
   dense.batch_stride_b = p.k * p.n;
   dense.batch_stride_c = p.m * p.n;
-  check_product<S, R>(dense, gemm);
+  check_gemm<S, R>(dense, gemm);
 }
 
 template <class S>

@@ -118,9 +118,9 @@ TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
   }
 }
 
-/// Sums are cut at the same places whatever the number of threads is. Products are the libraries' business:
+/// Sums are cut at the same places whatever the number of threads is. Matmuls are the libraries' business:
 /// they cut the inner dimension by the number of threads.
-TEST_P(CpuKernelsOf, ThreadCountsLeaveTheBitsOfAllButProducts) {
+TEST_P(CpuKernelsOf, ThreadCountsLeaveTheBitsOfAllButMatmuls) {
   const auto& [sizes, dtype] = GetParam();
   for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
     const auto one = backends::make_cpu_backend(kernels, 1);
@@ -248,7 +248,7 @@ TEST(CpuKernels, CastsThatMakeWhatTheyCastGiveTheBitsOfWhatIsStored) {
   expect_casts_are_those_of_stored(*cpu);
 }
 
-/// Who computes what may change with the thread count, what comes out may not; but for products, whose long
+/// Who computes what may change with the thread count, what comes out may not; but for matmuls, whose long
 /// sums are cut into parts that fit the caches that the threads share.
 TEST(CpuKernels, ResultsDoNotDependOnTheThreadCount) {
   for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {

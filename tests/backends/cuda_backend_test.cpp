@@ -59,7 +59,7 @@ struct Tolerance {
 
 /// fp32: sums in another order and in fp32 where the reference adds in double, exp and tanh of the GPU's
 /// approximations. bf16: the same number may be rounded the other way, 2^-7 of an element, also inside the op
-/// (probabilities, the bias of a product), 2^-8 of the largest element; fp16, with three more bits, an eighth
+/// (probabilities, the bias of a matmul), 2^-8 of the largest element; fp16, with three more bits, an eighth
 /// of that. tf32 rounds operands to 2^-11.
 /// Casts to fp8 are exact; those that make what they cast may find another neighbour in bf16, and from there
 /// in fp8, which is an eighth or a quarter away.

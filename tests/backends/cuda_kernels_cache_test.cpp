@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "backends/cuda/gemm_cache.h"
 #include "core/error.h"
@@ -72,6 +74,30 @@ TEST_F(AutotuneCache, ADamagedFileIsSaidAndMadeAnew) {
     EXPECT_TRUE(mended.damaged().empty()) << bad;
     ASSERT_TRUE(mended.find("a", true)) << bad;
     EXPECT_EQ(mended.find("a", true)->data[0], 3U) << bad;
+  }
+}
+
+/// Whoever comes second runs the algorithm of the first, and no entry is lost, also if all add at the same
+/// time.
+TEST_F(AutotuneCache, ProcessesThatAddAtOnceAgree) {
+  constexpr std::uint64_t kWriters = 8;
+  constexpr int kMatmuls = 10;
+  std::vector<std::vector<std::uint64_t>> taken(kWriters);
+  {
+    std::vector<std::jthread> writers;
+    for (std::uint64_t w = 0; w < kWriters; ++w) {
+      writers.emplace_back([&, w] {
+        GemmCache cache = open();
+        for (int m = 0; m < kMatmuls; ++m)
+          taken[w].push_back(cache.add(std::to_string(m), algorithm_of(w + 1)).data[0]);
+      });
+    }
+  }
+  const GemmCache cache = open();
+  for (std::size_t m = 0; m < kMatmuls; ++m) {
+    const auto kept = cache.find(std::to_string(m), true);
+    ASSERT_TRUE(kept) << m;
+    for (const auto& one : taken) EXPECT_EQ(one[m], kept->data[0]) << m;
   }
 }
 

@@ -18,8 +18,8 @@ using core::Shape;
 using program::Attributes;
 using program::TensorId;
 
-Attributes product(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, bool trans_b,
-                   bool looped = false) {
+Attributes matmul(std::int64_t batch, std::int64_t m, std::int64_t n, std::int64_t k, bool trans_b,
+                  bool looped = false) {
   return {
       {"batch", batch},      {"m", m},          {"n", n}, {"k", k}, {"trans_a", false}, {"trans_b", trans_b},
       {"accumulate", false}, {"looped", looped}};
@@ -39,12 +39,12 @@ void add_linear(std::vector<Case>& cases, const Sizes& s) {
     const TensorId x = w.activation({s.batch * s.seq, s.channels});
     const TensorId weight = w.weight(trans_b ? Shape{s.width, s.channels} : Shape{s.channels, s.width});
     cases.push_back(
-        w.done(w.op(ops::kMatmul, {x, weight}, product(1, s.batch * s.seq, s.width, s.channels, trans_b))));
+        w.done(w.op(ops::kMatmul, {x, weight}, matmul(1, s.batch * s.seq, s.width, s.channels, trans_b))));
   }
-  CaseWriter w("matmul tied");  // two products with one weight: gradients accumulate, also in x
+  CaseWriter w("matmul tied");  // two matmuls with one weight: gradients accumulate, also in x
   const TensorId x = w.activation({s.batch * s.seq, s.channels});
   const TensorId weight = w.weight({s.channels, s.channels});
-  const auto attrs = product(1, s.batch * s.seq, s.channels, s.channels, true);
+  const auto attrs = matmul(1, s.batch * s.seq, s.channels, s.channels, true);
   const TensorId y = w.op(ops::kMatmul, {x, weight}, attrs)[0];
   const TensorId z = w.op(ops::kMatmul, {y, weight}, attrs)[0];
   cases.push_back(w.done({y, z}));
@@ -52,35 +52,35 @@ void add_linear(std::vector<Case>& cases, const Sizes& s) {
   const TensorId xb = b.activation({s.batch * s.seq, s.channels});
   const TensorId wb = b.weight({s.width, s.channels});
   const TensorId bias = b.weight({s.width});
-  b.op(ops::kMatmul, {xb, wb, bias}, product(1, s.batch * s.seq, s.width, s.channels, true));
+  b.op(ops::kMatmul, {xb, wb, bias}, matmul(1, s.batch * s.seq, s.width, s.channels, true));
   cases.push_back(b.done());
   CaseWriter f("matmul gelu");
   const TensorId xf = f.activation({s.batch * s.seq, s.channels});
   const TensorId wf = f.weight({s.width, s.channels});
   f.op(ops::kMatmulGelu, {xf, wf, f.weight({s.width})},
-       product(1, s.batch * s.seq, s.width, s.channels, true));
+       matmul(1, s.batch * s.seq, s.width, s.channels, true));
   cases.push_back(f.done());
   CaseWriter g("matmul gelu_backward");
   const TensorId dy = g.activation({s.batch * s.seq, s.channels});
   const TensorId wg = g.weight({s.channels, s.width});
   const TensorId xg = g.activation({s.batch * s.seq, s.width});
-  g.op(ops::kMatmulGeluBackward, {dy, wg, xg}, product(1, s.batch * s.seq, s.width, s.channels, false));
+  g.op(ops::kMatmulGeluBackward, {dy, wg, xg}, matmul(1, s.batch * s.seq, s.width, s.channels, false));
   cases.push_back(g.done());
 }
 
 /// Scores and their use as in attention: queries of a group stand together.
 void add_batched(std::vector<Case>& cases, const Sizes& s) {
   for (const bool looped : {false, true}) {
-    CaseWriter w(looped ? "attention products looped" : "attention products batched");
+    CaseWriter w(looped ? "attention matmuls looped" : "attention matmuls batched");
     const std::int64_t batch = s.batch * s.kv_heads;
     const std::int64_t rows = s.heads / s.kv_heads * s.seq;
     const TensorId q = w.activation({s.batch, s.heads, s.seq, s.head_dim});
     const TensorId k = w.activation({s.batch, s.kv_heads, s.seq, s.head_dim});
     const TensorId v = w.activation({s.batch, s.kv_heads, s.seq, s.head_dim});
     const TensorId scores =
-        w.op(ops::kMatmul, {q, k}, product(batch, rows, s.seq, s.head_dim, true, looped))[0];
+        w.op(ops::kMatmul, {q, k}, matmul(batch, rows, s.seq, s.head_dim, true, looped))[0];
     const TensorId y =
-        w.op(ops::kMatmul, {scores, v}, product(batch, rows, s.head_dim, s.seq, false, looped))[0];
+        w.op(ops::kMatmul, {scores, v}, matmul(batch, rows, s.head_dim, s.seq, false, looped))[0];
     cases.push_back(w.done({y}));
     CaseWriter m(looped ? "causal_softmax looped" : "causal_softmax");
     const TensorId x = m.activation({s.batch, s.heads, s.seq, s.seq});

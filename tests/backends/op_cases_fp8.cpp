@@ -1,4 +1,4 @@
-// The cases of scaled products: casts to fp8, products of fp8 factors, and the scales of the next step.
+// The cases of scaled matmuls: casts to fp8, matmuls of fp8 factors, and the scales of the next step.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ using program::kFp8Slot;
 using program::Role;
 using program::TensorId;
 
-/// What products of fp8 read is a multiple of 16.
+/// What matmuls of fp8 read is a multiple of 16.
 std::int64_t rounded(std::int64_t extent) { return (extent + 15) / 16 * 16; }
 
 /// Values of a slot with that scale and the largest magnitude so far; 0: it has none yet.
@@ -116,7 +116,7 @@ void add_norms(std::vector<Case>& cases, std::int64_t rows, std::int64_t cols) {
 }
 
 /// Results are bf16 whatever else is: a GPU's sums have fewer bits than fp32's.
-void add_products(std::vector<Case>& cases, const Sizes& s) {
+void add_matmuls(std::vector<Case>& cases, const Sizes& s) {
   const std::int64_t m = rounded(s.batch * s.seq);
   const std::int64_t n = rounded(s.width);
   const std::int64_t k = rounded(s.channels);
@@ -166,10 +166,10 @@ void add_products(std::vector<Case>& cases, const Sizes& s) {
 
 /// Slots that have a scale and those that do not, magnitudes of zero, of many sizes, and that are no number.
 void add_scales(std::vector<Case>& cases) {
-  constexpr int kProducts = 4;
+  constexpr int kMatmuls = 4;
   for (const bool e5m2 : {false, true}) {
     CaseWriter w(e5m2 ? "fp8_scales e5m2" : "fp8_scales");
-    const TensorId slots = w.add("slots", {kProducts * kFp8Operands, kFp8Slot}, Role::optimizer_state, true);
+    const TensorId slots = w.add("slots", {kMatmuls * kFp8Operands, kFp8Slot}, Role::optimizer_state, true);
     std::vector<double> values;
     for (const double amax : {0.0, 1.0, 448.0, 449.0, 1e-30, 1e30, 0.013, 57344.0, HUGE_VAL, 3.5, 7.0, 0.0}) {
       std::vector<double> slot = slot_values(amax == 1.0 ? 0 : 16, amax);
@@ -192,7 +192,7 @@ void add_fp8_cases(std::vector<Case>& cases, const Sizes& s) {
   add_casts(cases, rounded(s.batch * s.seq), rounded(s.channels));
   add_producers(cases, rounded(s.batch * s.seq), rounded(s.width));
   add_norms(cases, rounded(s.batch * s.seq), rounded(s.channels));
-  add_products(cases, s);
+  add_matmuls(cases, s);
   add_scales(cases);
 }
 

@@ -412,7 +412,7 @@ class Plan(unittest.TestCase):
         self.refused(5, "no fp8 rate of a100-sxm", "--model", "gpt2", "--device", "a100-sxm", "--dtype", "fp8")
         self.refused(5, "computes in fp32 and fp16", "--model", "gpt2", "--device", "v100-sxm", "--dtype", "bf16")
         self.refused(2, "--cp 3 cuts a sequence into 6 pieces", *base, "--cp", 3)
-        self.refused(2, "--cp wants flash attention", *base, "--cp", 2, "--framework", "megatron-2021")
+        self.refused(2, "--cp needs flash attention", *base, "--cp", 2, "--framework", "megatron-2021")
         self.refused(2, "--gpus 8 is no multiple of --cp 3 x --tp 1 x --pp 1 = 3", *base, "--gpus", 8, "--cp", 3)
         self.refused(2, "--short-ends is about the stages", *base, "--short-ends")
         self.refused(2, "--scaling big", *base, "--gpus", "1,2", "--scaling", "big")

@@ -56,7 +56,7 @@ TEST(Catalog, UnknownDevicesBorrowNoPeak) {
   EXPECT_FALSE(unknown.peak("bf16").has_value());
   EXPECT_EQ(unknown.memory_bytes(), 0);
   EXPECT_TRUE(unknown.computes("tf32"));
-  EXPECT_TRUE(unknown.rewrites.gelu_in_products);
+  EXPECT_TRUE(unknown.rewrites.gelu_in_epilogue);
 }
 
 TEST(Catalog, UnknownKeysGetASuggestion) {

@@ -22,7 +22,7 @@ TEST(CudaDecoding, LogitsAreThoseOfTheWholeText) {
                                            .dtype = dtype,
                                            .logits_padding = 64,
                                            .compact_state = true,
-                                           .gelu_in_products = true};
+                                           .gelu_in_epilogue = true};
         const double tolerance = dtype == core::DType::f32 ? 1e-4 : dtype == core::DType::bf16 ? 5e-2 : 1e-2;
         tests::check_decoding(*gpu, tests::decoding_model(arch), options, {1, 70, 33}, 10, tolerance);
       }

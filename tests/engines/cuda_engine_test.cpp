@@ -45,7 +45,7 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .recompute = recompute,
           .logits_padding = 64,
           .compact_state = true,
-          .gelu_in_products = true,
+          .gelu_in_epilogue = true,
           .micro_batches = micro_batches};
 }
 
@@ -242,7 +242,7 @@ TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
   }
 }
 
-/// Rows of multiples of 16 bytes, which GELU as part of a product needs. There it is taken of sums that are
+/// Rows of multiples of 16 bytes, which GELU as part of a matmul needs. There it is taken of sums that are
 /// not rounded; where activations are computed again, of rounded ones. Tolerances are those of odd sizes.
 TEST_P(CudaEngine, AlignedSizesFollowTheProcessorAndRepeat) {
   model::ModelConfig config = tests::small_config(GetParam());

@@ -34,7 +34,7 @@ std::string missing() {
   return has_fp8 ? "" : device.name + " has no fp8";
 }
 
-/// All extents of its layers' products are multiples of 16; some tiles are full, some are not.
+/// All extents of its layers' matmuls are multiples of 16; some tiles are full, some are not.
 model::ModelConfig even_config(Arch arch) {
   model::ModelConfig config = tests::small_config(arch);
   config.heads = 6;
@@ -52,7 +52,7 @@ StepOptions make(EngineKind engine) {
           .fp8 = true,
           .logits_padding = 64,
           .compact_state = true,
-          .gelu_in_products = true};
+          .gelu_in_epilogue = true};
 }
 
 class Bystander final : public engines::Observer {

@@ -91,7 +91,7 @@ TEST_P(Equivalence, SplitsOfTheBatchAgree) {
   }
 }
 
-/// Logits of 71 columns in rows of 128: the same products, and nothing else takes part.
+/// Logits of 71 columns in rows of 128: the same matmuls, and nothing else takes part.
 TEST_P(Equivalence, PaddedLogitsAgree) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const int splits : {1, 2}) {
@@ -140,7 +140,7 @@ TEST_P(Equivalence, Bf16StaysNearFp32) {
 }
 
 /// Where gradients are added up they stay fp32, and halves lose nothing: what is left is another kernel's
-/// last bits, ties, and biases that are rounded before products add them. Where gradients are bf16, losses
+/// last bits, ties, and biases that are rounded before matmuls add them. Where gradients are bf16, losses
 /// stay as near to fp32 as without that.
 TEST_P(Equivalence, CompactStateIsAsGood) {
   const auto options = [](int micro_batches, bool compact) {

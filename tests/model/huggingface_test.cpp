@@ -243,7 +243,7 @@ TEST_F(HuggingFace, RefusesValuesThatAreNotFinite) {
                       load_error("gpt2", tensors));
 }
 
-/// Their products are a llama's; engines refuse what plans take.
+/// Their matmuls are a llama's; engines refuse what plans take.
 TEST_F(HuggingFace, PlansTakeMistralQwenAndScaledPositions) {
   const std::string sizes =
       R"("vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,)";

@@ -47,7 +47,7 @@ struct StepRows {
 
 inline void add_op(StepRows& rows, const std::string& scope, const LayerOp& from, const std::string& phase,
                    std::int64_t ns, const std::string& dtype) {
-  const bool is_product = std::string(from.op_class) == "matmul";
+  const bool is_matmul = std::string(from.op_class) == "matmul";
   rows.ops.push_back({.op = static_cast<std::int64_t>(rows.ops.size()),
                       .kind = from.kind,
                       .op_class = from.op_class,
@@ -57,8 +57,8 @@ inline void add_op(StepRows& rows, const std::string& scope, const LayerOp& from
                       .scope = scope,
                       .dtype = dtype,
                       .shapes = "[2] -> [2]",
-                      .matmul_flop = is_product ? 10 * ns : 0,
-                      .elementwise_flop = is_product ? 0 : ns,
+                      .matmul_flop = is_matmul ? 10 * ns : 0,
+                      .elementwise_flop = is_matmul ? 0 : ns,
                       .bytes_read = 2 * ns,
                       .bytes_written = ns});
   rows.ns.push_back(ns);

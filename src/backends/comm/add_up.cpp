@@ -1,4 +1,4 @@
-// Sums over ranks, on memory of the host.
+// Sums over ranks in host memory.
 #include "backends/comm/add_up.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 using core::DType;
 using program::Part;
 
-/// Elements that are added up at a time.
+/// Elements summed at a time.
 constexpr std::int64_t kPiece = 4096;
 
-/// As add_up, in C.
+/// As add_up, with sums in C.
 template <class C>
 void add_up_in(const std::vector<const void*>& from, DType dtype, Part part, void* to, bool accumulate) {
   std::vector<C> sum(static_cast<std::size_t>(kPiece));

@@ -1,4 +1,4 @@
-// Sums over ranks, on memory of the host.
+// Sums over ranks in host memory.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace rooflm::backends::comm {
 
-/// to = (to +) sum over ranks of elements [part.begin, part.end) of `from`, which has a pointer for each
-/// rank: in the order of ranks, in fp64 for fp64 and in fp32 for everything else, rounded once. `to` holds
-/// the part alone and may be what a rank's pointer leads to.
+/// to = (to +) sum over ranks r of elements [part.begin, part.end) of from[r]. Sums in rank order, in fp64
+/// for fp64 and in fp32 for all other dtypes, rounded once. `to` holds only the part and may alias that part
+/// of a from[r].
 void add_up(const std::vector<const void*>& from, core::DType dtype, program::Part part, void* to,
             bool accumulate);
 

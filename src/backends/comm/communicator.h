@@ -1,4 +1,4 @@
-// What one rank does together with others.
+// The collectives of one rank.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace rooflm::backends::comm {
 
-/// Elements of one tensor, from where and to where; the two may be the same.
+/// A tensor to transfer; `from` and `to` may be equal.
 struct Transfer {
   core::DType dtype = core::DType::f32;
   const void* from = nullptr;
   void* to = nullptr;
   std::int64_t elements = 0;  ///< of the whole tensor
-  std::int64_t unit = 1;      ///< of the parts (program::part_of)
+  std::int64_t unit = 1;      ///< granularity of the parts (program::part_of)
 };
 
-/// A message between two ranks of a group: what is received is what was sent with the same numbers.
+/// Identifies a message between two ranks of a group: a receive matches the send with the same numbers.
 struct Message {
   program::Group group = program::Group::pipeline;
   int peer = 0;  ///< index in the group
@@ -27,9 +27,9 @@ struct Message {
   int micro_batch = 0;
 };
 
-/// The collectives of one rank on memory of the host, as program/ops/collectives.cpp defines them. All ranks
-/// of a group call the same ones in the same order. A call returns when its result is there; `send`, when
-/// what was sent may be changed. core::Unavailable when another rank has failed.
+/// The collectives of one rank in host memory, as defined in program/ops/collectives.cpp. All ranks of a
+/// group must call the same ones in the same order. A call returns when its result is complete; `send`
+/// returns when the source may be overwritten. Throws core::Unavailable if another rank has failed.
 class Communicator {
  public:
   Communicator() = default;
@@ -37,16 +37,17 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
-  /// What this rank is about to do, "all_reduce in h.3/gradients", for messages of ranks that wait for it.
+  /// Announces this rank's next collective, "all_reduce in h.3/gradients", for error messages of ranks that
+  /// wait for it.
   virtual void begin(std::string_view /*op*/) {}
-  /// Several tensors are one call.
+  /// Several tensors form one call.
   using Transfers = std::span<const Transfer>;
   virtual void all_reduce(program::Group group, Transfers whole) = 0;
   /// `from` is this rank's part.
   virtual void all_gather(program::Group group, Transfers whole) = 0;
   /// `to` is this rank's part; `accumulate` adds to what is there.
   virtual void reduce_scatter(program::Group group, Transfers whole, bool accumulate) = 0;
-  /// The ranks are a ring: `from` goes to the next one, `to` comes from the one before. They may not overlap.
+  /// Ring shift: `from` goes to the next rank, `to` comes from the previous one. They must not overlap.
   virtual void pass_on(program::Group group, Transfers whole) = 0;
   virtual void send(const Message& message, const void* from, std::int64_t bytes) = 0;
   virtual void receive(const Message& message, void* to, std::int64_t bytes) = 0;

@@ -1,5 +1,5 @@
-// Collectives between processes, on memory of the host: each rank adds up its part of what all send it, then
-// all send each other their parts.
+// Collectives between processes, in host memory: each rank receives its part from all others and sums it;
+// then all ranks exchange the sums.
 #include "backends/comm/host_communicator.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ using ranks::Tag;
 
 Tag tag_of(Group group) { return ranks::kGroups + static_cast<Tag>(group); }
 
-/// Channels go forward from 0 and back from -1. Only messages of one channel and micro-batch keep their
-/// order.
+/// A tag per channel and micro-batch; only messages with the same tag keep their order. Channels go forward
+/// from 0 and back from -1.
 Tag tag_of(const Message& message) {
   constexpr std::int64_t kMicroBatches = 1 << 12;
   constexpr std::int64_t kMostChannels = (1 << 18) - 1;
@@ -48,7 +48,7 @@ class HostCommunicator final : public Communicator {
 
   void all_reduce(Group group, Transfers own) override {
     const Team team(*this, group);
-    // In parts of any size: only the order of the sum counts.
+    // Parts of any size will do: only the order of the sum matters.
     std::vector<Transfer> cut(own.begin(), own.end());
     for (Transfer& t : cut) t.unit = program::kPartUnit;
     std::vector<std::vector<std::byte>> sums(cut.size());
@@ -73,7 +73,7 @@ class HostCommunicator final : public Communicator {
     add_parts(Team(*this, group), own, to, accumulate);
   }
 
-  /// Both ways at once, so that nobody waits for a neighbour that waits.
+  /// Sends and receives concurrently, so a ring of waiting neighbours cannot deadlock.
   void pass_on(Group group, Transfers own) override {
     const Team team(*this, group);
     const std::size_t ranks = team.members.size();
@@ -101,7 +101,7 @@ class HostCommunicator final : public Communicator {
   /// The ranks of a group.
   struct Team {
     std::vector<int> members;
-    std::size_t index = 0;  ///< of this rank
+    std::size_t index = 0;  ///< index of this rank
     Tag tag = 0;
     Team(const HostCommunicator& own, Group group)
         : members(own.mesh_.members(own.transport_->rank(), group)), tag(tag_of(group)) {
@@ -137,7 +137,7 @@ class HostCommunicator final : public Communicator {
     }
   }
 
-  /// The whole of tensor i from everybody's part of it; `parts` has this rank's.
+  /// Gathers tensor i from all ranks' parts; `parts` has this rank's.
   void gather_parts(const Team& team, Transfers own, const std::vector<const void*>& parts) {
     std::vector<Outgoing> out;
     std::vector<Incoming> in;

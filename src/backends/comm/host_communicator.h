@@ -1,4 +1,4 @@
-// Collectives between processes, on memory of the host.
+// Collectives between processes, in host memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rooflm::backends::comm {
 
-/// The rank of the transport in that mesh. Sums are taken in the order of ranks, so that all carriers give
+/// A communicator for the transport's rank in that mesh. Sums are taken in rank order, so all transports give
 /// the same bits. `send` keeps a copy and does not wait. Throws ranks::RankLost.
 std::shared_ptr<Communicator> make_host_communicator(std::shared_ptr<ranks::Transport> transport,
                                                      const program::Mesh& mesh);

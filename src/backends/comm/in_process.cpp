@@ -1,4 +1,4 @@
-// All ranks in one process, a thread each.
+// All ranks in one process, one thread each.
 #include "backends/comm/in_process.h"
 
 #include <fmt/format.h>
@@ -30,22 +30,22 @@ using program::Part;
 
 using Transfers = Communicator::Transfers;
 
-/// Where the ranks of one group meet: a barrier, and what each has laid there.
+/// Meeting point of the ranks of one group: a barrier, and the transfers that each rank published.
 struct Meeting {
   std::vector<Transfers> laid;
   int arrived = 0;
   std::int64_t round = 0;
 };
 
-/// What all threads share. One lock: a rank holds it only to look and to lay something down.
+/// State shared by all threads, with one lock that is held only briefly.
 class World {
  public:
   explicit World(const Mesh& mesh) : mesh_(mesh) {}
 
   [[nodiscard]] const Mesh& mesh() const { return mesh_; }
 
-  /// Lays `own` down as rank `index` of `members` and waits until all have; what they laid down, in the order
-  /// of the members, stays until each has called `leave`.
+  /// Publishes `own` as rank `index` of `members` and waits until all ranks have. Returns all transfers in
+  /// rank order; they stay valid until each rank has called `leave`.
   std::vector<Transfers> meet(Group group, const std::vector<int>& members, std::size_t index,
                               Transfers own) {
     std::unique_lock lock(mutex_);
@@ -55,7 +55,7 @@ class World {
     wait(lock, meeting, members.size());
     return meeting.laid;
   }
-  /// Waits until all of the group are here.
+  /// Waits until all ranks of the group have arrived.
   void leave(Group group, const std::vector<int>& members) {
     std::unique_lock lock(mutex_);
     wait(lock, meetings_[{group, members.front()}], members.size());
@@ -77,7 +77,7 @@ class World {
     return bytes;
   }
 
-  /// Nobody waits any more.
+  /// Wakes all waiting ranks for good.
   void stop() {
     const std::lock_guard lock(mutex_);
     has_stopped_ = true;
@@ -103,7 +103,7 @@ class World {
   Mesh mesh_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::pair<Group, int>, Meeting> meetings_;  ///< by group and its first rank
+  std::map<std::pair<Group, int>, Meeting> meetings_;  ///< by group and its lowest rank
   std::map<Address, std::deque<std::vector<std::byte>>> posted_;
   bool has_stopped_ = false;
 };
@@ -115,7 +115,7 @@ class Rank final : public Communicator {
   void all_reduce(Group group, Transfers own) override {
     const auto members = members_of(group);
     const auto all = world_->meet(group, members, index_in(members), own);
-    // Others may still read what this rank's results are to replace.
+    // Other ranks may still read what this rank's results will overwrite.
     scratch_.resize(own.size());
     for (std::size_t i = 0; i < own.size(); ++i) {
       scratch_[i].resize(bytes_of(own[i].dtype, own[i].elements));
@@ -178,7 +178,7 @@ class Rank final : public Communicator {
   [[nodiscard]] std::size_t index_in(const std::vector<int>& members) const {
     return static_cast<std::size_t>(std::find(members.begin(), members.end(), number_) - members.begin());
   }
-  /// Where each rank has tensor i.
+  /// The addresses of tensor i on all ranks.
   static std::vector<const void*> from_of(const std::vector<Transfers>& all, std::size_t i) {
     std::vector<const void*> from;
     from.reserve(all.size());
@@ -223,7 +223,7 @@ void run_ranks(const Mesh& mesh,
       }
     });
   }
-  threads.clear();  // waits for them
+  threads.clear();  // joins them
   if (first != nullptr) std::rethrow_exception(first);
 }
 

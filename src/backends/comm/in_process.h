@@ -1,4 +1,4 @@
-// All ranks in one process, a thread each.
+// All ranks in one process, one thread each.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace rooflm::backends::comm {
 
-/// Runs body(rank, communicator) for all ranks of a mesh, each in a thread of its own, and waits for them. A
-/// rank that throws ends the others at their next collective; what the first one threw is thrown again.
+/// Runs body(rank, communicator) for all ranks of a mesh, each on its own thread, and waits for them. If a
+/// rank throws, the others end at their next collective; the first exception is rethrown.
 void run_ranks(const program::Mesh& mesh,
                const std::function<void(int rank, const std::shared_ptr<Communicator>& communicator)>& body);
 

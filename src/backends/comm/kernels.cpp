@@ -1,4 +1,4 @@
-// Kernels of the collectives, for backends whose memory is the host's.
+// Kernels of the collectives, for backends that use host memory.
 #include "backends/comm/kernels.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ using program::Program;
 using program::TensorId;
 using Rank = std::shared_ptr<Communicator>;
 
-/// The tensors of a collective; `whole` is the side on which they are whole. Addresses come with each call.
+/// The tensors of a collective; `whole` is the side (inputs or outputs) where they are whole. Addresses come
+/// per call.
 std::vector<Transfer> transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
   const std::int64_t unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1;
   std::vector<Transfer> transfers;

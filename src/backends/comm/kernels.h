@@ -1,4 +1,4 @@
-// Kernels of the collectives, for backends whose memory is the host's.
+// Kernels of the collectives, for backends that use host memory.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace rooflm::backends::comm {
 
-/// Rows for Backend::add_kernels: collectives of a program run on `rank`, which they keep.
+/// Rows for Backend::add_kernels: the kernels run collectives on `rank` and keep it alive.
 std::vector<KernelRow> kernels_of(const std::shared_ptr<Communicator>& rank);
 
 }  // namespace rooflm::backends::comm

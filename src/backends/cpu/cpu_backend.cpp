@@ -1,4 +1,4 @@
-// This machine's cores as a device: memory and the kernel table.
+// This machine's CPU as a device: memory and the kernel table.
 #include "backends/cpu/cpu_backend.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,8 @@
 namespace rooflm::backends {
 namespace {
 
-/// OpenMP's thread count belongs to the calling thread, and other backends may have changed it.
+/// Sets OpenMP's thread count before each run: it belongs to the calling thread, and other backends may
+/// change it.
 Kernel with_threads(Kernel kernel, int threads) {
   if (!kernel) return kernel;
   return {[run = std::move(kernel.run), threads](const KernelArgs& args) {
@@ -67,7 +68,7 @@ class CpuBackend final : public Backend {
   }
   void synchronize() override {}
   [[nodiscard]] double free_bytes() const override { return cpu::available_memory_bytes(); }
-  /// Scratch memory, which all kernels share. The reference kernels' own buffers are not counted.
+  /// Scratch memory shared by all kernels. The reference kernels' own buffers are not counted.
   [[nodiscard]] std::int64_t workspace_bytes() const override {
     return static_cast<std::int64_t>(resources_->scratch().bytes());
   }

@@ -1,4 +1,4 @@
-// This machine's cores as a device.
+// This machine's CPU as a device.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,11 @@ enum class CpuKernels {
   fast        ///< oneDNN and hand-vectorised loops for fp32 and bf16; the reference for the rest
 };
 
-/// "cpu". Both kinds run every op but `attention` in fp32, fp64 and bf16 (stored in bf16, computed in fp32).
-/// Kernels run one after another on the calling thread and `threads` - 1 others, and are done when they
-/// return; kernels of one backend must not overlap, since they share scratch memory. Results do not depend on
-/// earlier calls. Kernels outlive the backend. A token or target beyond the vocabulary throws
-/// core::InputError.
-/// `threads` 0: one per core that this process may use. Throws core::UsageError when negative.
+/// "cpu". Both kinds run every op except `attention` in fp32, fp64 and bf16 (stored as bf16, computed in
+/// fp32). Kernels run one at a time, on the calling thread and `threads` - 1 others, and are synchronous.
+/// Kernels of one backend must not overlap: they share scratch memory. Results do not depend on earlier
+/// calls. Kernels outlive the backend. A token or target outside the vocabulary throws core::InputError.
+/// `threads` 0: one per core available to this process. Throws core::UsageError if negative.
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads = 0);
 
 }  // namespace rooflm::backends

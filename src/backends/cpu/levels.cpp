@@ -1,4 +1,4 @@
-// Which of the kernel tables runs on this processor.
+// Selects the kernel table for this CPU.
 #include "backends/cpu/levels.h"
 
 #include <algorithm>

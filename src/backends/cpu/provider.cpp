@@ -1,4 +1,4 @@
-// This machine's processor among the backends.
+// The provider of this machine's CPU.
 #include "backends/provider.h"
 
 #include <fmt/format.h>

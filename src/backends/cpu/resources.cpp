@@ -1,4 +1,4 @@
-// What the kernels of one CPU backend share: scratch memory and rotary tables.
+// Resources shared by the kernels of one CPU backend: scratch memory and rotary tables.
 #include "backends/cpu/resources.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20U;
-// From here on the machine is asked first: memory that is only promised would make it swap later.
+// Allocations of at least this size check free memory first: overcommitted memory would swap later.
 constexpr std::size_t kAskFrom = std::size_t{32} << 20U;
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
@@ -46,7 +46,7 @@ double named_number_in(const std::string& path, const std::string& name) {
   return 0;
 }
 
-/// What a control group leaves: its limit less what is used, page cache that can be dropped not counted.
+/// Bytes left in a control group: its limit minus its usage, not counting page cache that can be dropped.
 double left_of_group(const std::string& limit, const std::string& usage, const std::string& stat) {
   const double limit_bytes = number_in(limit);
   const double used_bytes = number_in(usage);
@@ -54,7 +54,7 @@ double left_of_group(const std::string& limit, const std::string& usage, const s
   return limit_bytes - used_bytes + named_number_in(stat, "inactive_file");
 }
 
-/// This process's group below the mount point: the path after "0::" (v2) or ":memory:" (v1).
+/// Path of this process's group below the mount point: what follows "0::" (v2) or ":memory:" (v1).
 std::string group_path(const std::string& marker) {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
@@ -78,11 +78,11 @@ double left_of_groups() {
   return left;
 }
 
-/// Bytes of the last caches of the cores that this process may use, each counted once.
+/// Bytes of the last-level caches of this process's cores, each cache counted once.
 std::int64_t last_caches_bytes() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 0;
-  std::map<std::string, double> bytes_of;  // by the cores that share it
+  std::map<std::string, double> bytes_of;  // by the list of cores that share it
   for (int core = 0; core < CPU_SETSIZE; ++core) {
     if (!CPU_ISSET(core, &cores)) continue;
     const std::string cache = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/", core);
@@ -127,7 +127,7 @@ int available_cores() {
 }
 
 void keep_released_memory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20U);  // the largest that glibc takes: beyond it blocks are mapped anew
+  mallopt(M_MMAP_THRESHOLD, 32 << 20U);  // glibc's maximum: larger blocks are mapped anew each time
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 }
 
@@ -149,7 +149,7 @@ void* allocate_memory(std::size_t bytes) {
   const std::size_t padded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   void* data = nullptr;
   if (padded < bytes || posix_memalign(&data, alignment, padded) != 0) refuse(available_memory_bytes());
-  // A hint: without it, or where it is refused, pages are small and the results the same.
+  // A hint: if it fails, pages are small and results do not change.
   if (is_large) (void)madvise(data, padded / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }

@@ -1,4 +1,4 @@
-// What the kernels of one CPU backend share: scratch memory, rotary tables; and the tables of its kernels.
+// Resources shared by the kernels of one CPU backend (scratch memory, rotary tables), and its kernel tables.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +13,29 @@
 
 namespace rooflm::backends::cpu {
 
-/// 64-byte aligned memory, contents undefined; large blocks ask for huge pages. `release_memory` frees it.
-/// Throws core::OutOfMemory, also when the machine has less than `bytes` left. 0 bytes give nullptr.
+/// 64-byte aligned memory, contents undefined; large blocks ask for huge pages. Free it with
+/// `release_memory`. Throws core::OutOfMemory, also if the machine has less than `bytes` left. 0 bytes give
+/// nullptr.
 void* allocate_memory(std::size_t bytes);
 void release_memory(void* data) noexcept;
-/// Bytes that this process can still take without swapping: available memory, or what its control group
-/// allows when that is less.
+/// Bytes that this process can still allocate without swapping: available memory, or the limit of its control
+/// group if that is less.
 double available_memory_bytes();
-/// Keeps what `release_memory` gives back for the next allocation, instead of returning it to the system page
-/// by page in every step; `trim_memory` returns it. Both concern the whole process.
+/// Keeps released memory for the next allocation, instead of returning it to the system page by page in every
+/// step; `trim_memory` returns it. Both affect the whole process.
 void keep_released_memory();
 void trim_memory() noexcept;
 
-/// Cores that this process may use: its affinity, or its control group's share of time when that is less.
+/// Cores available to this process: its affinity, or its control group's CPU share if that is less.
 int available_cores();
 
-/// Whether results of `bytes` are written past the caches: of more than the last caches of this process's
-/// cores hold, the beginning is gone before the end is written, and whoever reads it reads memory. Such
-/// stores spare reading what is overwritten; results are the same bits. Sizes are those of the system, 32 MiB
-/// where it names none.
+/// Whether a result of `bytes` is written with streaming stores. If it exceeds the last-level caches of this
+/// process's cores, its beginning is evicted before its end is written, so readers read memory in any case;
+/// streaming then avoids reading the lines that are overwritten. The bits do not change. Cache sizes come
+/// from the system; 32 MiB if unknown.
 bool is_streamed(std::int64_t bytes);
 
-/// Working memory that kernels use one after another. It only grows, and only while kernels are made.
+/// Scratch memory that kernels use one at a time. It only grows, and only while kernels are made.
 class Scratchpad {
  public:
   Scratchpad() = default;
@@ -50,8 +51,8 @@ class Scratchpad {
   std::size_t bytes_ = 0;
 };
 
-/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64. They are computed when a step first
-/// asks for them: to name the kernels of a program, of any size, must not fill tables.
+/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64. Computed when a step first needs them,
+/// so describing the kernels of a program of any size fills no tables.
 template <class C>
 class RopeTables {
  public:
@@ -79,7 +80,7 @@ class Resources {
   explicit Resources(int threads) : threads_(threads) {}
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] Scratchpad& scratch() { return scratch_; }
-  /// All layers share one.
+  /// Shared by all layers.
   template <class C>
   std::shared_ptr<const RopeTables<C>> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
 
@@ -97,14 +98,14 @@ using OpView = backends::OpView<Resources>;
 using MakerRow = backends::MakerRow<Resources>;
 using MakerRows = backends::MakerRows<Resources>;
 
-// Every .cpp of fast/ and of reference/ hands out its rows; the build makes these lists of them.
+// Each .cpp of fast/ and of reference/ defines its rows; the build generates these lists.
 namespace fast {
-/// fp32 and bf16, hand-vectorised or by oneDNN. An op that has no row here, or whose dtypes they do not take,
-/// is run by the reference.
+/// fp32 and bf16, hand-vectorised or by oneDNN. Ops without a row here, and other dtypes, run on the
+/// reference.
 MakerRows kernels();
 }  // namespace fast
 namespace reference {
-/// Every op but `attention`, in fp32, fp64, bf16 and fp16, by Eigen and plain loops. Formulas and operands
+/// Every op except `attention`, in fp32, fp64, bf16 and fp16, by Eigen and plain loops. Formulas and operands
 /// are those of program/ops/.
 MakerRows kernels();
 }  // namespace reference

@@ -1,4 +1,4 @@
-// Token ids come from outside: they are checked before a kernel uses them as row numbers.
+// Validates token ids, which are external input, before kernels use them as row numbers.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@ namespace rooflm::backends::cpu {
 
 using backends::check_ids;
 
-/// The positions of the first rows of `batch` texts, of which each has `rows` rows. Throws std::logic_error
-/// when a row would stand at `limit` or beyond.
+/// The positions of the first rows of `batch` texts with `rows` rows each. Throws std::logic_error if a row
+/// would be at position `limit` or beyond.
 inline const std::int32_t* checked_first(const void* first, std::int64_t batch, std::int64_t rows,
                                          std::int64_t limit) {
   const auto* positions = static_cast<const std::int32_t*>(first);

@@ -1,4 +1,4 @@
-// Every CUDA and cuBLASLt call goes through one of these functions.
+// Error checks: every CUDA and cuBLASLt call goes through one of these functions.
 #include "backends/cuda/check.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The driver's version, the clocks and the power limit of a GPU, from NVML.
+// Driver version, clocks and power limit of a GPU, from NVML.
 #include "backends/cuda/clocks.h"
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-// As in nvml.h, which is not needed to build.
+// Declared here so that nvml.h is not needed to build.
 using NvmlDriver = int (*)(char*, unsigned);
 using NvmlClock = int (*)(Nvml::Device, int, unsigned*);
 using NvmlPower = int (*)(Nvml::Device, unsigned*);

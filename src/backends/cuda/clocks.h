@@ -1,4 +1,4 @@
-// The driver's version, the clocks and the power limit of a GPU, as NVML tells them.
+// Driver version, clocks and power limit of a GPU, from NVML.
 #pragma once
 
 #include <optional>
@@ -7,12 +7,12 @@
 namespace rooflm::backends::cuda {
 
 struct GpuClocks {
-  std::string driver{};  ///< "580.65.06"; "" when not known
+  std::string driver{};  ///< "580.65.06"; "" if unknown
   std::optional<int> sm_mhz{}, sm_max_mhz{}, memory_mhz{}, memory_max_mhz{};
-  std::optional<double> power_limit_w{};  ///< what the clock is lowered for
+  std::optional<double> power_limit_w{};  ///< clocks drop to stay below it
 };
 
-/// Of GPU `index` now. NVML (libnvidia-ml.so.1) is opened at run time; where it is not there, nothing is
+/// The current values of GPU `index`. NVML (libnvidia-ml.so.1) is opened at run time; without it nothing is
 /// known.
 GpuClocks query_clocks(int index);
 

@@ -1,4 +1,4 @@
-// What the kernels of one GPU share: its stream, working memory, plans of products.
+// Resources shared by the kernels of one GPU: streams, scratch memory, GEMM plans.
 #include "backends/cuda/context.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Throws core::OutOfMemory when others have taken the device's memory.
+/// Throws core::OutOfMemory if other processes have taken the device's memory.
 void require_room(int index) {
   constexpr std::size_t kLeastBytes = std::size_t{32} << 20U;
   std::size_t free = 0;
@@ -36,7 +36,7 @@ void require_room(int index) {
                           static_cast<double>(kLeastBytes));
 }
 
-/// Selects the device once it is known to run this build. Throws core::Unavailable, core::OutOfMemory.
+/// Selects the device after checking that it can run this build. Throws core::Unavailable, core::OutOfMemory.
 cudaDeviceProp open_device(int index) {
   const auto unavailable = [&](const std::string& reason) {
     return core::Unavailable(fmt::format("cuda:{} is not available here: {}", index, reason));
@@ -77,7 +77,7 @@ EventHandle make_order_event() {
   return EventHandle(event);
 }
 
-/// Keeps all memory until it is destroyed.
+/// A pool that keeps freed memory until it is destroyed.
 PoolHandle make_pool(int index) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
@@ -128,7 +128,7 @@ Context::Context(int index, const CudaOptions& options) : index_(index), options
   marked_ = make_order_event();
   pool_ = make_pool(index);
   staging_ = std::make_unique<Staging>();
-  products_ = std::make_unique<GemmPlans>(*this);
+  gemm_plans_ = std::make_unique<GemmPlans>(*this);
   ids_ = std::make_unique<IdGuard>();
   progress_ = std::make_unique<Progress>();
   gate_ = std::make_unique<StreamGate>();
@@ -167,12 +167,13 @@ void Context::mark_done(int index, program::Lane lane) {
 
 void Context::wait_for(int index) const {
   const auto done = done_.find(index);
-  if (done == done_.end() || !is_recording()) return;  // it runs in the order of the program
+  // Outside of recordings everything runs in submission order.
+  if (done == done_.end() || !is_recording()) return;
   check(cudaStreamWaitEvent(stream(), done->second.get()), "running kernels beside each other");
 }
 
 cudaStream_t Context::branch(Branch which) {
-  // Without marks of ops nothing is worth a second branch: a few marks of phases may be a little late.
+  // Without per-op marks a second branch is not worth it: the few phase marks may be slightly late.
   if (!in_order_) which = Branch::progress;
   Marks& marks = branches_.at(static_cast<std::size_t>(which));
   check(cudaEventRecord(marked_.get(), stream()), "marking a branch");
@@ -218,7 +219,7 @@ void* Context::scratch(std::size_t bytes) {
   return scratch_.back().data();
 }
 
-int Context::multiprocessors_of_products() const {
+int Context::matmul_multiprocessors() const {
   return spared_ == 0 || in_order_ || !is_recording() ? 0 : sm_count_ - spared_;
 }
 
@@ -252,7 +253,7 @@ void Context::copy_out(void* host, const void* device, std::size_t bytes) const 
   synchronize();
 }
 
-/// Asks without pause, as the driver does: a step of a small model takes a millisecond.
+/// Polls without pausing, as the driver does: a step of a small model takes a millisecond.
 cudaError_t Context::wait_watched() const {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kBetweenLooks{5};
@@ -274,7 +275,7 @@ void Context::synchronize() const {
       for (const auto& [channel, marks] : messages_) wait_for_stream(marks.stream.get());
     }
   } catch (const std::exception&) {
-    throw_fault();  // of an op before, which it names
+    throw_fault();  // of an earlier op, which it names
     throw;
   }
   const cudaError_t error = watch_ ? wait_watched() : cudaStreamSynchronize(stream());

@@ -1,4 +1,4 @@
-// What the kernels of one GPU share: its stream, working memory, plans of products.
+// Resources shared by the kernels of one GPU: streams, scratch memory, GEMM plans.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ namespace rooflm::backends::cuda {
 class CudnnAttention;
 class GemmPlans;
 
-/// Memory of a context, given back to its pool in stream order. Move-only.
+/// Memory from a context's pool, freed in stream order. Move-only.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// Throws core::OutOfMemory. 0 bytes are nullptr.
+  /// Throws core::OutOfMemory. 0 bytes give nullptr.
   DeviceMemory(cudaMemPool_t pool, cudaStream_t stream, std::size_t bytes);
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
@@ -61,8 +61,8 @@ struct RopeTables {
   DeviceMemory cosines, sines;
 };
 
-/// Marks that a recording takes beside its work. Each kind has a branch of its own: a mark of progress is a
-/// kernel, which may wait for a multiprocessor, and a mark of time behind it would be taken up to 10 us late.
+/// Side branches on which a recording takes marks. Each kind has its own: a progress mark is a kernel, which
+/// may wait for a free multiprocessor, so a timestamp queued behind it would be up to 10 us late.
 enum class Branch : std::uint8_t { times, progress };
 
 /// Owned by the backend and by each kernel that uses it.
@@ -76,69 +76,69 @@ class Context {
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int sm_count() const { return sm_count_; }
-  /// The GPU's name, as "NVIDIA H200".
+  /// "NVIDIA H200".
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const CudaOptions& options() const { return options_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
-  /// The stream for work of a lane. That of another lane than compute runs beside what follows, and begins
-  /// when everything submitted to stream() so far has run: with low priority, but that of communication, for
-  /// which other ranks wait. Only in a recording; elsewhere it is stream(), and kernels run in their order.
+  /// The stream of a lane. Work on a lane other than compute begins when everything submitted to stream() so
+  /// far has run, and may overlap what follows. Its priority is low, except that of communication, for which
+  /// other ranks wait. Only in a recording; otherwise this is stream(), and kernels run in submission order.
   [[nodiscard]] cudaStream_t stream_of(program::Lane lane) const;
-  /// What ops submit is in these.
+  /// All streams that ops submit work to.
   [[nodiscard]] std::vector<cudaStream_t> work_streams() const;
-  /// For messages of a channel, which wait for their receiver, and for which nothing waits before the end of
-  /// the step: what is submitted there begins after what was submitted to `after` so far.
+  /// The stream for messages of a channel. A message waits for its receiver, and nothing waits for it before
+  /// the end of the step. What is submitted there begins after everything submitted to `after` so far.
   [[nodiscard]] cudaStream_t message_stream(std::int64_t channel, cudaStream_t after);
-  /// Whether there are any: then a step is one graph, since each has to end with all of its messages
-  /// received.
+  /// Whether there are message streams. Then a step is recorded as a single graph, since all of its messages
+  /// must be received before it ends.
   [[nodiscard]] bool has_messages() const { return !messages_.empty(); }
-  /// Called before a recording. With true, nothing forks in it: kernels run in their order there, too.
+  /// Call before a recording. If true, lanes do not fork in it: kernels run in submission order.
   void keep_order(bool in_order) {
     in_order_ = in_order;
     done_.clear();
   }
-  /// Says that op `index` of the program was the last that was given to the stream of its lane.
+  /// Records an event: op `index` is the last op submitted so far on its lane's stream.
   void mark_done(int index, program::Lane lane);
-  /// What is submitted to stream() from here on waits for that op and for what its lane had before it.
+  /// Makes stream() wait for that op and everything before it on its lane.
   void wait_for(int index) const;
-  /// So many are taken by collectives of few blocks, where these run beside products.
+  /// Sets the number of multiprocessors that collectives of few blocks occupy while they overlap matmuls.
   void spare_multiprocessors(int count) { spared_ = count; }
-  /// How many multiprocessors products are to take in what is recorded now; 0: all.
-  [[nodiscard]] int multiprocessors_of_products() const;
+  /// Multiprocessors that matmuls of the current recording may use; 0: all.
+  [[nodiscard]] int matmul_multiprocessors() const;
   [[nodiscard]] cudaMemPool_t pool() const { return pool_.get(); }
-  [[nodiscard]] GemmPlans& products() const { return *products_; }
+  [[nodiscard]] GemmPlans& gemm_plans() const { return *gemm_plans_; }
 
   [[nodiscard]] DeviceMemory allocate(std::size_t bytes) const { return {pool(), stream(), bytes}; }
-  /// Working memory of at least `bytes`, reserved while a kernel is made and used by all kernels one after
-  /// another. A block that was given out stays valid: recordings keep its address.
+  /// Scratch memory of at least `bytes`, reserved while a kernel is made and shared by all kernels, which run
+  /// one at a time. Blocks that were handed out stay valid, since recordings keep their addresses.
   [[nodiscard]] void* scratch(std::size_t bytes);
-  /// Made on first use; all layers share one.
+  /// Made on first use and shared by all layers.
   std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
                                                 const TokenPlaces& places = {});
-  /// cuDNN for attention, looked for on first use.
+  /// cuDNN for attention, loaded on first use.
   CudnnAttention& cudnn();
   [[nodiscard]] IdGuard& ids() const { return *ids_; }
   [[nodiscard]] Progress& progress() const { return *progress_; }
   [[nodiscard]] StreamGate& gate() const { return *gate_; }
-  /// Copies in stream order; the host's memory may be used again when they return. Small ones to the device
-  /// are not waited for.
+  /// Copies in stream order. Host memory may be reused when they return. Small copies to the device do not
+  /// wait.
   void copy_in(void* device, const void* host, std::size_t bytes) const;
   void copy_out(void* host, const void* device, std::size_t bytes) const;
-  /// Called again and again, with the seconds waited so far, while the host waits for the device: what it
-  /// throws ends that.
+  /// `watch` is called repeatedly, with the seconds waited so far, while the host waits for the device. An
+  /// exception that it throws ends the wait.
   void set_watch(std::function<void(double waited_s)> watch) { watch_ = std::move(watch); }
-  /// Waits for everything submitted. Throws core::Unavailable, naming the op, when a kernel failed, and
-  /// core::InputError when one met an id that is not in the vocabulary.
+  /// Waits for everything submitted. Throws core::Unavailable, naming the op, if a kernel failed, and
+  /// core::InputError if a kernel met an id outside the vocabulary.
   void synchronize() const;
-  /// Whether what is submitted is recorded and not run.
+  /// Whether submissions are being recorded instead of run.
   [[nodiscard]] bool is_recording() const;
-  /// Throws as `synchronize` when a kernel failed; does not wait.
+  /// As `synchronize`, throws if a kernel failed; does not wait.
   void throw_fault() const;
-  /// A stream that waits for what was submitted to the first so far, for marks beside recorded work;
-  /// `join_branches` makes the first wait for those that were used, and for messages.
+  /// A side stream for marks in recordings, which waits for everything submitted to stream() so far.
+  /// `join_branches` makes stream() wait for the branches and message streams that were used.
   cudaStream_t branch(Branch which);
   void join_branches();
-  /// Makes this device, and the launchers for it, the calling thread's.
+  /// Makes this device, and its launchers, current for the calling thread.
   void select() const;
 
  private:
@@ -153,7 +153,7 @@ class Context {
   void wait_for_stream(cudaStream_t other) const;
   StreamHandle stream_, background_, communication_;
   EventHandle forked_;
-  std::map<int, EventHandle> done_;  ///< by op, of other lanes
+  std::map<int, EventHandle> done_;  ///< by op, for lanes other than compute
   bool in_order_ = false;
   int spared_ = 0;
   struct Marks {
@@ -161,12 +161,12 @@ class Context {
     bool is_used = false;
   };
   std::array<Marks, 2> branches_;           ///< by Branch
-  std::map<std::int64_t, Marks> messages_;  ///< by channel; is_used: in the recording at hand
-  EventHandle marked_;                      ///< between the stream and those of the marks
+  std::map<std::int64_t, Marks> messages_;  ///< by channel; is_used: in the current recording
+  EventHandle marked_;                      ///< orders stream() and the side streams
   PoolHandle pool_;
   std::vector<DeviceMemory> scratch_;  ///< the last one is the largest
   std::map<RopeKey, std::shared_ptr<const RopeTables>> rope_tables_;
-  std::unique_ptr<GemmPlans> products_;
+  std::unique_ptr<GemmPlans> gemm_plans_;
   std::unique_ptr<CudnnAttention> cudnn_;
   std::unique_ptr<IdGuard> ids_;
   std::unique_ptr<Staging> staging_;

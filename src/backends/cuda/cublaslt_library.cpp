@@ -1,6 +1,6 @@
-// cuBLASLt's functions, defined here instead of linked: each looks for the library when it is first called.
-// The library is 500 MB; mapping it takes a quarter of a second that commands without a GPU need not wait
-// for, and rooflm runs where it is missing.
+// cuBLASLt's functions, defined here instead of linked: the library is loaded when one is first called. It is
+// 500 MB, and mapping it takes a quarter of a second that commands without a GPU should not pay. rooflm also
+// runs without it.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Opened once: as the system finds it, otherwise where the toolkit that rooflm was built with has it.
+/// Opened once: where the loader finds it, otherwise in the toolkit that rooflm was built with.
 const rooflm::core::SharedLibrary& library() {
   static const rooflm::core::SharedLibrary opened = [] {
     const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
@@ -28,34 +28,34 @@ Function* find(const char* name) {
 
 }  // namespace
 
-// A definition of the header's function `name` that calls the library's.
+// Defines the header's function `name` as a call of the library's.
 #define FORWARD(result, name, parameters, arguments)           \
   result CUBLASWINAPI name parameters {                        \
     static auto* const function = find<decltype(name)>(#name); \
     return function arguments;                                 \
   }
 
-// The header has names of parameters in another style.
+// The header's parameter names use another style.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 FORWARD(size_t, cublasLtGetVersion, (void), ())
 FORWARD(const char*, cublasLtGetStatusString, (cublasStatus_t status), (status))
 FORWARD(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t * handle), (handle))
 FORWARD(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t handle), (handle))
 FORWARD(cublasStatus_t, cublasLtMatmul,
-        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, const void* alpha, const void* a,
          cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
          const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
          const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes, cudaStream_t stream),
-        (handle, product, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
+        (handle, matmul, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
          workspace, bytes, stream))
 FORWARD(cublasStatus_t, cublasLtMatmulDescCreate,
-        (cublasLtMatmulDesc_t * product, cublasComputeType_t compute, cudaDataType_t scale),
-        (product, compute, scale))
-FORWARD(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t product), (product))
+        (cublasLtMatmulDesc_t * matmul, cublasComputeType_t compute, cudaDataType_t scale),
+        (matmul, compute, scale))
+FORWARD(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t matmul), (matmul))
 FORWARD(cublasStatus_t, cublasLtMatmulDescSetAttribute,
-        (cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const void* value,
+        (cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t attribute, const void* value,
          size_t bytes),
-        (product, attribute, value, bytes))
+        (matmul, attribute, value, bytes))
 FORWARD(cublasStatus_t, cublasLtMatrixLayoutCreate,
         (cublasLtMatrixLayout_t * layout, cudaDataType type, uint64_t rows, uint64_t columns, int64_t stride),
         (layout, type, rows, columns, stride))
@@ -73,16 +73,16 @@ FORWARD(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,
          const void* value, size_t bytes),
         (preference, attribute, value, bytes))
 FORWARD(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
-        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t a,
          cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
          cublasLtMatmulPreference_t preference, int wanted, cublasLtMatmulHeuristicResult_t* results,
          int* found),
-        (handle, product, a, b, c, d, preference, wanted, results, found))
+        (handle, matmul, a, b, c, d, preference, wanted, results, found))
 FORWARD(cublasStatus_t, cublasLtMatmulAlgoCheck,
-        (cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+        (cublasLtHandle_t handle, cublasLtMatmulDesc_t matmul, cublasLtMatrixLayout_t a,
          cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
          const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* result),
-        (handle, product, a, b, c, d, algorithm, result))
+        (handle, matmul, a, b, c, d, algorithm, result))
 FORWARD(cublasStatus_t, cublasLtMatmulAlgoCapGetAttribute,
         (const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulAlgoCapAttributes_t attribute, void* value,
          size_t bytes, size_t* written),

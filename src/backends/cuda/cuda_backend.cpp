@@ -1,4 +1,4 @@
-// NVIDIA GPUs as a device for engines.
+// NVIDIA GPUs as devices for engines.
 #include "backends/cuda/cuda_backend.h"
 
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// What a process has of a GPU beside its pool: context, kernels, buffers of NCCL.
+/// GPU memory of a process besides its pool: context, kernels, NCCL buffers.
 constexpr double kOwnBytes = 1e9;
 
 bool is_launch_blocking() {
@@ -35,7 +35,7 @@ bool is_launch_blocking() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// The op's place in its program, where it is one of it.
+/// The op's index in its program, if it is one of its ops.
 int index_of(const program::Program& program, const program::Op& op) {
   const std::less<> before;
   const program::Op* first = program.ops.data();
@@ -43,8 +43,8 @@ int index_of(const program::Program& program, const program::Op& op) {
   return is_member ? static_cast<int>(&op - first) : -1;
 }
 
-/// Waits for ops of other lanes where the op says so. Names the op when it fails: at once when its launch
-/// does, and when it first runs also later. Where launches block, always.
+/// Makes the kernel wait for ops of other lanes (Op::waits), and name its op if it fails: at once if the
+/// launch fails; if the kernel itself fails, only in its first run, or always if launches are blocking.
 Kernel with_check(Kernel kernel, const program::Program& program, const program::Op& op,
                   const std::shared_ptr<Context>& context) {
   if (!kernel) return kernel;
@@ -66,7 +66,7 @@ Kernel with_check(Kernel kernel, const program::Program& program, const program:
       check(cudaGetLastError(), name);
       if (lane != program::Lane::compute) context->mark_done(index, lane);
     } catch (const std::exception&) {
-      context->throw_fault();  // it may have been an op before
+      context->throw_fault();  // the fault may be an earlier op's
       throw;
     }
   };
@@ -145,8 +145,8 @@ class CudaBackend final : public Backend {
     return StreamHold::begin(context_);
   }
 
-  /// What the driver has left, and what the pool keeps without using it; of a GPU that others share not more
-  /// than is left of an equal share.
+  /// The driver's free memory plus the pool's unused memory; on a shared GPU at most what is left of an equal
+  /// share.
   [[nodiscard]] double free_bytes() const override {
     context_->select();
     std::size_t free = 0;
@@ -162,7 +162,7 @@ class CudaBackend final : public Backend {
     return std::clamp(left, 0.0, unused);
   }
 
-  /// Collectives join the table.
+  /// Adds the collectives to the kernel table.
   void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) {
     groups_ = NcclGroups::join(context_, transport, mesh, wish);
@@ -180,9 +180,9 @@ class CudaBackend final : public Backend {
   }
 
   [[nodiscard]] GemmChoices gemm_choices() const {
-    GemmChoices choices = context_->products().choices();
-    choices.text = context_->products().cache().text();
-    choices.damaged = context_->products().cache().damaged().string();
+    GemmChoices choices = context_->gemm_plans().choices();
+    choices.text = context_->gemm_plans().cache().text();
+    choices.damaged = context_->gemm_plans().cache().damaged().string();
     return choices;
   }
 
@@ -192,14 +192,15 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  /// With its device as the thread's current one: between two calls somebody may have looked at other GPUs.
+  /// The context, with its device current for the calling thread: other code may have selected another GPU
+  /// meanwhile.
   [[nodiscard]] Context& here() const {
     context_->select();
     return *context_;
   }
 
   std::shared_ptr<Context> context_;
-  std::shared_ptr<NcclGroups> groups_;  ///< of one that has joined
+  std::shared_ptr<NcclGroups> groups_;  ///< of a backend that has joined
   std::unordered_map<void*, DeviceMemory> memory_;
   std::size_t allocated_bytes_ = 0;
 };

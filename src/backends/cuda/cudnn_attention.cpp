@@ -1,4 +1,4 @@
-// Flash attention through cuDNN: what is planned, and the addresses of its operands.
+// Flash attention through cuDNN: choice of plans and operand addresses.
 #include "backends/cuda/cudnn_attention.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::size_t scores_bytes(std::int64_t heads, std::int64_t seq) {
   return static_cast<std::size_t>(heads * seq * seq) * core::size_of(DType::bf16);
 }
 
-/// The greatest divisor of `count` that is at most `most`, at least 1.
+/// The largest divisor of `count` that is at most max(most, 1).
 std::int64_t divisor(std::int64_t count, std::int64_t most) {
   for (std::int64_t d = std::clamp<std::int64_t>(most, 1, count); d > 1; --d) {
     if (count % d == 0) return d;
@@ -37,16 +37,16 @@ std::int64_t divisor(std::int64_t count, std::int64_t most) {
   return 1;
 }
 
-/// The largest part whose scores take at most `bytes`.
+/// The largest part whose scores need at most `bytes`.
 CudnnPart part_within(const AttentionShape& s, std::size_t bytes) {
   const std::int64_t group = s.heads / s.kv_heads;
-  const auto most = static_cast<std::int64_t>(bytes / scores_bytes(group, s.seq));  // of groups
+  const auto most = static_cast<std::int64_t>(bytes / scores_bytes(group, s.seq));  // most groups per part
   if (most >= s.kv_heads) return {divisor(s.batch, most / s.kv_heads), s.heads, s.kv_heads};
   const std::int64_t kv_heads = divisor(s.kv_heads, most);
   return {1, kv_heads * group, kv_heads};
 }
 
-/// Where the operands of one head begin.
+/// Offsets of the operands of one head.
 struct Place {
   std::int64_t batch = 0, kv_head = 0;
 };
@@ -56,7 +56,7 @@ Byte* ahead(Byte* data, std::int64_t elements, std::size_t size) {
   return data + elements * static_cast<std::int64_t>(size);
 }
 
-/// Packed projections seen from a place.
+/// Addresses in packed projections, from a place on.
 struct PackedAddresses {
   std::byte *query, *key, *value;
 
@@ -69,11 +69,11 @@ struct PackedAddresses {
   }
 };
 
-/// cuDNN takes no pointers to const.
+/// cuDNN's interface has no const pointers.
 void* mutable_address(const void* data) { return const_cast<void*>(data); }  // NOLINT: inputs are only read
 
 bool is_taken(const AttentionShape& s, DType dtype) {
-  constexpr std::int64_t kTile = 128;  // before 9.16 the gradient of other lengths needs a padding mask
+  constexpr std::int64_t kTile = 128;  // before 9.16 gradients of other lengths need a padding mask
   constexpr std::int64_t kWhole = 8;
   return (dtype == DType::bf16 || dtype == DType::f16) && s.seq % kTile == 0 && s.head_dim % kWhole == 0 &&
          s.head_dim <= kMaxHeadDim;
@@ -96,7 +96,7 @@ CudnnAttention::CudnnAttention(int device, cudaStream_t stream) {
   try {
     library_ = std::make_unique<const Library>(device, stream);
   } catch (const core::Unavailable&) {
-    library_ = nullptr;  // query_cudnn says why
+    library_ = nullptr;  // query_cudnn reports the reason
   }
 }
 
@@ -123,14 +123,14 @@ const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype
     found->second = {
         .engine = f->plan->engine(), .workspace_bytes = f->plan->workspace_bytes(), .submit = submit};
   } catch (const core::Unavailable&) {
-    found->second = {};  // no engine takes it
+    found->second = {};  // no engine supports it
   }
   return found->second;
 }
 
 namespace {
 
-/// A gradient's plan, run for one part after another.
+/// Runs a gradient's plan for one part after another.
 class GradientRun {
  public:
   GradientRun(const CudnnLibrary& library, const CudnnDescriptor& device, const AttentionShape& s,
@@ -207,7 +207,7 @@ const CudnnGradient& CudnnAttention::gradient(const AttentionShape& s, DType dty
           run->submit(library->handle.get(), dy, qkv, y, lse, dqkv, workspace);
         }};
   } catch (const core::Unavailable&) {
-    found->second = {};  // no engine takes it
+    found->second = {};  // no engine supports it
   }
   return found->second;
 }

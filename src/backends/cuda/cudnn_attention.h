@@ -16,14 +16,14 @@
 
 namespace rooflm::backends::cuda {
 
-/// As launch_flash_attention, with working memory. `submit` is empty when there is none.
+/// As launch_flash_attention, with scratch memory. `submit` is empty if cuDNN has no engine.
 struct CudnnForward {
   std::string engine{};  ///< "cudnn engine 4"
   std::size_t workspace_bytes = 0;
   std::function<void(const void* qkv, void* y, float* lse, void* workspace)> submit;
 };
 
-/// As launch_flash_attention_backward. `submit` is empty when there is none.
+/// As launch_flash_attention_backward. `submit` is empty if cuDNN has no engine.
 struct CudnnGradient {
   std::string engine{};
   std::size_t workspace_bytes = 0;
@@ -32,35 +32,36 @@ struct CudnnGradient {
       submit;
 };
 
-/// In which order a gradient is summed.
+/// The order in which gradients are summed.
 struct GradientOrder {
-  /// The same bits every time: gradients of scores, 2 B H T T bytes, go through memory.
+  /// The same bits every time: the gradients of scores, 2 B H T T bytes, go through memory.
   bool deterministic = true;
-  /// Of these, so many are there at a time; where those of one key/value head take more there is no gradient.
+  /// At most this many bytes of them exist at a time. If those of a single key/value head exceed it, there is
+  /// no engine.
   std::size_t score_bytes = std::size_t{1} << 31U;
 };
 
-/// cuDNN on one stream of the current device, if it is here. What it returns must not outlive it.
+/// cuDNN on one stream of the current device, if it is installed. What it returns must not outlive it.
 class CudnnAttention {
  public:
-  /// Does not throw when there is no cuDNN.
+  /// Does not throw without cuDNN.
   CudnnAttention(int device, cudaStream_t stream);
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   ~CudnnAttention();
 
-  /// Empty when cuDNN is not here or has no engine for this: it takes bf16 and fp16, sequences of
-  /// a multiple of 128 and heads of a multiple of 8. Compiles on first use, so call it while a kernel is
-  /// made.
+  /// `submit` is empty if cuDNN is missing or has no engine: it supports bf16 and fp16, sequence lengths that
+  /// are a multiple of 128, and head sizes that are a multiple of 8. Compiles on first use, so call it while
+  /// a kernel is made.
   const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
-  /// As forward, but see GradientOrder.
+  /// The same for the gradient; see GradientOrder.
   const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
 
  private:
   class Library;
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType>;
   static Key key(const AttentionShape& shape, core::DType dtype);
-  std::unique_ptr<const Library> library_;  ///< nullptr: not here
+  std::unique_ptr<const Library> library_;  ///< nullptr: not installed
   std::map<Key, CudnnForward> forwards_;
   std::map<std::tuple<Key, bool, std::size_t>, CudnnGradient> gradients_;
 };

@@ -1,4 +1,4 @@
-// The operations that cuDNN's attention engines recognise.
+// The operation graphs that cuDNN's attention engines recognise.
 #include "backends/cuda/cudnn_attention_graphs.h"
 
 #include <cmath>
@@ -10,7 +10,8 @@ namespace {
 constexpr std::int64_t kRowAxis = 2;
 constexpr std::int64_t kColumnAxis = 3;
 
-/// Adds the operands of a part to a graph; D is contiguous, so that a transposed one is the same memory.
+/// Adds the operands of a part to a graph. D is contiguous; a transposed operand has the same memory with
+/// other strides.
 class Operands {
  public:
   Operands(CudnnGraph& graph, const AttentionShape& s, const CudnnPart& part, cudnnDataType_t type)
@@ -26,7 +27,7 @@ class Operands {
   CudnnValue lse() {
     return graph_.in_memory(CUDNN_DATA_FLOAT, per_row(), {shape_.heads * shape_.seq, shape_.seq, 1, 1});
   }
-  /// As the keys, between operations.
+  /// An intermediate with the shape of the keys.
   CudnnValue key_rows() {
     return graph_.between(type_, {part_.batch, part_.kv_heads, shape_.seq, shape_.head_dim},
                           {shape_.seq * width(), shape_.head_dim, width(), 1});
@@ -50,7 +51,7 @@ class Operands {
   cudnnDataType_t type_;
 };
 
-/// Keeps s where the key is not behind the query.
+/// Causal mask: keeps s where the key is not after the query.
 CudnnValue causal(CudnnGraph& g, CudnnValue s) {
   const CudnnValue keep = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
   g.pointwise(CUDNN_POINTWISE_CMP_GE, {g.index(s, kRowAxis), g.index(s, kColumnAxis)}, keep);
@@ -83,9 +84,10 @@ CudnnForwardPlan::CudnnForwardPlan(const CudnnLibrary& library, const CudnnDescr
   v = operands.key();
   y = operands.output();
   lse = operands.lse();
-  const CudnnValue products = g.between(CUDNN_DATA_FLOAT, operands.scores());
-  g.matmul(q, k, products);
-  const CudnnValue scores = causal(g, g.pointwise(CUDNN_POINTWISE_MUL, {products, g.constant(scale_of(s))}));
+  const CudnnValue raw_scores = g.between(CUDNN_DATA_FLOAT, operands.scores());
+  g.matmul(q, k, raw_scores);
+  const CudnnValue scores =
+      causal(g, g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, g.constant(scale_of(s))}));
   const CudnnValue greatest = g.between(CUDNN_DATA_FLOAT, operands.per_row());
   g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, greatest);
   const CudnnValue powers =
@@ -122,9 +124,9 @@ CudnnGradientPlan::CudnnGradientPlan(const CudnnLibrary& library, const CudnnDes
   g.pointwise(CUDNN_POINTWISE_MUL, {row_sums, g.constant(1)}, delta);
 
   const CudnnValue scale = g.constant(scale_of(s));
-  const CudnnValue products = g.between(CUDNN_DATA_FLOAT, operands.scores());
-  g.matmul(q, k, products);
-  const CudnnValue scaled = g.pointwise(CUDNN_POINTWISE_MUL, {products, scale});
+  const CudnnValue raw_scores = g.between(CUDNN_DATA_FLOAT, operands.scores());
+  g.matmul(q, k, raw_scores);
+  const CudnnValue scaled = g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, scale});
   const CudnnValue p =
       g.pointwise(CUDNN_POINTWISE_EXP, {causal(g, g.pointwise(CUDNN_POINTWISE_SUB, {scaled, lse}))});
   sum_over_queries(g, operands, p, dy, dv);

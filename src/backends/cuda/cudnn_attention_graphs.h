@@ -1,4 +1,4 @@
-// The graphs of operations by which cuDNN recognises attention and its gradient, and their plans.
+// The operation graphs that cuDNN recognises as attention and its gradient, and their plans.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace rooflm::backends::cuda {
 
-/// Whole heads of some batch elements, which one run of a plan works on.
+/// A part of an attention that one run of a plan computes: whole heads of some batch elements.
 struct CudnnPart {
   std::int64_t batch, heads, kv_heads;
 };
 
-/// y = softmax(scale q k^T) v and lse, with the softmax written out. Throws core::Unavailable when no engine
-/// takes the shape.
+/// y = softmax(scale q k^T) v and lse, with the softmax written out. Throws core::Unavailable if no engine
+/// supports the shape.
 struct CudnnForwardPlan {
   CudnnValue q, k, v, y, lse;
   std::optional<CudnnPlan> plan;
@@ -24,9 +24,10 @@ struct CudnnForwardPlan {
                    cudnnDataType_t type);
 };
 
-/// dv = p^T dy, ds = scale p (dy v^T - rowsum(dy y)), dq = ds k, dk = ds^T q, with p = exp(scale q k^T -
-/// lse). Deterministic: ds is written out for dq. Otherwise dq is summed in `sums`, fp32, in any order.
-/// `delta` holds rowsum(dy y), both dense.
+/// With p = exp(scale q k^T - lse):
+///   dv = p^T dy,  ds = scale p (dy v^T - rowsum(dy y)),  dq = ds k,  dk = ds^T q
+/// Deterministic: ds is stored and read again for dq. Otherwise dq is accumulated in `sums`, fp32, in any
+/// order. `delta` holds rowsum(dy y). Both are dense.
 struct CudnnGradientPlan {
   CudnnValue q, k, v, y, dy, lse, dq, dk, dv, delta, sums;
   bool deterministic;

@@ -9,7 +9,7 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;
-/// How many of cuDNN's proposals are tried.
+/// Number of cuDNN's proposals that are tried.
 constexpr std::size_t kCandidates = 16;
 
 CudnnExtents dense(const CudnnExtents& extents) {
@@ -22,7 +22,7 @@ CudnnExtents dense(const CudnnExtents& extents) {
   return strides;
 }
 
-/// Identifiers of cuDNN start at 1.
+/// cuDNN's value ids start at 1.
 std::int64_t id_of(CudnnValue value) { return static_cast<std::int64_t>(value.index) + 1; }
 
 /// The engine configurations that a heuristic proposes, best first.
@@ -48,7 +48,7 @@ std::vector<CudnnDescriptor> propose(const CudnnLibrary& library, const CudnnDes
   return configurations;
 }
 
-/// "cudnn engine 4" of a proposed configuration.
+/// "cudnn engine 4": the engine of a proposed configuration.
 std::string engine_of(const CudnnLibrary& library, const CudnnDescriptor& configuration) {
   CudnnDescriptor engine(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t place = engine.get();
@@ -102,7 +102,7 @@ void CudnnPlan::submit(cudnnHandle_t handle, std::span<const Binding> bindings, 
   std::vector<std::int64_t> ids = scalar_ids_;
   std::vector<void*> data;
   data.reserve(ids.size() + bindings.size());
-  for (const float& scalar : scalars_) data.push_back(const_cast<float*>(&scalar));  // NOLINT: it only reads
+  for (const float& scalar : scalars_) data.push_back(const_cast<float*>(&scalar));  // NOLINT: only read
   for (const Binding& binding : bindings) {
     ids.push_back(id_of(binding.value));
     data.push_back(binding.data);
@@ -159,13 +159,13 @@ CudnnDescriptor& CudnnGraph::add_operation(cudnnBackendDescriptorType_t type) {
 void CudnnGraph::matmul(CudnnValue a, CudnnValue b, CudnnValue c) {
   CudnnDescriptor kind(*library_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  kind.finalize("describing a product");
+  kind.finalize("describing a matmul");
   CudnnDescriptor& operation = add_operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
-  operation.finalize("adding a product");
+  operation.finalize("adding a matmul");
 }
 
 CudnnDescriptor CudnnGraph::make_pointwise(cudnnPointwiseMode_t mode, std::int64_t axis) const {

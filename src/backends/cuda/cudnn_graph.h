@@ -1,4 +1,4 @@
-// A graph of operations that cuDNN compiles into kernels, built with values as operands, and its plan.
+// A graph of operations that cuDNN compiles into kernels, built from values, and its plan.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// An object of cuDNN's graph interface: created, given attributes, finalized. Move-only.
+/// An object of cuDNN's graph API: created, given attributes, finalized. Move-only.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);
@@ -44,7 +44,7 @@ class CudnnDescriptor {
   }
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::size_t count,
            const void* values);
-  /// Throws core::Unavailable "cuDNN: DOING: why" when cuDNN does not take it.
+  /// Throws core::Unavailable "cuDNN: DOING: why" if cuDNN rejects it.
   void finalize(std::string_view doing);
   [[nodiscard]] cudnnBackendDescriptor_t get() const { return descriptor_; }
 
@@ -53,28 +53,28 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// The device that plans are made for: the given one.
+/// The device that plans are made for.
 CudnnDescriptor cudnn_device(const CudnnLibrary& library, int index);
 
 using CudnnExtents = std::array<std::int64_t, 4>;
 
 /// A value of a graph.
 struct CudnnValue {
-  std::size_t index = 0;  ///< in the graph
+  std::size_t index = 0;  ///< index in the graph
 };
 
 /// A compiled graph.
 class CudnnPlan {
  public:
-  /// Address of a value that lies in memory.
+  /// The address of a value in device memory.
   struct Binding {
     CudnnValue value;
     void* data = nullptr;
   };
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
-  /// The engine that runs it, "cudnn engine 4", by its number among those of this version.
+  /// The engine that runs it, "cudnn engine 4"; numbers belong to a cuDNN version.
   [[nodiscard]] const std::string& engine() const { return engine_; }
-  /// Only submits. `workspace` holds workspace_bytes.
+  /// Only submits. `workspace` has workspace_bytes bytes.
   void submit(cudnnHandle_t handle, std::span<const Binding> bindings, void* workspace) const;
 
  private:
@@ -88,7 +88,7 @@ class CudnnPlan {
   std::deque<float> scalars_;
 };
 
-/// Collects operations, [batch, head, row, column] throughout; sums and functions are fp32. `library` must
+/// Collects operations on values [batch, head, row, column]; sums and functions are fp32. `library` must
 /// outlive it.
 class CudnnGraph {
  public:
@@ -96,20 +96,20 @@ class CudnnGraph {
 
   /// A value in device memory, aligned to 16 bytes.
   CudnnValue in_memory(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
-  /// A value that exists between operations only; dense unless strides are given.
+  /// An intermediate value; dense unless strides are given.
   CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents);
   CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
   CudnnValue constant(float number);
 
   /// c = a b.
   void matmul(CudnnValue a, CudnnValue b, CudnnValue c);
-  /// y = f(x, b); `select` chooses between x and b for CUDNN_POINTWISE_BINARY_SELECT.
+  /// y = f(x, b). For CUDNN_POINTWISE_BINARY_SELECT a third operand selects between x and b.
   void pointwise(cudnnPointwiseMode_t mode, std::initializer_list<CudnnValue> operands, CudnnValue y);
-  /// The same with a new fp32 y, shaped as the first operand.
+  /// The same with a new fp32 y that has the shape of the first operand.
   CudnnValue pointwise(cudnnPointwiseMode_t mode, std::initializer_list<CudnnValue> operands);
-  /// The index along an axis of a value shaped as x, int32.
+  /// The index along an axis of a value with the shape of x, int32.
   CudnnValue index(CudnnValue x, std::int64_t axis);
-  /// y = reduction of x along the extents that are 1 in y.
+  /// y = reduction of x over the dimensions that have extent 1 in y.
   void reduce(cudnnReduceTensorOp_t operation, CudnnValue x, CudnnValue y);
   /// The same elements with other extents and strides.
   void reshape(CudnnValue x, CudnnValue y);
@@ -118,8 +118,8 @@ class CudnnGraph {
     return values_.at(value.index).extents;
   }
 
-  /// The first plan that cuDNN's heuristics propose and can compile for `device`. Throws core::Unavailable
-  /// when there is none.
+  /// The first plan that cuDNN's heuristics propose and that compiles for `device`. Throws core::Unavailable
+  /// if there is none.
   [[nodiscard]] CudnnPlan plan(const CudnnDescriptor& device) const;
 
  private:

@@ -1,4 +1,4 @@
-// cuDNN's functions, found when the program runs.
+// cuDNN's functions, loaded at run time.
 #include "backends/cuda/cudnn_library.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,8 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Earlier ones have known faults in the gradient of attention, and know no device properties.
+/// The oldest supported version. Earlier ones have known bugs in the attention gradient and lack device
+/// properties.
 constexpr std::size_t kOldest = 91100;
 constexpr std::size_t kMajorUnit = 10000;
 constexpr std::size_t kMinorUnit = 100;

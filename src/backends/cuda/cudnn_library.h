@@ -1,4 +1,4 @@
-// cuDNN's functions, found when the program runs: the same binary works where there is no cuDNN.
+// cuDNN's functions, loaded at run time: the same binary works without cuDNN.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 
 namespace rooflm::backends::cuda {
 
-/// The functions that are used, of the cuDNN whose headers this was compiled with or a later one of the same
-/// major version.
+/// The functions that are used, from the cuDNN whose headers this was compiled with or a later one of the
+/// same major version.
 struct CudnnLibrary {
   decltype(&cudnnGetVersion) version = nullptr;
   decltype(&cudnnGetErrorString) error_string = nullptr;
@@ -26,16 +26,16 @@ struct CudnnLibrary {
   decltype(&cudnnBackendFinalize) finalize = nullptr;
   decltype(&cudnnBackendExecute) execute = nullptr;
 
-  /// Loads the library for good: it holds state of the driver until the process ends. Throws
+  /// Loads the library and never unloads it: it keeps driver state until the process ends. Throws
   /// core::Unavailable with the reason.
   static CudnnLibrary load();
   /// "9.14.0".
   [[nodiscard]] std::string version_text() const;
-  /// Throws core::Unavailable "cuDNN: WHAT: its words" unless `status` is CUDNN_STATUS_SUCCESS.
+  /// Throws core::Unavailable "cuDNN: WHAT: its message" unless `status` is CUDNN_STATUS_SUCCESS.
   void check(cudnnStatus_t status, std::string_view what) const;
 };
 
-/// cuDNN on one stream of the current device; moves nothing, owns the handle.
+/// cuDNN on one stream of the current device. Owns the handle; not movable.
 class CudnnHandle {
  public:
   CudnnHandle(const CudnnLibrary& library, cudaStream_t stream);

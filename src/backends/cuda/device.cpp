@@ -1,4 +1,4 @@
-// Asks the CUDA driver for its GPUs.
+// Queries the CUDA driver for its GPUs.
 #include "backends/cuda/device.h"
 
 #include <cuda_runtime_api.h>
@@ -17,11 +17,11 @@ namespace rooflm::backends::cuda {
 namespace {
 
 std::string error_text(cudaError_t error) {
-  cudaGetLastError();  // an error found here is not for the next caller
+  cudaGetLastError();  // clears the error, so the next caller does not see it
   return explain(error);
 }
 
-// Empty when a driver answers; its version goes to `version`.
+// Returns "" if a driver answers and sets `version`; otherwise the reason.
 std::string find_driver(int& version) {
   const cudaError_t error = cudaDriverGetVersion(&version);
   if (error != cudaSuccess) return "no NVIDIA driver: " + error_text(error);
@@ -29,7 +29,7 @@ std::string find_driver(int& version) {
   return {};
 }
 
-// Empty when the kernels for the device are here and one of them runs.
+// Returns "" if the kernels for the device exist and one of them runs; otherwise the reason.
 std::string try_kernels(int index) {
   try {
     select_device(index);
@@ -39,7 +39,7 @@ std::string try_kernels(int index) {
   return probe_device(index);
 }
 
-// Fills `device`; empty when the device works.
+// Fills in `device`. Returns "" if the device works; otherwise the reason.
 std::string describe(int index, CudaDevice& device) {
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) {
@@ -94,7 +94,7 @@ CudaStatus query_cuda(std::optional<int> only) {
 bool is_compiled_in() { return true; }
 
 bool may_be_here() {
-  constexpr std::array kDriverFiles = {"/dev/nvidiactl", "/dev/dxg"};  // Linux; Windows' Linux
+  constexpr std::array kDriverFiles = {"/dev/nvidiactl", "/dev/dxg"};  // Linux; Windows Subsystem for Linux
   return std::ranges::any_of(kDriverFiles, [](const char* path) { return ::access(path, F_OK) == 0; });
 }
 

@@ -1,4 +1,4 @@
-// What CUDA's errors mean for whoever reads the message.
+// Explains CUDA errors to the user.
 #include "backends/cuda/faults.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What CUDA's errors mean for whoever reads the message.
+// Explains CUDA errors to the user.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,10 +7,10 @@
 
 namespace rooflm::backends::cuda {
 
-/// Whether a kernel did something that ended the process's use of the GPU: every later call returns this too.
+/// Whether a kernel fault ended this process's use of the GPU: every later call returns the same error.
 [[nodiscard]] bool is_fault(cudaError_t error) noexcept;
 
-/// The driver's words and, where something can be done about it, what: one line.
+/// The driver's message and, where something can be done about it, advice: one line.
 [[nodiscard]] std::string explain(cudaError_t error);
 
 }  // namespace rooflm::backends::cuda

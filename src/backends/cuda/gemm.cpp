@@ -1,4 +1,4 @@
-// Matrix products through cuBLASLt, planned once per shape.
+// GEMMs through cuBLASLt, planned once per shape.
 #include "backends/cuda/gemm.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ using core::DType;
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{16} << 20U;
 constexpr std::size_t kSideWorkspaceBytes = std::size_t{8} << 20U;
-/// Operands aligned to so many bytes may be read by any algorithm.
+/// Operands with this alignment in bytes can be read by any algorithm.
 constexpr std::int64_t kAnyTile = 16;
 
 cudaDataType_t type_of(DType dtype) {
@@ -51,7 +51,7 @@ cublasLtEpilogue_t epilogue_of(const GemmProblem& p) {
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// As cuBLASLt calls it, without the prefix.
+/// cuBLASLt's name of the epilogue, without the prefix.
 std::string_view name_of(cublasLtEpilogue_t epilogue) {
   switch (epilogue) {
     case CUBLASLT_EPILOGUE_BIAS:
@@ -68,11 +68,11 @@ std::string_view name_of(cublasLtEpilogue_t epilogue) {
 }
 
 std::string describe(const GemmProblem& p) {
-  return fmt::format("product of {} x [{}, {}] by [{}, {}] in {}{}", p.batch, p.m, p.k, p.k, p.n,
+  return fmt::format("matmul of {} x [{}, {}] by [{}, {}] in {}{}", p.batch, p.m, p.k, p.k, p.n,
                      core::name_of(p.factors), p.epilogue == GemmEpilogue::none ? "" : " with GELU");
 }
 
-/// All that the choice of an algorithm depends on.
+/// A key with everything that the choice of an algorithm depends on.
 std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
   return fmt::format("{}x {}x{}x{} {}{} {}->{}{}{}{} epilogue {} {} align {},{},{} workspace {}", p.batch,
                      p.m, p.n, p.k, p.trans_a ? "T" : "N", p.trans_b ? "T" : "N", core::name_of(p.factors),
@@ -87,14 +87,14 @@ std::string key_of(const GemmProblem& p, std::size_t workspace_bytes) {
 
 template <class T>
 void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a product");
+  check(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof value), "describing a matmul");
 }
 
 LtDesc make_desc(const GemmProblem& p) {
   cublasLtMatmulDesc_t desc = nullptr;
-  check(cublasLtMatmulDescCreate(&desc, compute_type(p), CUDA_R_32F), "describing a product");
+  check(cublasLtMatmulDescCreate(&desc, compute_type(p), CUDA_R_32F), "describing a matmul");
   LtDesc handle(desc);
-  // A row-major [n, k] is a column-major [k, n]: the operands change places, the result needs no transpose.
+  // Row-major [n, k] is column-major [k, n]: the operands are swapped, and the result needs no transpose.
   set(desc, CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(desc, CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
@@ -107,7 +107,8 @@ LtDesc make_desc(const GemmProblem& p) {
   return handle;
 }
 
-/// A row-major [rows, cols], that is column-major [cols, rows]; dense, or with rows `padded` elements apart.
+/// The layout of a row-major [rows, cols], which is column-major [cols, rows]; dense, or with row stride
+/// `padded`.
 LtLayout make_layout(DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t batch,
                      std::int64_t padded = 0) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -141,7 +142,7 @@ LtPreference make_preference(const GemmProblem& p, std::size_t workspace_bytes) 
   return handle;
 }
 
-/// Numbers in [-0.5, 0.5): constant operands draw less power, so that other algorithms look fast.
+/// Random numbers in [-0.5, 0.5). Constant operands draw less power, which makes other algorithms look fast.
 template <class T>
 void draw(std::vector<std::byte>& bytes) {
   auto* values = reinterpret_cast<T*>(bytes.data());
@@ -150,7 +151,7 @@ void draw(std::vector<std::byte>& bytes) {
   }
 }
 
-/// Fills the memory with a random tile, again and again.
+/// Fills the memory with repetitions of a random tile.
 void fill(const Context& context, const DeviceMemory& memory, DType dtype) {
   constexpr std::size_t kTileBytes = std::size_t{1} << 20U;
   std::vector<std::byte> tile(std::min(kTileBytes, memory.bytes()));
@@ -165,7 +166,7 @@ void fill(const Context& context, const DeviceMemory& memory, DType dtype) {
   }
 }
 
-/// Operands of the right sizes.
+/// Random operands for autotuning.
 class RandomOperands {
  public:
   RandomOperands(const Context& context, const GemmProblem& p) {
@@ -195,7 +196,7 @@ class RandomOperands {
   DeviceMemory a_, b_, c_, bias_, aux_, inverse_;
 };
 
-/// nullopt when the device has no room for them.
+/// nullopt if the device has no room for them.
 std::optional<RandomOperands> make_operands(const Context& context, const GemmProblem& problem) {
   try {
     return RandomOperands(context, problem);
@@ -204,7 +205,8 @@ std::optional<RandomOperands> make_operands(const Context& context, const GemmPr
   }
 }
 
-/// Seconds of one of `runs` submissions; infinity when the first is refused, which also loads the kernel.
+/// Seconds per submission over `runs` submissions; infinity if the first one, which also loads the kernel,
+/// fails.
 template <class Submit>
 double time_s(cudaStream_t stream, int runs, const Submit& submit) {
   constexpr double kMs = 1e-3;
@@ -214,12 +216,12 @@ double time_s(cudaStream_t stream, int runs, const Submit& submit) {
   }
   const EventHandle begin = make_event();
   const EventHandle end = make_event();
-  check(cudaEventRecord(begin.get(), stream), "timing a product");
+  check(cudaEventRecord(begin.get(), stream), "timing a matmul");
   for (int run = 0; run < runs; ++run) submit();
-  check(cudaEventRecord(end.get(), stream), "timing a product");
-  check(cudaEventSynchronize(end.get()), "timing a product");
+  check(cudaEventRecord(end.get(), stream), "timing a matmul");
+  check(cudaEventSynchronize(end.get()), "timing a matmul");
   float ms = 0;
-  check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a product");
+  check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing a matmul");
   return kMs * static_cast<double>(ms) / runs;
 }
 
@@ -235,7 +237,7 @@ Gemm::Gemm(const Context& context, const GemmProblem& p)
                         : make_layout(a_type(p), p.m, p.k, p.batch, p.a_stride)),
       result_(make_layout(p.result, p.m, p.n, p.batch, p.c_stride)) {
   choose();
-  workspace_bytes_ = workspace_of({.handle = context.products().handle(),
+  workspace_bytes_ = workspace_of({.handle = context.gemm_plans().handle(),
                                    .desc = desc_.get(),
                                    .a = first_.get(),
                                    .b = second_.get(),
@@ -250,7 +252,7 @@ backends::KernelInfo Gemm::info() const {
   const auto version = static_cast<int>(cublasLtGetVersion());
   constexpr int kMajorUnit = 10000;
   constexpr int kMinorUnit = 100;
-  // A split that is reduced by a second kernel, and what else an algorithm launches, cuBLASLt does not say.
+  // cuBLASLt does not tell which further kernels an algorithm launches, such as the reduction of split-k.
   const auto launches = config.split_k <= 1 ? std::optional<std::int64_t>(1) : std::nullopt;
   return {.name = fmt::format("cublasLt algo {} tile {} stages {} split-k {} epilogue {}", config.id,
                               config.tile, config.stages, config.split_k, name_of(epilogue_of(p))),
@@ -266,35 +268,35 @@ void Gemm::choose() {
   const Context& context = *context_;
   const Lane own = lane();
   const LtPreference preference = make_preference(problem_, own.workspace_bytes);
-  const LtProduct product{.handle = context.products().handle(),
-                          .desc = desc_.get(),
-                          .a = first_.get(),
-                          .b = second_.get(),
-                          .c = result_.get(),
-                          .preference = preference.get(),
-                          .workspace_bytes = own.workspace_bytes};
-  if (problem_.epilogue != GemmEpilogue::none) {  // proposals depend on its alignment
+  const LtMatmul matmul{.handle = context.gemm_plans().handle(),
+                        .desc = desc_.get(),
+                        .a = first_.get(),
+                        .b = second_.get(),
+                        .c = result_.get(),
+                        .preference = preference.get(),
+                        .workspace_bytes = own.workspace_bytes};
+  if (problem_.epilogue != GemmEpilogue::none) {  // proposals depend on the epilogue's alignment
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, own.workspace);
   }
   set_scales(own.workspace, own.workspace);
-  const auto proposals = propose(product);
+  const auto proposals = propose(matmul);
   if (proposals.empty()) {
     throw core::Unavailable(fmt::format("cuBLASLt has no algorithm for the {}", describe(problem_)));
   }
   const std::string key = key_of(problem_, own.workspace_bytes);
-  GemmPlans& plans = context.products();
-  algorithm_ = choose_among(product, proposals, key);
+  GemmPlans& plans = context.gemm_plans();
+  algorithm_ = choose_among(matmul, proposals, key);
   plans.cache().use(key, algorithm_);
 }
 
-cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
+cublasLtMatmulAlgo_t Gemm::choose_among(const LtMatmul& matmul,
                                         const std::vector<cublasLtMatmulAlgo_t>& proposals,
                                         const std::string& key) {
   const Context& context = *context_;
-  GemmPlans& plans = context.products();
+  GemmPlans& plans = context.gemm_plans();
   const GemmSearch search = context.options().gemm_search;
   if (const auto kept = plans.cache().find(key, search != GemmSearch::none);
-      kept && is_possible(product, *kept)) {
+      kept && is_possible(matmul, *kept)) {
     ++plans.choices().kept;
     return *kept;
   }
@@ -305,30 +307,31 @@ cublasLtMatmulAlgo_t Gemm::choose_among(const LtProduct& product,
     return proposals.front();
   }
   const Lane own = this->lane();
-  const Lane lane{context.stream(), own.workspace, own.workspace_bytes};  // nothing else runs meanwhile
+  // Nothing else runs during autotuning.
+  const Lane lane{context.stream(), own.workspace, own.workspace_bytes};
   const auto submit_with = [&, operands = random->get()](const cublasLtMatmulAlgo_t& algorithm) {
     return submit_to(lane, algorithm, operands) == CUBLAS_STATUS_SUCCESS;
   };
   const bool any_tile = std::min({problem_.align_a, problem_.align_b, problem_.align_c}) >= kAnyTile;
   const auto begin = std::chrono::steady_clock::now();
   const cublasLtMatmulAlgo_t fastest =
-      find_fastest(product, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
+      find_fastest(matmul, proposals, any_tile, [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
         return time_s(lane.stream, runs, [&] { return submit_with(algorithm); });
       });
   ++plans.choices().searched;
   plans.choices().search_s += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const cublasLtMatmulAlgo_t kept = plans.cache().add(key, fastest);
-  return is_possible(product, kept) ? kept : fastest;
+  return is_possible(matmul, kept) ? kept : fastest;
 }
 
 Gemm::Lane Gemm::lane() const {
-  GemmPlans& plans = context_->products();
+  GemmPlans& plans = context_->gemm_plans();
   const DeviceMemory& workspace = problem_.beside ? plans.side_workspace() : plans.workspace();
   return {context_->stream_of(problem_.beside ? program::Lane::background : program::Lane::compute),
           workspace.data(), workspace.bytes()};
 }
 
-/// What cuBLASLt calls A is b.
+/// cuBLASLt's A is b.
 void Gemm::set_scales(const void* a_inverse, const void* b_inverse) const {
   if (!is_scaled(problem_)) return;
   set(desc_.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_inverse);
@@ -344,11 +347,11 @@ cublasStatus_t Gemm::submit_to(const Lane& lane, const cublasLtMatmulAlgo_t& alg
     set(desc_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux);
   }
   set_scales(o.a_inverse, o.b_inverse);
-  if (const int count = context_->multiprocessors_of_products(); count != multiprocessors_) {
+  if (const int count = context_->matmul_multiprocessors(); count != multiprocessors_) {
     set(desc_.get(), CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(count));
     multiprocessors_ = count;
   }
-  return cublasLtMatmul(context_->products().handle(), desc_.get(), &alpha, o.b, first_.get(), o.a,
+  return cublasLtMatmul(context_->gemm_plans().handle(), desc_.get(), &alpha, o.b, first_.get(), o.a,
                         second_.get(), &beta, o.c, result_.get(), o.c, result_.get(), &algorithm,
                         lane.workspace, lane.workspace_bytes, lane.stream);
 }

@@ -1,4 +1,4 @@
-// What cuBLASLt says of one of its algorithms.
+// Properties of a cuBLASLt algorithm.
 #include "backends/cuda/gemm_algorithm.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ std::string named(std::string_view name, std::uint32_t id) {
 
 }  // namespace
 
-std::optional<std::size_t> workspace_of(const LtProduct& p, const cublasLtMatmulAlgo_t& algorithm) {
+std::optional<std::size_t> workspace_of(const LtMatmul& p, const cublasLtMatmulAlgo_t& algorithm) {
   cublasLtMatmulHeuristicResult_t result{};
   const cublasStatus_t status =
       cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a, p.b, p.c, p.c, &algorithm, &result);

@@ -1,4 +1,4 @@
-// What cuBLASLt says of one of its algorithms.
+// Properties of a cuBLASLt algorithm.
 #pragma once
 
 #include <cublasLt.h>
@@ -11,8 +11,8 @@
 
 namespace rooflm::backends::cuda {
 
-/// A product as cuBLASLt describes it.
-struct LtProduct {
+/// A matmul as cuBLASLt describes it.
+struct LtMatmul {
   cublasLtHandle_t handle;
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t a, b, c;
@@ -20,13 +20,13 @@ struct LtProduct {
   std::size_t workspace_bytes = 0;
 };
 
-/// Bytes of workspace that the algorithm takes for the product; nullopt when cuBLASLt does not have it for
-/// that.
-[[nodiscard]] std::optional<std::size_t> workspace_of(const LtProduct& product,
+/// Workspace bytes that the algorithm needs for the matmul; nullopt if cuBLASLt does not support the
+/// combination.
+[[nodiscard]] std::optional<std::size_t> workspace_of(const LtMatmul& matmul,
                                                       const cublasLtMatmulAlgo_t& algorithm);
 
-/// How an algorithm is configured. tile and stages are "auto" where cuBLASLt chooses when it runs, and
-/// numbers of its enumeration where this library knows no name for them.
+/// The configuration of an algorithm. tile and stages are "auto" if cuBLASLt chooses at run time, and the
+/// number of the enumerator if its name is unknown.
 struct AlgorithmConfig {
   std::int32_t id = 0;
   std::string tile, stages;  ///< "128x256", "4" or "64x4" (elements of the inner extent x stages)
@@ -34,8 +34,8 @@ struct AlgorithmConfig {
 };
 [[nodiscard]] AlgorithmConfig config_of(const cublasLtMatmulAlgo_t& algorithm);
 
-/// Names of its enumerations without their prefix, "" for values that it does not have: the build reads them
-/// from cublasLt.h (cmake/cublaslt_names.cmake).
+/// Names of cuBLASLt's enumerators without their prefix; "" for unknown values. The build reads them from
+/// cublasLt.h (cmake/cublaslt_names.cmake).
 [[nodiscard]] std::string_view tile_name(std::uint32_t id);
 [[nodiscard]] std::string_view stages_name(std::uint32_t id);
 

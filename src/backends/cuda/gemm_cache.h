@@ -1,4 +1,4 @@
-// Algorithms of products that a search found, kept between runs.
+// The autotune cache: matmul algorithms that earlier runs found.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,38 +10,38 @@
 
 namespace rooflm::backends::cuda {
 
-/// One file for each GPU model and version of cuBLASLt, whose algorithms mean nothing to another. A file that
-/// is damaged, or cannot be written, is as good as none: the search takes a second per product.
+/// One file per GPU model and cuBLASLt version, since algorithms are specific to both. A file that is damaged
+/// or cannot be written is ignored: autotuning then takes about a second per matmul.
 class GemmCache {
  public:
-  /// Reads what is kept in `folder`; with an empty one nothing is kept. `choices`, a text() of an earlier
-  /// process, win over the file, so that a run that goes on runs the algorithms it began with.
+  /// Reads the cache in `folder`; an empty path disables it. `choices`, a text() of an earlier process, takes
+  /// precedence over the file, so a resumed run uses the algorithms that it began with.
   GemmCache(const std::filesystem::path& folder, const std::string& gpu, const std::string& choices);
 
-  /// The file, where it was damaged when this was made: by an entry that is no algorithm, or all of it. What
-  /// is kept from then on makes it anew.
+  /// The cache file if it was damaged (an entry, or all of it) when this was made; otherwise empty. The next
+  /// write replaces it.
   [[nodiscard]] const std::filesystem::path& damaged() const { return damaged_; }
 
-  /// `product` says all that an algorithm depends on. The file is asked only with `use_file`.
-  [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& product, bool use_file) const;
-  /// Keeps one in the file. The first that is kept stays: when another process was faster, its algorithm is
-  /// returned, so that all processes run the same.
-  [[nodiscard]] cublasLtMatmulAlgo_t add(const std::string& product, const cublasLtMatmulAlgo_t& algorithm);
+  /// The algorithm for the key `matmul`, which contains everything that an algorithm depends on. The file is
+  /// used only with `use_file`.
+  [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& matmul, bool use_file) const;
+  /// Adds an entry to the file and returns the algorithm to use. The first entry wins: if another process was
+  /// faster, its algorithm is returned, so all processes use the same one.
+  [[nodiscard]] cublasLtMatmulAlgo_t add(const std::string& matmul, const cublasLtMatmulAlgo_t& algorithm);
 
-  /// Remembers what a matmul runs, for text().
-  void use(const std::string& product, const cublasLtMatmulAlgo_t& algorithm);
-  /// All that was used, as JSON; "" for nothing. It belongs to a version of cuBLASLt and a GPU, which it
-  /// names.
+  /// Remembers the algorithm that a matmul uses, for text().
+  void use(const std::string& matmul, const cublasLtMatmulAlgo_t& algorithm);
+  /// All algorithms in use, as JSON that names their GPU and cuBLASLt version; "" if there are none.
   [[nodiscard]] std::string text() const;
 
  private:
   using Found = std::map<std::string, cublasLtMatmulAlgo_t>;
-  /// What the file holds; nothing, and `is_damaged`, where that cannot be told.
+  /// The contents of the file. Empty, with `is_damaged` set, if it cannot be parsed.
   [[nodiscard]] Found read(bool& is_damaged) const;
-  std::string name_;  ///< GPU and version, which algorithms belong to
+  std::string name_;  ///< GPU and cuBLASLt version
   std::filesystem::path file_, damaged_;
-  Found found_;   ///< in the file
-  Found chosen_;  ///< by an earlier process
+  Found found_;   ///< entries of the file
+  Found chosen_;  ///< choices of an earlier process
   Found used_;
 };
 

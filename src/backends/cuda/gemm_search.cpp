@@ -1,4 +1,4 @@
-// Choosing among cuBLASLt's algorithms for one product.
+// Autotuning: finds the fastest cuBLASLt algorithm for one matmul.
 #include "backends/cuda/gemm_search.h"
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace {
 
 using Algorithm = cublasLtMatmulAlgo_t;
 
-/// How many proposals are asked for at once.
+/// Proposals per query.
 constexpr std::size_t kProposals = 24;
-/// Multiprocessors that cuBLASLt is told there are, to hear other proposals; 0: as many as there are.
+/// Multiprocessor limits given to cuBLASLt to get other proposals; 0: no limit.
 constexpr std::array kPartsOfDevice = {0, 128, 120, 112, 104, 96, 88, 80, 66};
-/// Products that take less gain nothing from variations.
+/// Shorter matmuls gain nothing from variations.
 constexpr double kLongS = 25e-6;
 constexpr double kMostSearchS = 1.0;
-/// How much slower than the fastest a first short timing may be.
+/// A first short timing may exceed the fastest by this factor.
 constexpr double kPromising = 1.05;
 constexpr int kFewRuns = 1;
 constexpr int kManyRuns = 6;
@@ -43,8 +43,8 @@ void add_new(std::vector<Algorithm>& known, const Algorithm& algorithm) {
   if (!is_known) known.push_back(algorithm);
 }
 
-/// Proposals for a device of so many multiprocessors.
-std::vector<Algorithm> propose_for(const LtProduct& p, std::int32_t multiprocessors) {
+/// Proposals for a device with so many multiprocessors.
+std::vector<Algorithm> propose_for(const LtMatmul& p, std::int32_t multiprocessors) {
   const auto tell = [&](std::int32_t count) {
     check(cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &count, sizeof count),
           "looking for algorithms");
@@ -65,7 +65,7 @@ std::vector<Algorithm> propose_for(const LtProduct& p, std::int32_t multiprocess
   return algorithms;
 }
 
-/// Random numbers below a bound, the same in every search.
+/// Random numbers below a bound, with a fixed seed.
 class Draw {
  public:
   std::uint32_t below(std::size_t bound) {
@@ -76,7 +76,7 @@ class Draw {
   std::uint64_t counter_ = 0;
 };
 
-/// The values of a list that an algorithm can have, such as its tiles.
+/// The supported values of a property of an algorithm, such as its tiles.
 std::vector<std::uint32_t> choices(const Algorithm& algorithm, cublasLtMatmulAlgoCapAttributes_t list) {
   std::size_t bytes = 0;
   if (cublasLtMatmulAlgoCapGetAttribute(&algorithm, list, nullptr, 0, &bytes) != CUBLAS_STATUS_SUCCESS)
@@ -89,8 +89,8 @@ std::vector<std::uint32_t> choices(const Algorithm& algorithm, cublasLtMatmulAlg
   return values;
 }
 
-/// An algorithm with another tile, cluster, variant or order of tiles; nullopt when cuBLASLt has no such one.
-std::optional<Algorithm> vary(const LtProduct& p, Algorithm algorithm, Draw& draw) {
+/// The algorithm with another tile, cluster, variant or tile order; nullopt if cuBLASLt does not support it.
+std::optional<Algorithm> vary(const LtMatmul& p, Algorithm algorithm, Draw& draw) {
   constexpr std::array kClusters = {CUBLASLT_CLUSTER_SHAPE_1x1x1, CUBLASLT_CLUSTER_SHAPE_2x1x1,
                                     CUBLASLT_CLUSTER_SHAPE_1x2x1, CUBLASLT_CLUSTER_SHAPE_2x2x1,
                                     CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1};
@@ -120,10 +120,10 @@ std::optional<Algorithm> vary(const LtProduct& p, Algorithm algorithm, Draw& dra
   return algorithm;
 }
 
-/// The fastest so far.
+/// The fastest algorithm so far.
 class Best {
  public:
-  Best(const TimeProduct& time, const Algorithm& first) : time_(&time), algorithm_(first) {}
+  Best(const TimeMatmul& time, const Algorithm& first) : time_(&time), algorithm_(first) {}
   void add(const Algorithm& algorithm) {
     if ((*time_)(algorithm, kFewRuns) > kPromising * seconds_) return;
     const double elapsed = (*time_)(algorithm, kManyRuns);
@@ -135,25 +135,25 @@ class Best {
   [[nodiscard]] const Algorithm& algorithm() const { return algorithm_; }
 
  private:
-  const TimeProduct* time_;
+  const TimeMatmul* time_;
   double seconds_ = std::numeric_limits<double>::infinity();
   Algorithm algorithm_;
 };
 
 }  // namespace
 
-bool is_possible(const LtProduct& p, const Algorithm& algorithm) {
+bool is_possible(const LtMatmul& p, const Algorithm& algorithm) {
   const auto bytes = workspace_of(p, algorithm);
   return bytes && *bytes <= p.workspace_bytes;
 }
 
-std::vector<Algorithm> propose(const LtProduct& product) { return propose_for(product, 0); }
+std::vector<Algorithm> propose(const LtMatmul& matmul) { return propose_for(matmul, 0); }
 
-Algorithm find_fastest(const LtProduct& product, const std::vector<Algorithm>& proposals, bool varies,
-                       const TimeProduct& time) {
+Algorithm find_fastest(const LtMatmul& matmul, const std::vector<Algorithm>& proposals, bool varies,
+                       const TimeMatmul& time) {
   std::vector<Algorithm> known = proposals;
   for (const std::int32_t part : kPartsOfDevice) {
-    for (const Algorithm& algorithm : propose_for(product, part)) add_new(known, algorithm);
+    for (const Algorithm& algorithm : propose_for(matmul, part)) add_new(known, algorithm);
   }
   Best best(time, known.front());
   for (const Algorithm& algorithm : known) best.add(algorithm);
@@ -162,7 +162,7 @@ Algorithm find_fastest(const LtProduct& product, const std::vector<Algorithm>& p
   const double end_s = now_s() + kMostSearchS;
   while (now_s() < end_s) {
     const bool climbs = draw.below(2) == 0;
-    const auto varied = vary(product, climbs ? best.algorithm() : known.at(draw.below(known.size())), draw);
+    const auto varied = vary(matmul, climbs ? best.algorithm() : known.at(draw.below(known.size())), draw);
     if (varied) best.add(*varied);
   }
   return best.algorithm();

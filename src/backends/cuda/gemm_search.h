@@ -1,4 +1,4 @@
-// Choosing among cuBLASLt's algorithms for one product.
+// Autotuning: finds the fastest cuBLASLt algorithm for one matmul.
 #pragma once
 
 #include <cublasLt.h>
@@ -11,21 +11,21 @@
 
 namespace rooflm::backends::cuda {
 
-/// What cuBLASLt proposes, the first first; empty when it has nothing.
-[[nodiscard]] std::vector<cublasLtMatmulAlgo_t> propose(const LtProduct& product);
+/// cuBLASLt's proposals, best first by its heuristic; empty if it has none.
+[[nodiscard]] std::vector<cublasLtMatmulAlgo_t> propose(const LtMatmul& matmul);
 
-/// Whether this cuBLASLt has the algorithm for the product, in its workspace.
-[[nodiscard]] bool is_possible(const LtProduct& product, const cublasLtMatmulAlgo_t& algorithm);
+/// Whether this cuBLASLt supports the algorithm for the matmul, within its workspace.
+[[nodiscard]] bool is_possible(const LtMatmul& matmul, const cublasLtMatmulAlgo_t& algorithm);
 
-/// Seconds of one product with an algorithm, from that many runs; infinity when it does not run.
-using TimeProduct = std::function<double(const cublasLtMatmulAlgo_t& algorithm, int runs)>;
+/// Seconds per matmul with an algorithm, measured over `runs` runs; infinity if it does not run.
+using TimeMatmul = std::function<double(const cublasLtMatmulAlgo_t& algorithm, int runs)>;
 
-/// The fastest of what cuBLASLt proposes for the device and for parts of it, whose numbers of tiles may fit
-/// the whole better; for long products also of random changes of the fastest ones: other tiles, clusters and
-/// variants, as many as a second has room for. `varies`: whether to try those, which presumes operands
-/// aligned to 16 bytes. `proposals` are propose(product), at least one.
-[[nodiscard]] cublasLtMatmulAlgo_t find_fastest(const LtProduct& product,
+/// The fastest of cuBLASLt's proposals for the whole device and for fewer multiprocessors, whose tile counts
+/// may suit the whole device better. For long matmuls it also tries random variations of the fastest ones
+/// (tiles, clusters, variants) for about a second. `varies`: whether to try variations; they require operands
+/// aligned to 16 bytes. `proposals` are propose(matmul), at least one.
+[[nodiscard]] cublasLtMatmulAlgo_t find_fastest(const LtMatmul& matmul,
                                                 const std::vector<cublasLtMatmulAlgo_t>& proposals,
-                                                bool varies, const TimeProduct& time);
+                                                bool varies, const TimeMatmul& time);
 
 }  // namespace rooflm::backends::cuda

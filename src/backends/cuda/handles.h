@@ -1,4 +1,4 @@
-// Owners of CUDA and cuBLASLt objects: move-only, destroyed with their scope.
+// RAII owners of CUDA and cuBLASLt objects. Move-only.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,7 +10,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// Calls a C function of the runtime; its status is of no use to a destructor.
+/// Calls a C function of the runtime and ignores its status: a destructor has no use for it.
 template <auto destroy>
 struct Destroy {
   template <class T>
@@ -19,7 +19,7 @@ struct Destroy {
   }
 };
 
-/// Owns what a `Pointer` of a C interface stands for.
+/// Owns a `Pointer` handle of a C interface.
 template <class Pointer, auto destroy>
 using Handle = std::unique_ptr<std::remove_pointer_t<Pointer>, Destroy<destroy>>;
 
@@ -33,15 +33,15 @@ using LtDesc = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// An event that takes times.
+/// An event that records timestamps.
 EventHandle make_event();
 
-/// Numbers in the host's memory that the device reads and writes, too.
+/// Pinned host memory that the device can read and write.
 template <class T>
 using PinnedArray = std::unique_ptr<T[], Destroy<cudaFreeHost>>;
-/// `bytes` of such memory. Throws core::Unavailable.
+/// Allocates `bytes` of pinned host memory. Throws core::Unavailable.
 void* allocate_pinned(std::size_t bytes);
-/// All zeros.
+/// Initialised to zero.
 template <class T>
 PinnedArray<T> make_pinned(std::size_t count) {
   auto* data = static_cast<T*>(allocate_pinned(count * sizeof(T)));

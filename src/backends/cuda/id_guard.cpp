@@ -1,4 +1,4 @@
-// Token ids that no table has a row for.
+// Validates token ids.
 #include "backends/cuda/id_guard.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The files that hold the kernels, one for each family of GPUs.
+// The kernel libraries, one per GPU family.
 #include "backends/cuda/kernels_file.h"
 
 #include <cuda_runtime_api.h>
@@ -22,12 +22,13 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr auto kFamilies =
-    std::to_array<std::string_view>({ROOFLM_CUDA_FAMILIES});  // "hopper", "blackwell", ...: what was compiled
+    // The families that were compiled: "hopper", "blackwell", ...
+    std::to_array<std::string_view>({ROOFLM_CUDA_FAMILIES});
 
 std::string file_of(std::string_view family) { return fmt::format("librooflm_cuda_{}.so", family); }
 
-/// Opening half of a library ends the process where what is missing is read. A linker writes the table of
-/// sections last.
+/// Opening a truncated library kills the process when a missing page is read. Linkers write the section table
+/// last, so its position gives the size of the whole file.
 void check_whole(const std::filesystem::path& path) {
   const core::RandomFile file(path);
   Elf64_Ehdr header{};
@@ -57,7 +58,7 @@ void check_identity(const core::SharedLibrary& library, const std::filesystem::p
 
 /// The table of a family that was built.
 const KernelEntry* open_family(std::string_view family) {
-  // Opened once for all threads, for good.
+  // Opened once for all threads and never closed.
   static std::mutex mutex;
   static std::map<std::string_view, std::vector<KernelEntry>> opened;
   const std::scoped_lock lock(mutex);

@@ -1,4 +1,4 @@
-// NVML, the library that tells what a GPU does, opened at run time.
+// NVML, the GPU monitoring library, opened at run time.
 #include "backends/cuda/nvml.h"
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-// As in nvml.h, which is not needed to build.
+// Declared here so that nvml.h is not needed to build.
 using Device = Nvml::Device;
 using Plain = int (*)();
 using AskNumber = int (*)(Device, unsigned*);
@@ -87,7 +87,7 @@ class NvmlGauges final : public Gauges {
   }
 
  private:
-  /// Of this moment; what nvmlDeviceGetPowerUsage tells is the mean of a second on newer GPUs.
+  /// Instantaneous power; nvmlDeviceGetPowerUsage reports a one-second mean on newer GPUs.
   [[nodiscard]] std::optional<double> power_w() const {
     FieldValue now{.field = kPowerNow};
     if (fields_ != nullptr && fields_(device_, 1, &now) == 0 && now.status == 0) {
@@ -136,7 +136,7 @@ Nvml::~Nvml() {
   if (const auto shutdown = find<Plain>("nvmlShutdown")) shutdown();
 }
 
-/// NVML numbers GPUs as the bus does, CUDA as CUDA_VISIBLE_DEVICES says: the bus address is common to both.
+/// NVML numbers GPUs by bus order, CUDA by CUDA_VISIBLE_DEVICES; the bus address identifies a GPU in both.
 Nvml::Device Nvml::device(int index) const {
   if (!reason_.empty()) return nullptr;
   using Find = int (*)(const char*, Device*);

@@ -1,4 +1,4 @@
-// NVML, the library that tells what a GPU does, opened at run time.
+// NVML, the GPU monitoring library, opened at run time.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct nvmlDevice_st;
 
 namespace rooflm::backends::cuda {
 
-/// libnvidia-ml.so.1, opened and initialised, shut down with this. Where it is not here, nothing is known.
+/// libnvidia-ml.so.1, opened and initialised; shut down by the destructor. Without it nothing is known.
 class Nvml {
  public:
   using Device = nvmlDevice_st*;
@@ -23,14 +23,14 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
   ~Nvml();
-  /// Why nothing is known; "" when it answers.
+  /// Why nothing is known; "" if it works.
   [[nodiscard]] const std::string& reason() const { return reason_; }
-  /// A function of the library, nullptr when it has none of that name.
+  /// A function of the library; nullptr if it does not exist.
   template <class Function>
   [[nodiscard]] Function find(const char* name) const {
     return library_ ? library_->find<Function>(name) : nullptr;
   }
-  /// NVML's handle of cuda:`index`; nullptr when it knows none.
+  /// NVML's handle of cuda:`index`; nullptr if it has none.
   [[nodiscard]] Device device(int index) const;
 
  private:
@@ -38,9 +38,9 @@ class Nvml {
   std::string reason_;
 };
 
-/// What NVML tells of cuda:`index`: "power_w" (at this moment), "sm_clock_hz", "memory_clock_hz",
-/// "temperature_c", "gpu_utilization" (0 to 1), "throttle" (its reasons, a bit each), and the energy counter
-/// (Volta and later). Or why it tells nothing.
+/// NVML's values for cuda:`index`: "power_w" (instantaneous), "sm_clock_hz", "memory_clock_hz",
+/// "temperature_c", "gpu_utilization" (0 to 1), "throttle" (a bit per reason), and the energy counter (Volta
+/// and later). Or the reason why there are none.
 FoundGauges find_gauges(int index);
 
 }  // namespace rooflm::backends::cuda

@@ -1,4 +1,4 @@
-// What moves memory on a GPU, ready to be measured.
+// Micro-benchmarks of a GPU's memory.
 #include "backends/cuda/peaks.h"
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Half of what is free, at most 4 GiB: many times any cache.
+/// Half of the free memory, at most 4 GiB: many times the size of any cache.
 std::size_t walk_bytes(int index) {
   constexpr std::size_t kMost = std::size_t{4} << 30U;
   constexpr std::size_t kWhole = std::size_t{1} << 20U;
@@ -30,10 +30,10 @@ std::size_t walk_bytes(int index) {
   return std::min(kMost, free / 2) / kWhole * kWhole;
 }
 
-/// p, g, m, v and the copy of one large tensor, one behind the other.
+/// p, g, m, v and the copy of one large tensor, consecutively in memory.
 void submit_adamw(cudaStream_t stream, const Bench& bench, std::int64_t count) {
   const float* hyper = bench.floats(0);
-  const std::int64_t first = 4;  // after hyper
+  const std::int64_t first = 4;  // offset after hyper
   const UpdateStep step{.hyper = hyper, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
   const std::array<UpdatedTensor, 1> tensors{UpdatedTensor{.count = count,
                                                            .parameter = bench.floats(first),
@@ -48,7 +48,7 @@ std::string size_of_pass(double bytes) { return fmt::format("{} a pass", core::f
 
 void add_dram_loops(std::vector<TimedLoop>& loops, const std::shared_ptr<Bench>& bench, std::size_t bytes) {
   constexpr double kUpdateBytes =
-      30;  // of AdamW per parameter: p, g, m, v read, p, m, v and the copy written
+      30;  // bytes of AdamW per parameter: p, g, m, v read; p, m, v and the copy written
   constexpr std::int64_t kWhole = 64;
   const auto count = static_cast<std::int64_t>(bytes / sizeof(float));
   const std::int64_t half = count / 2;
@@ -72,7 +72,7 @@ void add_dram_loops(std::vector<TimedLoop>& loops, const std::shared_ptr<Bench>&
       [&b, parameters](cudaStream_t s) { submit_adamw(s, b, parameters); });
 }
 
-/// A third of the cache is walked through, often enough that starting takes no part of the time.
+/// Walks through a third of the cache, often enough that the launch time is negligible.
 void add_l2_loops(std::vector<TimedLoop>& loops, const std::shared_ptr<Bench>& bench, double cache_bytes) {
   constexpr int kPasses = 64;
   constexpr std::int64_t kWhole = 1024;
@@ -106,7 +106,7 @@ double l2_bytes(int index) {
 std::vector<TimedLoop> memory_loops(int index) {
   const std::size_t bytes = walk_bytes(index);
   const auto bench = std::make_shared<Bench>(index, bytes);
-  // Ones for the optimizer's scalars: nothing it computes with is a denormal.
+  // Ones as the optimizer's scalars, so nothing is denormal.
   launch_write_loop(bench->stream(), static_cast<std::int64_t>(bytes / sizeof(float)), 1.0F,
                     bench->floats(0));
   std::vector<TimedLoop> loops;

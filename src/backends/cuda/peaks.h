@@ -1,4 +1,4 @@
-// What moves memory and starts work on a GPU, ready to be measured.
+// Micro-benchmarks of a GPU's memory, links and launches.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@ namespace rooflm::backends::cuda {
 
 using backends::TimedLoop;
 
-/// Loops over device memory and over the second-level cache of GPU `index`: read, write, update (x = 2 x +
-/// 2), copy and the optimizer's own kernel, whose bytes are 30 per parameter. Device times. They share up to
-/// 4 GiB. Throws core::Unavailable, core::OutOfMemory.
+/// Loops over device memory and L2 of GPU `index`: read, write, update (x = 2 x + 2), copy, and the
+/// optimizer's own kernel (30 bytes per parameter). Device times. They share up to 4 GiB. Throws
+/// core::Unavailable, core::OutOfMemory.
 std::vector<TimedLoop> memory_loops(int index);
 
 using backends::InstructionLoops;
@@ -19,12 +19,12 @@ using backends::InstructionLoops;
 /// As Provider::instruction_loops.
 InstructionLoops instruction_loops(int index, const std::string& dtype);
 
-/// Copies between host and device, pinned and pageable, and to and from other GPUs that this one reaches;
-/// launch latencies: host to end of an empty kernel ("launch and wait"), each of many in a row ("launch"),
-/// each node of a graph ("graph node"), and the host's time to submit a graph of 1000 nodes ("graph launch").
+/// Copies between host and device, pinned and pageable, and to and from peer GPUs. Launch latencies: from the
+/// host's launch to the end of an empty kernel ("launch and wait"), per launch in a long series ("launch"),
+/// per node of a graph ("graph node"), and the host's time to submit a graph of 1000 nodes ("graph launch").
 std::vector<TimedLoop> link_loops(int index);
 
-/// Bytes of the second-level cache of GPU `index`; 0 when there is none such.
+/// Bytes of L2 of GPU `index`; 0 if it has none.
 double l2_bytes(int index);
 
 }  // namespace rooflm::backends::cuda

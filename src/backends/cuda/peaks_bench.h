@@ -1,4 +1,4 @@
-// What timed loops of a GPU share: a stream, memory and two events. Private to the room.
+// Shared by the micro-benchmarks of a GPU: a stream, memory and two events. Private to the room.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,7 +11,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// A context with memory to walk through, and two events. What runs on it keeps it.
+/// A context with memory to walk through, and two events. Loops keep it alive.
 class Bench {
  public:
   Bench(int index, std::size_t bytes)
@@ -24,7 +24,7 @@ class Bench {
     return static_cast<float*>(memory_.data()) + first;
   }
   [[nodiscard]] int sm_count() const { return context_.sm_count(); }
-  /// Device time of what `submit` submits.
+  /// Device seconds of what `submit` submits.
   template <class Submit>
   [[nodiscard]] double time_s(Submit&& submit) const {
     context_.select();

@@ -1,4 +1,4 @@
-// The instruction peaks of a GPU, ready to be measured.
+// Micro-benchmarks of the instruction peaks of a GPU.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Row {
   Instruction instruction;
   const char* dtype;
   const char* problem;
-  double flop_per_cycle;  ///< of a multiprocessor, about: so long is a sample
+  double flop_per_cycle;  ///< approximate rate of a multiprocessor; determines the length of a sample
   bool is_of_warp_group = false;
 };
 constexpr std::array kRows = {
@@ -42,7 +42,7 @@ int compute_major(int index) {
 
 constexpr int kHopper = 9;
 
-/// Tensor cores of data-centre Blackwell take other instructions, Hopper's only run from code for sm_90a.
+/// Tensor cores of data-centre Blackwell use other instructions; Hopper's run only from sm_90a code.
 std::string why_missing(const std::string& dtype, int major) {
   constexpr int kFirstWithTensorMemory = 10;
   constexpr int kLastWithTensorMemory = 11;
@@ -59,7 +59,7 @@ std::string why_missing(const std::string& dtype, int major) {
   return {};
 }
 
-/// Multiples of 1/8 between -1 and 1 that look random: every dtype holds them, and sums stay finite.
+/// Pseudo-random multiples of 1/8 between -1 and 1: exact in every dtype, and sums stay finite.
 std::vector<float> factors() {
   constexpr float kStep = 0.125F;
   constexpr std::uint32_t kValues = 17;

@@ -1,4 +1,4 @@
-// What brings work and data to a GPU, ready to be measured: launches, graphs, copies.
+// Micro-benchmarks of a GPU's launches, graphs and copies.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// A context with memory to copy from and to on both sides.
+/// A context with source and destination memory on both sides.
 struct Link {
   std::shared_ptr<Context> context;
   DeviceMemory device;
@@ -39,7 +39,7 @@ struct Link {
         pinned(make_pinned<std::byte>(kCopyBytes)),
         pageable(kCopyBytes) {}
 
-  /// Host's time until a copy is done: that of pageable memory is partly spent on the processor.
+  /// Host time until a copy is done: copies of pageable memory partly run on the CPU.
   double copy_s(void* to, const void* from, cudaMemcpyKind kind) const {
     context->select();
     const double start = now_s();

@@ -1,4 +1,4 @@
-// Which op the device runs, for the message when a kernel fails.
+// Tracks which op the device runs, for the error message when a kernel fails.
 #include "backends/cuda/progress.h"
 
 #include <utility>
@@ -9,7 +9,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// Set in marks of recordings.
+/// Flag of marks in recordings.
 constexpr std::uint32_t kNear = 0x80000000U;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// NVIDIA GPUs among the backends.
+// The provider of NVIDIA GPUs.
 #include "backends/provider.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ std::string clock_text(const char* what, std::optional<int> now, std::optional<i
   return fmt::format("{} {} MHz now, {} MHz at most", what, *now, *most);
 }
 
-/// Where it is not here, attention runs on rooflm's own kernels.
+/// Without cuDNN attention runs on rooflm's own kernels.
 Json cudnn_json() {
   const auto status = cuda::query_cudnn();
   const auto text = [](const std::string& value) { return value.empty() ? Json() : Json(value); };
@@ -78,7 +78,7 @@ void add_device(Lines& lines, const cuda::CudaDevice& device) {
   if (!missing.empty()) lines.emplace_back(name + " power, clocks and energy", "not available: " + missing);
 }
 
-/// Matrix instructions on fp8: Ada, Hopper and later.
+/// Whether it has fp8 tensor cores: Ada, Hopper and later.
 bool has_fp8(const cuda::CudaDevice& device) {
   constexpr std::pair kFirst{8, 9};
   return std::pair(device.compute_major, device.compute_minor) >= kFirst;
@@ -102,7 +102,7 @@ class CudaProvider final : public Provider {
     if (status.devices.empty()) return devices::device_of_kind(devices::Kind::gpu);
     const cuda::CudaDevice& found = status.devices.front();
     devices::Device described = devices::device_reported_as(found.name, devices::Kind::gpu);
-    // What the device says of itself is true of this one.
+    // What the device itself reports takes precedence over the catalog.
     described.name = found.name;
     described.multiprocessors = found.sm_count;
     if (!has_fp8(found)) described.leave_out("fp8");
@@ -117,7 +117,7 @@ class CudaProvider final : public Provider {
 
   [[nodiscard]] std::unique_ptr<Backend> make(const std::string& device,
                                               const MakeOptions& options) const override {
-    // The eager engine stands for frameworks, which take what the library proposes.
+    // The eager engine represents frameworks, which use the library's first proposal.
     const GemmSearch search = options.fast ? options.gemm_search : GemmSearch::none;
     return cuda::make_cuda_backend(index_of(device), {.gemm_search = search,
                                                       .gemm_cache = core::cache_folder(),

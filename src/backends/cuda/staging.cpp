@@ -1,4 +1,4 @@
-// Small copies to the device that nobody waits for.
+// Small host-to-device copies that do not wait.
 #include "backends/cuda/staging.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// Small copies to the device that nobody waits for: by way of pinned memory, in turn.
+// Small host-to-device copies that do not wait, through pinned memory.
 #pragma once
 
 #include <array>
@@ -8,12 +8,12 @@
 
 namespace rooflm::backends::cuda {
 
-/// A ring of pinned buffers. What is copied lies in one of them when `copy_in` returns, so that the caller
-/// may reuse its memory and submit work at once, while the device fetches it; a buffer is used again when the
-/// device has. Inputs of a step travel so: the host goes on to submit the step.
+/// A ring of pinned buffers. `copy_in` copies into one of them, so the caller may reuse its memory and submit
+/// work at once while the device fetches the data. A buffer is reused after the device has fetched it. Inputs
+/// of a step use this, so the host can go on to submit the step.
 class Staging {
  public:
-  /// False when `bytes` are too many for a buffer: nothing was done. In stream order.
+  /// In stream order. Returns false, having done nothing, if `bytes` exceeds a buffer.
   bool copy_in(cudaStream_t stream, void* device, const void* host, std::size_t bytes);
 
  private:

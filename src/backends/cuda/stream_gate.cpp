@@ -1,4 +1,4 @@
-// A gate in a stream, which the host opens.
+// A gate in a stream, opened by the host.
 #include "backends/cuda/stream_gate.h"
 
 #include "backends/cuda/driver_function.h"

@@ -1,4 +1,4 @@
-// A gate in a stream, which the host opens.
+// A gate in a stream, opened by the host.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,20 +9,20 @@
 
 namespace rooflm::backends::cuda {
 
-/// A number in the host's memory that a stream waits for (cuStreamWaitValue32): no kernel, and nothing that
-/// the device pays for once the gate is open.
+/// A number in pinned host memory that a stream waits for (cuStreamWaitValue32): no kernel, and no cost for
+/// the device once the gate is open.
 class StreamGate {
  public:
   StreamGate();
-  /// What is submitted to the stream from here on waits until `open`. The gate must be open, and nobody
-  /// waiting. False, and nothing waits, where the driver has no such wait.
+  /// Later submissions to the stream wait until `open`. The gate must be open, and nothing may be waiting for
+  /// it. Returns false, and nothing waits, if the driver lacks stream memory operations.
   [[nodiscard]] bool close(cudaStream_t stream);
-  /// From any thread.
+  /// May be called from any thread.
   void open();
 
  private:
   using WaitValue = int (*)(cudaStream_t, std::uintptr_t, std::uint32_t, unsigned int);
-  PinnedArray<std::uint32_t> is_open_;  ///< a single one
+  PinnedArray<std::uint32_t> is_open_;  ///< a single element
   WaitValue wait_ = nullptr;
 };
 

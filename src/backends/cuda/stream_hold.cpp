@@ -1,4 +1,4 @@
-// Holding a stream back while work is submitted to it.
+// Holds a stream back while work is submitted to it.
 #include "backends/cuda/stream_hold.h"
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Holding a stream back while work is submitted to it.
+// Holds a stream back while work is submitted to it.
 #pragma once
 
 #include <condition_variable>
@@ -12,12 +12,12 @@
 
 namespace rooflm::backends::cuda {
 
-/// The stream waits for a number in the host's memory, which costs the device nothing afterwards. A thread of
-/// its own releases it after kMostMs: the queue of a stream that waits may be full, and then who submits
-/// waits for the stream.
+/// The stream waits for a number in pinned host memory, at no cost afterwards. A separate thread releases it
+/// after kMostMs: if the queue of a held stream is full, the submitting thread would wait for the stream
+/// forever.
 class StreamHold final : public Hold {
  public:
-  /// nullptr where the driver has no such wait.
+  /// nullptr if the driver lacks stream memory operations.
   static std::unique_ptr<StreamHold> begin(std::shared_ptr<Context> context);
   explicit StreamHold(std::shared_ptr<Context> context);
   StreamHold(const StreamHold&) = delete;

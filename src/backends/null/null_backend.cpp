@@ -1,4 +1,4 @@
-// The device that runs nothing: for planning and tests.
+// A device that runs nothing: for planning and tests.
 #include "backends/null/null_backend.h"
 
 #include <cstring>
@@ -24,7 +24,7 @@ class NullBackend final : public Backend {
   NullBackend(std::string device, double free_bytes)
       : Backend(table()), device_(std::move(device)), free_bytes_(free_bytes) {}
   [[nodiscard]] std::string device() const override { return device_; }
-  /// Distinct, aligned addresses that nobody may read.
+  /// Distinct, aligned addresses that must not be accessed.
   [[nodiscard]] void* allocate(std::size_t bytes) override {
     if (bytes == 0) return nullptr;
     const std::size_t address = next_;

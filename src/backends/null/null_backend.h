@@ -1,4 +1,4 @@
-// The device that runs nothing: for planning and tests.
+// A device that runs nothing: for planning and tests.
 #pragma once
 
 #include <limits>
@@ -9,8 +9,8 @@
 
 namespace rooflm::backends {
 
-/// Kernels do nothing, memory is address space only (nothing is ever touched). `device` is its name,
-/// `free_bytes` what it says to have free: the memory of the device that it stands for.
+/// Kernels do nothing; memory is address space only and never touched. `device` is its name, `free_bytes` the
+/// free memory that it reports: that of the device that it stands for.
 std::unique_ptr<Backend> make_null_backend(std::string device = "null",
                                            double free_bytes = std::numeric_limits<double>::infinity());
 

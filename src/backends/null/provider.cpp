@@ -1,5 +1,5 @@
-// The device that runs nothing among the backends: it stands for this machine's processor ("null"), or for a
-// device of the catalog ("null:h100-sxm").
+// The provider of the device that runs nothing. It stands for this machine's CPU ("null") or for a device of
+// the catalog ("null:h100-sxm").
 #include "backends/provider.h"
 
 #include <limits>

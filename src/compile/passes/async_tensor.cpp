@@ -1,4 +1,4 @@
-// Tensor-parallel ranks that exchange rows beside their products.
+// Asynchronous tensor parallelism: ranks exchange rows while their matmuls run.
 #include "compile/passes/async_tensor.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ bool is_row_exchange(const Program& p, const Op& op, const program::OpDef& def) 
          p.shape(op.outputs[0]).rank() > 1 && core::Scope(op.scope).layer();
 }
 
-/// A single product of rows in their order. Those of fp8 have offsets of their scales.
+/// Whether the op is a single matmul whose rows are in their natural order. Those of fp8 have slot offsets.
 bool is_by_rows(const Op& op) {
   const bool is_whole = op.output_offset.empty() && (op.input_offset.empty() || op.input_offset[0] == 0);
   return op.is(ops::kMatmul) && op.attrs.integer("batch") == 1 && !op.attrs.flag("trans_a") && is_whole &&
@@ -80,11 +80,11 @@ class AsyncWriter {
   }
 
  private:
-  /// Which gathers a product follows, and which products a reduce_scatter.
+  /// Finds the matmul that follows each all_gather, and the matmul before each reduce_scatter.
   void find_pairs() {
     const std::vector<Op>& all = step_->ops;
-    std::map<TensorId, std::size_t> gathered;  // whose product is still to come
-    std::map<TensorId, std::size_t> made;      // by products, which nobody has read
+    std::map<TensorId, std::size_t> gathered;  // gathers whose matmul is still to come
+    std::map<TensorId, std::size_t> made;      // matmul results that nothing has read yet
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Op& op = all[i];
       if (is_by_rows(op) && gathered.contains(op.inputs[0]) && is_divisible(op)) {
@@ -103,7 +103,7 @@ class AsyncWriter {
       }
       for (const TensorId id : op.outputs) made.erase(id);
       if (is_row_exchange(*step_, op, ops::kAllGather)) gathered[op.outputs[0]] = i;
-      // The gradient of a layer's input is a sum of several products there, which is one here.
+      // The gradient of a layer's input is a sum of several matmuls in PyTorch; here it is one.
       const bool is_alone = op.phase == Phase::forward || op.recomputed;
       if (is_alone && is_by_rows(op) && is_divisible(op) && !consumers_.contains(i)) made[op.outputs[0]] = i;
     }
@@ -113,7 +113,7 @@ class AsyncWriter {
 
   TensorId signal() { return step_->add_tensor({.name = "arrival", .shape = {1}, .role = Role::workspace}); }
 
-  /// Another rank's rows, on their way.
+  /// Rows of another rank, in flight.
   TensorId copy_rows(const Op& like, std::vector<TensorId> inputs, std::int64_t bytes) {
     const TensorId arrival = signal();
     Op op = op_like(like, kCopyRows, std::move(inputs), {arrival});
@@ -135,8 +135,8 @@ class AsyncWriter {
       arrivals_[whole].push_back(copy_rows(op, {own}, step_->tensor(own).bytes()));
   }
 
-  /// The part of a product that makes the rows of one rank.
-  void product(const Op& op, int part) {
+  /// The part of a matmul that computes the rows of one rank.
+  void matmul(const Op& op, int part) {
     const std::int64_t rows = op.attrs.integer("m") / parts_;
     Op own = op;
     own.attrs.set("m", rows);
@@ -150,12 +150,12 @@ class AsyncWriter {
   void consume(const Op& op) {
     const std::vector<TensorId> arrivals = std::move(arrivals_[op.inputs[0]]);
     arrivals_.erase(op.inputs[0]);
-    product(op, 0);
+    matmul(op, 0);
     for (int i = 1; i < parts_; ++i) {
       Op wait = op_like(op, kRowsArrived, {arrivals.at(static_cast<std::size_t>(i) - 1)}, {signal()});
       wait.attrs = Attributes{};
       step_->ops.push_back(std::move(wait));
-      product(op, i);
+      matmul(op, i);
     }
     const auto held = held_.find(op.inputs[0]);
     if (held == held_.end()) return;
@@ -163,22 +163,22 @@ class AsyncWriter {
     held_.erase(held);
   }
 
-  /// Copies of what has not arrived wait for the product.
+  /// Whether the op is held back: it copies rows that have not arrived and waits for the matmul.
   bool is_held(Op& op) {
     if (!op.is(kRearrange) || op.inputs.size() != 1 || !arrivals_.contains(op.inputs[0])) return false;
     held_[op.inputs[0]].push_back(std::move(op));
     return true;
   }
 
-  /// Ranks have positions of all sequences, so rows of several sequences arrive position by position.
-  /// (Narrower ones are turned around in a pass of their own, which puts them in order, too.)
+  /// Ranks hold positions of all sequences, so the rows of several sequences arrive position by position.
+  /// (Narrower rows are transposed by a separate op, which also orders them.)
   [[nodiscard]] bool is_by_position(TensorId whole) const {
     const Tensor& tensor = step_->tensor(whole);
     return tensor.shape.rank() > 2 && tensor.shape[0] > 1 && core::size_of(tensor.dtype) > 1;
   }
 
-  /// A product that sums over rows, the gradient of a weight, wants them sequence by sequence, as its other
-  /// factor has them: the first copies them.
+  /// A matmul that sums over rows (a weight gradient) needs them sequence by sequence, like its other
+  /// operand. The first such matmul copies them.
   void order_rows(Op& op) {
     if (!op.is(ops::kMatmul) || !op.attrs.flag("trans_a")) return;
     for (TensorId& id : op.inputs) {
@@ -199,10 +199,10 @@ class AsyncWriter {
   void produce(const Op& op) {
     const std::int64_t bytes = step_->tensor(op.outputs[0]).bytes() / parts_;
     for (int i = 1; i < parts_; ++i) {
-      product(op, i);
+      matmul(op, i);
       sent_[op.outputs[0]].push_back(copy_rows(op, {}, bytes));
     }
-    product(op, 0);
+    matmul(op, 0);
   }
 
   void sum(const Op& op) {
@@ -217,11 +217,11 @@ class AsyncWriter {
   Program* step_;
   int parts_;
   std::set<std::size_t> gathers_, producers_, scatters_;
-  std::map<std::size_t, std::size_t> consumers_;        ///< products, by which gather they follow
-  std::map<TensorId, std::vector<TensorId>> arrivals_;  ///< by what is put together
-  std::map<TensorId, std::vector<TensorId>> sent_;      ///< by what is to be reduced
+  std::map<std::size_t, std::size_t> consumers_;        ///< matmul by the gather that it follows
+  std::map<TensorId, std::vector<TensorId>> arrivals_;  ///< by the gathered tensor
+  std::map<TensorId, std::vector<TensorId>> sent_;      ///< by the tensor to be reduced
   std::map<TensorId, std::vector<Op>> held_;
-  std::map<TensorId, TensorId> by_position_;  ///< what was gathered: its copy sequence by sequence, kNone
+  std::map<TensorId, TensorId> by_position_;  ///< by gathered tensor: its copy sequence by sequence, or kNone
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Mixed precision: which tensors are kept in which dtype.
+// Mixed precision: which tensors have which dtype.
 #include "compile/passes/cast.h"
 
 #include <unordered_map>
@@ -17,7 +17,7 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// Copies of weights in `dtype`, each cast where it is first needed.
+/// Inserts copies of weights in `dtype`, each cast where it is first needed.
 void insert_weight_casts(Program& program, DType dtype) {
   std::unordered_map<TensorId, TensorId> copies;
   std::vector<Op> rewritten;

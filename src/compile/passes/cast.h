@@ -1,4 +1,4 @@
-// Mixed precision: which tensors are kept in which dtype.
+// Mixed precision: which tensors have which dtype.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,10 +6,10 @@
 
 namespace rooflm::passes {
 
-/// Rewrites an fp32 program for `dtype`. fp32: nothing changes. fp64: every floating tensor becomes fp64
-/// (gradient checks). bf16, fp16: activations and their gradients take that dtype unless they are marked
-/// full_precision; weights stay fp32 masters and products and embeddings read a `cast` copy made once per
-/// step; norms, softmax, losses, gradients of weights and the optimizer stay fp32.
+/// Rewrites an fp32 program for `dtype`. fp32: no change. fp64: every floating-point tensor becomes fp64 (for
+/// gradient checks). bf16, fp16: activations and their gradients take that dtype unless marked
+/// full_precision; weights stay fp32 masters, of which matmuls and embeddings read a `cast` copy made once
+/// per step; norms, softmax, losses, weight gradients and the optimizer stay fp32.
 void cast(program::Program& program, core::DType dtype);
 
 }  // namespace rooflm::passes

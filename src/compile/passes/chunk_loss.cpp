@@ -1,4 +1,4 @@
-// The head and the loss a few rows at a time, so that the logits [B*T, V] never exist whole.
+// Chunked loss: head and loss work on a few rows at a time, so the logits [B*T, V] never exist in full.
 #include "compile/passes/chunk_loss.h"
 
 #include <algorithm>
@@ -21,31 +21,31 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// The ops of one head: logits = x W^T, loss, and in a training program their gradients. Of a part of the
-/// vocabulary there is none: its gradient waits for what other ranks have.
+/// The ops of one head: logits = x W^T, loss, and in a training program their gradients. A head with a part
+/// of the vocabulary has none: its gradient depends on the other ranks' results.
 struct LossChain {
-  std::size_t product = 0, loss = 0;
+  std::size_t matmul = 0, loss = 0;
   std::optional<std::size_t> loss_gradient{}, input_gradient{}, weight_gradient{};
 };
 
 std::vector<LossChain> find_chains(const Program& p) {
-  std::vector<std::size_t> products(p.tensors.size(), p.ops.size());  // by what they write
-  std::unordered_map<TensorId, std::size_t> by_logits;                // chains, as indices into `chains`
-  std::unordered_map<TensorId, std::size_t> by_dlogits;               // the same
+  std::vector<std::size_t> matmuls(p.tensors.size(), p.ops.size());  // by the tensor that they write
+  std::unordered_map<TensorId, std::size_t> by_logits;               // index into `chains`
+  std::unordered_map<TensorId, std::size_t> by_dlogits;              // likewise
   std::vector<LossChain> chains;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
     const Op& op = p.ops[i];
     if (op.is(ops::kMatmul)) {
-      products[static_cast<std::size_t>(op.outputs[0])] = i;
+      matmuls[static_cast<std::size_t>(op.outputs[0])] = i;
       const auto chain = by_dlogits.find(op.inputs[0]);
       if (chain == by_dlogits.end()) continue;
       LossChain& found = chains[chain->second];
       (op.attrs.flag("trans_a") ? found.weight_gradient : found.input_gradient) = i;
     } else if (op.is(ops::kCrossEntropy) && !op.attrs.has("first")) {
-      const std::size_t product = products[static_cast<std::size_t>(op.inputs[0])];
-      if (product == p.ops.size()) continue;
+      const std::size_t matmul = matmuls[static_cast<std::size_t>(op.inputs[0])];
+      if (matmul == p.ops.size()) continue;
       by_logits[op.inputs[0]] = chains.size();
-      chains.push_back({.product = product, .loss = i});
+      chains.push_back({.matmul = matmul, .loss = i});
     } else if (op.is(ops::kCrossEntropyBackward)) {
       const auto chain = by_logits.find(op.inputs[0]);
       if (chain == by_logits.end()) continue;
@@ -63,13 +63,13 @@ class ChunkWriter {
       : p_(p), chain_(chain), padding_(padding), out_(out) {}
 
   void write(std::int64_t first, std::int64_t rows) {
-    const Op product = p_.ops[chain_.product];
-    const std::int64_t vocab = product.attrs.integer("n");
-    const std::int64_t width = product.attrs.integer("k");
+    const Op matmul = p_.ops[chain_.matmul];
+    const std::int64_t vocab = matmul.attrs.integer("n");
+    const std::int64_t width = matmul.attrs.integer("k");
     const std::int64_t stride = (vocab - 1) / padding_ * padding_ + padding_;
     const TensorId logits = p_.add_tensor({.name = "logits", .shape = {rows, stride}});
 
-    Op op = product;
+    Op op = matmul;
     op.attrs.set("m", rows);
     if (stride != vocab) op.attrs.set("c_stride", stride);
     op.input_offset = {first * width, 0};
@@ -120,14 +120,13 @@ class ChunkWriter {
   std::vector<Op>& out_;
 };
 
-/// Ops that come to stand before the op `before`: those up to `end` of a list, from where the insertion
-/// before this one ended.
+/// Ops to insert before the op `before`: those of a list up to `end`, from the end of the previous insertion.
 struct Insertion {
   std::size_t before = 0, end = 0;
 };
 
-/// Takes out the ops `replaced` and puts in `added`, as the insertions say, which are in order and each
-/// before a replaced op. Moves what is there within the list: a second one is new memory, which takes longer.
+/// Removes the ops `replaced` and inserts `added`. Insertions are in order, each before a replaced op. Works
+/// in place: a second list would be new memory, which is slower.
 void replace(std::vector<Op>& all, const std::set<std::size_t>& replaced, std::vector<Op>& added,
              std::vector<Insertion>& insertions) {
   auto next = insertions.begin();
@@ -164,8 +163,8 @@ void chunk_loss(Program& program, std::int64_t rows, std::int64_t padding) {
   std::map<std::size_t, LossChain> chains;
   std::set<std::size_t> replaced;
   for (const LossChain& chain : find_chains(program)) {
-    chains[chain.product] = chain;
-    replaced.insert({chain.product, chain.loss});
+    chains[chain.matmul] = chain;
+    replaced.insert({chain.matmul, chain.loss});
     for (const auto& index : {chain.loss_gradient, chain.input_gradient, chain.weight_gradient}) {
       if (index) replaced.insert(*index);
     }
@@ -173,11 +172,11 @@ void chunk_loss(Program& program, std::int64_t rows, std::int64_t padding) {
   if (chains.empty()) return;
   std::vector<Op> chunks;
   std::vector<Insertion> insertions;
-  for (const auto& [product, chain] : chains) {
-    const std::int64_t all = program.ops[product].attrs.integer("m");
+  for (const auto& [matmul, chain] : chains) {
+    const std::int64_t all = program.ops[matmul].attrs.integer("m");
     ChunkWriter writer(program, chain, padding, chunks);
     for (std::int64_t first = 0; first < all; first += rows) writer.write(first, std::min(rows, all - first));
-    insertions.push_back({.before = product, .end = chunks.size()});
+    insertions.push_back({.before = matmul, .end = chunks.size()});
   }
   replace(program.ops, replaced, chunks, insertions);
 }

@@ -1,4 +1,4 @@
-// The copies that PyTorch makes around collectives.
+// The copies that PyTorch makes around collectives. For plans only.
 #include "compile/passes/collective_copies.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ Op rearrange(const Op& like, std::vector<TensorId> from, std::vector<TensorId> t
   return op;
 }
 
-/// As large as another tensor, for a while.
+/// A temporary tensor with the size of another.
 TensorId buffer_like(Program& step, TensorId id, DType dtype, const std::string& suffix) {
   const Tensor like = step.tensor(id);
   return step.add_tensor({.name = like.name + suffix,
@@ -86,7 +86,7 @@ class UnitBuffers {
   }
 
  private:
-  /// Weights are copied out when they are wanted, not when they arrive.
+  /// Weights are copied out of the buffer when they are needed, not when they arrive.
   void gather(Op& op) {
     for (TensorId& id : op.inputs) id = cast_of_master(op, id);
     const std::vector<TensorId> weights = op.outputs;
@@ -96,7 +96,7 @@ class UnitBuffers {
     for (const TensorId id : weights) pending_[id] = number;
   }
 
-  /// Parts are cast from their masters each time, so there are no copies of them in 16 bits.
+  /// Parts are cast from their masters each time, so they have no 16-bit copies.
   TensorId cast_of_master(const Op& like, TensorId id) {
     const auto found = masters_.find(id);
     if (found == masters_.end()) return id;
@@ -136,9 +136,10 @@ class UnitBuffers {
   Program* step_;
   UnitKind kind_;
   std::vector<Op> copies_;
-  std::set<TensorId> added_up_;              ///< over micro-batches: in fp32 (to_accumulated_grad_if_needed)
-  std::map<TensorId, TensorId> masters_;     ///< by their copies in 16 bits
-  std::map<TensorId, std::size_t> pending_;  ///< weights that are gathered and not copied, by their copy
+  /// Accumulated over micro-batches: in fp32 (to_accumulated_grad_if_needed).
+  std::set<TensorId> added_up_;
+  std::map<TensorId, TensorId> masters_;     ///< by 16-bit copy
+  std::map<TensorId, std::size_t> pending_;  ///< weights that are gathered but not yet copied, by their copy
   bool has_halves_ =
       std::ranges::any_of(step_->tensors, [](const Tensor& tensor) { return tensor.dtype == DType::bf16; });
 };

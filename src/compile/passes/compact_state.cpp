@@ -1,4 +1,4 @@
-// Less memory and traffic for what a step in bf16 keeps and updates.
+// Less memory and traffic for the persistent state and the updates of bf16 steps.
 #include "compile/passes/compact_state.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using program::Role;
 using program::Tensor;
 using program::TensorId;
 
-/// Planes begin on borders that kernels can read 16 bytes at a time from.
+/// Planes begin at multiples of this many elements, so kernels can read them 16 bytes at a time.
 constexpr std::int64_t kPlaneUnit = 8;
 
 /// The input that the op adds to every row, or kNone.
@@ -31,7 +31,7 @@ TensorId bias_of(const Op& op) {
   return op.def->bias_input >= 0 && input < op.inputs.size() ? op.inputs[input] : program::kNone;
 }
 
-/// For each tensor whether an op reads it in fp32: not updates, `cast`, and products that add it.
+/// For each tensor, whether an op other than an update, a `cast` or a matmul's bias reads it in fp32.
 std::vector<bool> needed_whole(const Program& p) {
   std::vector<bool> needed(p.tensors.size(), false);
   for (const Op& op : p.ops) {
@@ -48,7 +48,7 @@ bool can_be_halved(const Tensor& weight) {
          weight.shape.numel() % kPlaneUnit == 0;
 }
 
-/// Products read the biases that they add as views of their upper halves.
+/// Matmuls read their biases as views of the upper halves.
 void share_biases(Program& program, const std::vector<bool>& needed) {
   std::map<TensorId, TensorId> views;
   for (Op& op : program.ops) {
@@ -68,9 +68,9 @@ void share_biases(Program& program, const std::vector<bool>& needed) {
   for (const auto& [bias, view] : views) program.tensor(bias).halved = true;
 }
 
-/// What writes and reads each gradient.
+/// The ops that write and read each gradient.
 struct Uses {
-  int products = 0;  ///< that write all of it
+  int matmuls = 0;  ///< number of matmuls that write all of it
   bool others = false;
 };
 
@@ -78,7 +78,7 @@ bool writes_whole(const Op& op) {
   return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
 }
 
-/// Whether the op adds up over ranks what it is given, and nothing more.
+/// Whether the op only sums its operand over ranks.
 bool passes_on(const Op& op) {
   return op.is(ops::kAllReduce) || (op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate"));
 }
@@ -86,13 +86,13 @@ bool passes_on(const Op& op) {
 std::vector<Uses> uses_of_gradients(const Program& p) {
   std::vector<Uses> uses(p.tensors.size());
   for (const Op& op : p.ops) {
-    // Ranks add gradients up in the dtype that they have.
+    // Ranks sum gradients in the gradients' own dtype.
     if (passes_on(op)) continue;
     for (const TensorId id : op.outputs) {
       if (id == program::kNone) continue;
       Uses& use = uses[static_cast<std::size_t>(id)];
       if (writes_whole(op)) {
-        ++use.products;
+        ++use.matmuls;
       } else {
         use.others = true;
       }
@@ -129,7 +129,7 @@ void narrow_gradients(Program& program) {
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     Tensor& tensor = program.tensors[id];
     if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;
-    if (uses[id].products == 1 && !uses[id].others) tensor.dtype = DType::bf16;
+    if (uses[id].matmuls == 1 && !uses[id].others) tensor.dtype = DType::bf16;
   }
   for (const Op& op : program.ops) {
     if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;

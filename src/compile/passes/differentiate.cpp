@@ -1,4 +1,4 @@
-// Deriving the backward program from the gradient rules of the forward ops.
+// Derives the backward program from the gradient rules of the forward ops.
 #include "compile/passes/differentiate.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ void differentiate(program::Program& program, std::size_t first, program::Gradie
       return gradients.of(id) != program::kNone;
     });
     if (!reached && !op.def->begins_backward) continue;
-    // Takes the op: emitting moves the list.
+    // Moves the op out: emitting may reallocate the list.
     program::GradientContext context(program, gradients, std::move(program.ops[i]));
     context.op().def->gradient(context);
     program.ops[i] = std::move(context).op();

@@ -1,4 +1,4 @@
-// Dropout, as frameworks have it whose models were trained with it.
+// Dropout, for plans of frameworks that train with it.
 #include "compile/passes/dropout.h"
 
 #include <map>
@@ -31,7 +31,7 @@ std::vector<Tensor> infer_dropout(const Program& p, const Op& op) {
   return {{.shape = x.shape, .role = x.role}, {.shape = x.shape}};
 }
 
-/// A random number, a comparison and a product for each element.
+/// A random number, a comparison and a multiplication per element.
 Cost cost_dropout(const Program& p, const Op& op) {
   const Tensor& x = p.tensor(op.inputs.at(0));
   Cost cost{.elementwise_flop = 3 * x.shape.numel()};
@@ -49,7 +49,7 @@ Cost cost_dropout_backward(const Program& p, const Op& op) {
   return {.elementwise_flop = 2 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// Whether the op's product ends in the residual: rank-parallel products are added up first.
+/// Whether the op's matmul feeds the residual. Tensor-parallel partial results are summed first.
 bool ends_in_residual(const Op& op) {
   const auto part = core::Scope(op.scope).part();
   return part == "attention/proj" || part == "feed_forward/fc2";
@@ -118,7 +118,7 @@ class DropoutWriter {
     return result;
   }
 
-  /// Ops of the branch's gradient read what the mask leaves of the residual's.
+  /// The gradient ops of the branch read the masked gradient of the residual.
   void read_masked(Op& op) {
     const auto mask = branches_.find({op.scope, op.micro_batch});
     if (mask == branches_.end()) return;
@@ -134,9 +134,10 @@ class DropoutWriter {
   }
 
   Program* step_;
-  std::map<TensorId, TensorId> dropped_, masks_;  ///< by what dropout reads
+  std::map<TensorId, TensorId> dropped_, masks_;  ///< by the tensor that dropout reads
   std::map<Branch, TensorId> branches_;           ///< masks
-  std::set<std::string> summed_;                  ///< scopes whose products tensor-parallel ranks add up
+  /// Scopes whose matmul results are summed over tensor-parallel ranks.
+  std::set<std::string> summed_;
   std::map<std::pair<TensorId, TensorId>, TensorId> masked_;  ///< by gradient and mask
 };
 

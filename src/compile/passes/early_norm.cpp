@@ -1,4 +1,4 @@
-// Adding up squares of gradients while the backward pass still runs.
+// Sums squares of gradients while the backward pass still runs.
 #include "compile/passes/early_norm.h"
 
 #include <algorithm>
@@ -19,17 +19,17 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 
-/// A launch takes as long as about that many parameters, as for updates.
+/// Least parameters per sum: a launch takes as long as summing about that many.
 constexpr std::int64_t kLeastSummed = std::int64_t{1} << 22U;
 constexpr std::int64_t kParts = 20;
 
-/// The index of the tensor in whose storage `id` lies.
+/// Index of the tensor that owns the storage of `id`.
 std::size_t storage_of(const Program& p, TensorId id) {
   const TensorId base = p.tensor(id).view_of;
   return static_cast<std::size_t>(base == program::kNone ? id : base);
 }
 
-/// Gradients that are final behind the op at `place`, and how many parameters they have.
+/// Gradients that are final after the op at `place`, and their number of parameters.
 struct Part {
   std::size_t place = 0;
   std::vector<TensorId> gradients;
@@ -85,7 +85,7 @@ void early_norm(Program& program) {
     rewritten.push_back(std::move(sum));
     ++next;
   };
-  int newest = -1;  // of the background
+  int newest = -1;  // the latest background op
   for (std::size_t i = 0; i < end; ++i) {
     rewritten.push_back(std::move(program.ops[i]));
     while (next + 1 < parts.size() && parts[next].place <= i) {

@@ -1,4 +1,4 @@
-// Updating weights while the backward pass still runs.
+// Updates weights while the backward pass still runs.
 #include "compile/passes/early_updates.h"
 
 #include <algorithm>
@@ -22,22 +22,22 @@ using program::Role;
 using program::TensorId;
 using program::UpdateView;
 
-/// Smaller updates wait for others: a launch takes as long as about that many parameters.
+/// Smaller updates are merged with later ones: a launch takes as long as updating about that many parameters.
 constexpr std::int64_t kLeastParameters = std::int64_t{1} << 22U;
 
-/// Products of at most that many flop have too few tiles for all multiprocessors.
-constexpr std::int64_t kSmallProductFlop = 10'000'000'000;
-/// Into how many parts the parameters are divided, of which two or three are updated beside other ops at a
-/// time: their gradients take memory.
+/// Matmuls of at most this many FLOP have too few tiles for all multiprocessors.
+constexpr std::int64_t kSmallMatmulFlop = 10'000'000'000;
+/// Number of windows into which the parameters are divided. Updates of two or three windows may be pending at
+/// a time; their gradients take memory.
 constexpr std::int64_t kWindows = 20;
 
-/// The tensor in whose storage `id` lies.
+/// The tensor that owns the storage of `id`.
 TensorId base_of(const Program& p, TensorId id) {
   const TensorId base = p.tensor(id).view_of;
   return base == program::kNone ? id : base;
 }
 
-/// The last op that touches each tensor or a view of it, updates apart.
+/// The last op other than updates that touches each tensor or a view of it.
 std::vector<int> last_uses(const Program& p) {
   std::vector<int> last(p.tensors.size(), -1);
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
@@ -58,7 +58,7 @@ std::int64_t parameters_of(const Program& p, const Op& op) {
   return sum;
 }
 
-/// Updates that run as one op: equal attributes, and together.
+/// Updates that run as one op: adjacent ones with equal attributes.
 struct Group {
   Op op;
   std::int64_t parameters = 0;
@@ -73,7 +73,7 @@ struct Group {
   }
 };
 
-/// Takes updates as they become possible and gives them out as groups.
+/// Collects updates as they become possible and emits them in groups.
 class Updates {
  public:
   explicit Updates(const Program& p) : program_(&p) {}
@@ -85,7 +85,7 @@ class Updates {
     Group& group = same == groups_.end() ? groups_.emplace_back() : *same;
     group.add(*program_, std::move(update));
   }
-  /// Appends the groups of at least that many parameters.
+  /// Appends the groups with at least that many parameters.
   void give(std::int64_t least, std::vector<Op>& to) {
     for (Group& group : groups_) {
       if (group.parameters >= least) to.push_back(std::move(group.op));
@@ -100,8 +100,8 @@ class Updates {
   std::vector<Group> groups_;
 };
 
-/// The updates, as indices into the ops, and before each the op after which it is possible: the last that
-/// writes the gradient or reads the weight or a copy. In the order of these ops.
+/// The updates (indices into the ops), each with the op after which it is possible: the last that writes the
+/// gradient or reads the weight or a copy. Sorted by that op.
 std::vector<std::pair<int, std::size_t>> by_place(const Program& p) {
   const auto last = last_uses(p);
   const auto last_use = [&](TensorId id) {
@@ -122,7 +122,7 @@ std::vector<std::pair<int, std::size_t>> by_place(const Program& p) {
   return updates;
 }
 
-/// By how many ops that are no updates each tensor is touched.
+/// For each tensor, the number of ops other than updates that touch it.
 std::vector<int> count_uses(const Program& p) {
   std::vector<int> uses(p.tensors.size(), 0);
   for (const Op& op : p.ops) {
@@ -136,15 +136,16 @@ std::vector<int> count_uses(const Program& p) {
   return uses;
 }
 
-/// Whether the product is too small to fill a GPU, and only updates wait for it.
+/// Whether the op is a weight-gradient matmul that is too small to fill a GPU and only updates wait for it.
 bool is_small_gradient(const Program& p, const Op& op, const std::vector<int>& uses) {
   if (!op.is(ops::kMatmul)) return false;
   const TensorId result = op.outputs[0];
   return p.tensor(result).role == Role::gradient && uses[static_cast<std::size_t>(result)] == 1 &&
-         program::cost_of(p, op).matmul_flop <= kSmallProductFlop;
+         program::cost_of(p, op).matmul_flop <= kSmallMatmulFlop;
 }
 
-/// Gives all updates but the last, and small products, to the background; returns the last update.
+/// Moves all updates but the last, and small weight-gradient matmuls, to the background. Returns the last
+/// update.
 std::size_t choose_lanes(Program& p) {
   const std::vector<int> uses = count_uses(p);
   std::size_t last = 0;
@@ -157,15 +158,15 @@ std::size_t choose_lanes(Program& p) {
   return last;
 }
 
-/// After each kWindows-th of the parameters, `compute` waits for what the background was given one such
-/// window before; the last update waits for all of it.
+/// After each window of parameters, `compute` waits for the background work submitted one window earlier. The
+/// last update waits for all of it.
 void set_waits(Program& p, std::size_t last_update) {
   std::int64_t all = 0;
   for (const Op& op : p.ops) {
     if (is_update(op) && op.lane == Lane::background) all += parameters_of(p, op);
   }
-  int newest = -1;         // op of the background
-  int window_before = -1;  // as newest, when the last window was over
+  int newest = -1;         // the latest background op
+  int window_before = -1;  // `newest` at the end of the previous window
   std::int64_t given = 0;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
     Op& op = p.ops[i];

@@ -1,18 +1,18 @@
-// Updating weights while the backward pass still runs.
+// Updates weights while the backward pass still runs.
 #pragma once
 
 #include "program/program.h"
 
 namespace rooflm::passes {
 
-/// Moves each update from the end of the step to where its gradient is final and nothing reads the weight or
-/// its copy any more, and merges updates of equal attributes that come close together. All updates but the
-/// last run on the lane `background`, and so do weight gradients whose products are too small to fill a GPU.
-/// Gradients of updates that have not run yet take memory, so the lane `compute` waits from time to time for
-/// what the background was given some while before; the last update waits for all of it.
+/// Moves each update from the end of the step to the point where its gradient is final and nothing reads the
+/// weight or its copy any more. Merges nearby updates with equal attributes. All updates but the last run on
+/// the lane `background`, and so do weight gradients whose matmuls are too small to fill a GPU. Gradients of
+/// pending updates take memory, so the lane `compute` waits from time to time for background work submitted
+/// some while before; the last update waits for all of it.
 ///
-/// Does nothing when the program computes the norm of all gradients: then no update can come early. The last
-/// rewrite of a program: it sets Op::waits.
+/// Does nothing if the program computes the global gradient norm: then no update can be early. Sets
+/// Op::waits, so it is the last rewrite of a program.
 void early_updates(program::Program& program);
 
 }  // namespace rooflm::passes

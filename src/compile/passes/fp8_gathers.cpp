@@ -1,4 +1,4 @@
-// What tensor-parallel ranks exchange in fp8.
+// Tensor-parallel ranks exchange activations in fp8. For plans only.
 #include "compile/passes/fp8_gathers.h"
 
 #include <cstddef>
@@ -49,17 +49,17 @@ class Gathers {
   }
 
  private:
-  /// What a cast of the whole rows says.
+  /// The attributes of the cast of all rows.
   struct Cast {
     std::int64_t rows = 0, cols = 0;
     bool is_e5m2 = false;
   };
-  /// Rows in fp8, and their scale.
+  /// Rows in fp8 and their scale.
   struct Copy {
     TensorId whole = program::kNone, slot = program::kNone;
   };
 
-  /// A rank's rows in fp8, which may be gathered again (passes/gather_again.h).
+  /// A rank's own rows in fp8, which may be gathered again (passes/gather_again.h).
   struct OwnRows {
     TensorId rows = program::kNone, slot = program::kNone;
   };
@@ -69,7 +69,7 @@ class Gathers {
            op.outputs.size() == 1;
   }
 
-  /// Of what casts alone read, the cast; of what others read, too, none.
+  /// Finds the cast of each tensor that only casts read; a tensor with other readers has none.
   void find_casts() {
     for (const Op& op : step_->ops) {
       const bool is_cast = op.is(ops::kFp8Cast) && op.attrs.flag("current");
@@ -116,7 +116,8 @@ class Gathers {
     copies_[op.outputs[0]] = copy;
   }
 
-  /// Whether the op is a cast of what is gathered in fp8 by now. Its other layout is made of that.
+  /// Whether the op is a cast that became unnecessary because its input is gathered in fp8. The other layout
+  /// is then made from the fp8 rows.
   bool is_left_out(const Op& op) {
     if (!op.is(ops::kFp8Cast)) return false;
     const auto found = copies_.find(op.inputs[0]);
@@ -133,11 +134,11 @@ class Gathers {
     return true;
   }
 
-  static constexpr std::int64_t kUnit = 16;  ///< of rows of casts
+  static constexpr std::int64_t kUnit = 16;  ///< rows of casts are multiples of it
   Program* step_;
-  std::map<TensorId, std::optional<Cast>> casts_;  ///< by what they read
-  std::map<TensorId, OwnRows> own_;                ///< by what they are in 16 bits
-  std::map<TensorId, Copy> copies_;                ///< by what was gathered in 16 bits
+  std::map<TensorId, std::optional<Cast>> casts_;  ///< by the tensor that they read
+  std::map<TensorId, OwnRows> own_;                ///< by their 16-bit tensor
+  std::map<TensorId, Copy> copies_;                ///< by the tensor that was gathered in 16 bits
   std::map<TensorId, TensorId> instead_;
 };
 

@@ -1,4 +1,4 @@
-// Weights that exist in fp8 alone.
+// Weights that exist only in fp8. For plans only.
 #include "compile/passes/fp8_parameters.h"
 
 #include <map>
@@ -25,7 +25,7 @@ enum Output : std::uint8_t { kAsStored, kTransposed, kSlot };
 
 bool is_cast(const Op& op) { return op.is(ops::kFp8Cast) && op.attrs.flag("current"); }
 
-/// What is gathered of weights, or cast from masters, and read by fp8 casts only.
+/// Tensors that are gathered weights or casts of masters and are read by fp8 casts only.
 std::set<TensorId> weights_of(const Program& step) {
   std::set<TensorId> weights;
   for (const Op& op : step.ops) {

@@ -1,14 +1,14 @@
-// Weights that exist in fp8 alone.
+// Weights that exist only in fp8. For plans only.
 #pragma once
 
 #include "program/program.h"
 
 namespace rooflm::passes {
 
-/// Megatron-Core's --fp8-param-gather: a weight that only fp8 products read has no copy in 16 bits. What the
-/// optimizer makes of the masters, and what data-parallel ranks gather, is fp8; the other layout, where
-/// products want one, is made of that. Scales are found once in a step, with the update. Of a step with
-/// scales of its own (Fp8Scaling::current) and weights that are split over ranks, after fp8_products.
+/// Megatron-Core's --fp8-param-gather: a weight that only fp8 matmuls read has no 16-bit copy. The optimizer
+/// writes fp8 from the masters, data-parallel ranks gather fp8, and the transposed layout, where matmuls need
+/// it, is made from that. Scales are computed once per step, with the update. For a step with current scaling
+/// (Fp8Scaling::current) and weights that are split over ranks, after fp8_matmuls.
 void fp8_parameters(program::Program& step);
 
 }  // namespace rooflm::passes

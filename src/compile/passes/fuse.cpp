@@ -1,4 +1,4 @@
-// Fewer, fatter ops: what the fused engine runs instead of the model's single operations.
+// Operator fusion: the ops of the fused engine instead of the model's single operations.
 #include "compile/passes/fuse.h"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ std::vector<int> count_readers(const Program& p) {
   return readers;
 }
 
-/// Calls join(previous, op) for each op and the one that now stands before it. Where that returns true,
-/// `previous` has become both, and the op is left out.
+/// Calls join(previous, op) for each op and the op before it. If it returns true, `previous` has become the
+/// fused op and `op` is removed.
 template <class Join>
 void join_neighbours(std::vector<Op>& ops, Join&& join) {
   std::size_t kept = 0;
@@ -44,8 +44,8 @@ void join_neighbours(std::vector<Op>& ops, Join&& join) {
   ops.erase(ops.begin() + static_cast<std::ptrdiff_t>(kept), ops.end());
 }
 
-/// Makes `first` one op with the `second`, which reads its output 0; false when they do not fuse.
-/// `only_reader`: nobody else reads that output, so it need not exist afterwards.
+/// Fuses `second`, which reads output 0 of `first`, into `first`. Returns false if they do not fuse.
+/// `only_reader`: nothing else reads that output, so it need not be stored.
 bool fuse_pair(Op& first, const Op& second, bool only_reader) {
   const TensorId link = first.outputs[0];
   if (first.is(ops::kMatmul) && second.is(ops::kBiasAdd) && first.inputs.size() == 2 && only_reader) {
@@ -90,14 +90,14 @@ void fuse_neighbours(Program& p) {
   });
 }
 
-/// Whether the op is one product of whole tensors.
-bool is_single_product(const Op& op) {
+/// Whether the op is a single (batch 1) matmul of whole tensors.
+bool is_single_matmul(const Op& op) {
   return op.is(ops::kMatmul) && op.attrs.integer("batch") == 1 && !op.attrs.flag("accumulate") &&
          op.input_offset.empty() && op.output_offset.empty();
 }
 
-/// GELU or its gradient joins the product whose result it takes. Between a product and GELU's gradient lies a
-/// weight gradient.
+/// Fuses GELU, or its gradient, into the epilogue of the matmul that produces its input. Between a matmul and
+/// GELU's gradient there is a weight gradient.
 class GeluFusion {
  public:
   explicit GeluFusion(Program& p)
@@ -123,21 +123,21 @@ class GeluFusion {
   bool join(const Op& op) {
     const TensorId link = op.inputs[0];
     const std::size_t place = writer_[static_cast<std::size_t>(link)];
-    if (place == kNobody || !is_single_product(rewritten_[place])) return false;
-    Op& product = rewritten_[place];
+    if (place == kNobody || !is_single_matmul(rewritten_[place])) return false;
+    Op& matmul = rewritten_[place];
     const bool is_kept = readers_[static_cast<std::size_t>(link)] > 1;
-    const bool has_bias = product.inputs.size() > 2;
+    const bool has_bias = matmul.inputs.size() > 2;
     if (op.is(ops::kGelu)) {
       if (!is_kept || !has_bias || recomputes_) return false;
-      product.def = &ops::kMatmulGelu;
-      product.outputs = {op.outputs[0], link};
+      matmul.def = &ops::kMatmulGelu;
+      matmul.outputs = {op.outputs[0], link};
     } else {
       const std::size_t x = writer_[static_cast<std::size_t>(op.inputs[1])];
       const bool has_x = x == kNobody || x < place;
       if (is_kept || has_bias || !has_x) return false;
-      product.def = &ops::kMatmulGeluBackward;
-      product.inputs.push_back(op.inputs[1]);
-      product.outputs = op.outputs;
+      matmul.def = &ops::kMatmulGeluBackward;
+      matmul.inputs.push_back(op.inputs[1]);
+      matmul.outputs = op.outputs;
     }
     writer_[static_cast<std::size_t>(op.outputs[0])] = place;
     return true;
@@ -146,14 +146,14 @@ class GeluFusion {
   static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   Program* program_;
   std::vector<int> readers_;
-  std::vector<std::size_t> writer_;  ///< of each tensor, in rewritten_
+  std::vector<std::size_t> writer_;  ///< by tensor: index in rewritten_ of the op that writes it
   bool recomputes_;
   std::vector<Op> rewritten_;
 };
 
-/// cross_entropy and, right after it, its gradient become one op, in the phase of the gradient.
+/// Fuses cross_entropy with its gradient right after it; the fused op has the phase of the gradient.
 void fuse_losses(Program& p) {
-  constexpr std::size_t kLossScale = 3;  // of the gradient's inputs, where the loss is scaled
+  constexpr std::size_t kLossScale = 3;  // index of the state among the gradient's inputs, with loss scaling
   join_neighbours(p.ops, [](Op& previous, const Op& op) {
     const bool follows = previous.is(ops::kCrossEntropy) && op.is(ops::kCrossEntropyBackward) &&
                          op.inputs[0] == previous.inputs[0] && op.inputs[2] == previous.outputs[1];
@@ -170,9 +170,9 @@ void fuse_losses(Program& p) {
   });
 }
 
-/// Joins updates with equal attributes into one op; the first one's place, which is after all gradients.
+/// Merges updates with equal attributes into one op at the place of the first, which is after all gradients.
 void merge_updates(Program& p) {
-  std::vector<std::size_t> merged;  // places in the list
+  std::vector<std::size_t> merged;  // indices of merged ops
   const auto is_merged = [&](const Op& op) {
     if (!program::is_update(op)) return false;
     const auto same = std::find_if(merged.begin(), merged.end(), [&](std::size_t i) {
@@ -191,7 +191,7 @@ void merge_updates(Program& p) {
   p.ops.erase(p.ops.begin() + static_cast<std::ptrdiff_t>(kept), p.ops.end());
 }
 
-/// Weight copies become persistent: made once at setup, kept up to date by the optimizer.
+/// Makes weight copies persistent: cast once at setup, then kept up to date by the optimizer.
 void hoist_casts(Program& p) {
   const auto is_cast = [&](const Op& op) {
     return op.is(ops::kCast) && p.tensor(op.inputs[0]).role == Role::weight;
@@ -227,7 +227,7 @@ void fuse(Program& program, const FuseOptions& options) {
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);
-  if (options.gelu_in_products) GeluFusion(program).run();
+  if (options.gelu_in_epilogue) GeluFusion(program).run();
 }
 
 }  // namespace rooflm::passes

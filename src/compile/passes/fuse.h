@@ -1,4 +1,4 @@
-// Fewer, fatter ops: what the fused engine runs instead of the model's single operations.
+// Operator fusion: the ops of the fused engine instead of the model's single operations.
 #pragma once
 
 #include "program/program.h"
@@ -6,22 +6,22 @@
 namespace rooflm::passes {
 
 /// Rewrites:
-///   product + bias_add            -> product with bias
+///   matmul + bias_add             -> matmul with bias
 ///   embedding + add_positions     -> embedding_positions
 ///   add + layernorm | rmsnorm     -> add_layernorm | add_rmsnorm
 ///   cross_entropy + its gradient  -> cross_entropy_with_gradient
 ///   norm backward + add           -> norm backward that adds the residual gradient
 ///   all updates of equal attributes -> one multi-tensor op; without clipping early_updates.h merges them
 ///   cast of a weight + its update -> the update writes the copy too; the cast moves to setup
-/// and with gelu_in_products
-///   product + gelu_backward       -> matmul_gelu_backward
-///   product with bias + gelu      -> matmul_gelu, where gelu's input is kept and no op is recomputed: an
+/// and with gelu_in_epilogue
+///   matmul + gelu_backward        -> matmul_gelu_backward
+///   matmul with bias + gelu       -> matmul_gelu, if gelu's input is kept and no op is recomputed: an
 ///                                    activation is the same wherever it is computed
-/// Each fused op computes the same numbers as the ops it replaces, with one exception: in 16 bits GPUs apply
-/// GELU and its gradient to a product's fp32 sums, before they are rounded.
+/// A fused op computes the same numbers as the ops it replaces, with one exception: in 16 bits, GPU epilogues
+/// apply GELU and its gradient to the fp32 sums of a matmul, before they are rounded.
 struct FuseOptions {
-  bool gelu_in_products = false;  ///< for devices whose products do that in their epilogue
-  bool merge_updates = false;     ///< without clipping, too: nobody moves them
+  bool gelu_in_epilogue = false;  ///< for devices whose GEMM epilogue computes GELU
+  bool merge_updates = false;     ///< also without clipping, since no other pass moves them
 };
 void fuse(program::Program& program, const FuseOptions& options = {});
 

@@ -1,4 +1,5 @@
-// Rows of other tensor-parallel ranks that are fetched again instead of kept.
+// Rows of other tensor-parallel ranks are gathered again in the backward pass instead of kept. For plans
+// only.
 #include "compile/passes/gather_again.h"
 
 #include <cstddef>
@@ -23,13 +24,13 @@ using program::TensorId;
 bool is_of_forward(const Op& op) { return op.phase == Phase::forward || op.recomputed; }
 bool is_of_backward(const Op& op) { return op.phase == Phase::backward && !op.recomputed; }
 
-/// Of a layer: the backward pass of the head follows at once.
+/// Whether the op gathers rows for a layer. The head's rows are kept: its backward pass follows at once.
 bool is_row_gather(const Program& p, const Op& op) {
   return op.is(ops::kAllGather) && program::group_of(op) == program::Group::tensor && is_of_forward(op) &&
          op.outputs.size() == 1 && p.shape(op.outputs[0]).rank() > 1 && core::Scope(op.scope).layer();
 }
 
-/// By block and micro-batch, its first op of the backward pass.
+/// The first backward op of each block and micro-batch.
 using FirstOps = std::map<std::pair<std::string, int>, std::size_t>;
 
 FirstOps first_backward_ops(const Program& p) {
@@ -41,7 +42,7 @@ FirstOps first_backward_ops(const Program& p) {
   return first;
 }
 
-/// What was gathered, by the tensor that the forward pass reads.
+/// A gather, by the tensor that the forward pass reads.
 struct Gather {
   Op op{};
   TensorId again = program::kNone;

@@ -1,4 +1,5 @@
-// Rows of other tensor-parallel ranks that are fetched again instead of kept.
+// Rows of other tensor-parallel ranks are gathered again in the backward pass instead of kept. For plans
+// only.
 #pragma once
 
 #include "program/program.h"
@@ -7,10 +8,10 @@ namespace rooflm::passes {
 
 /// Megatron-Core and TransformerEngine (LinearWithGradAccumulationAndAsyncCommunication.backward of
 /// megatron/core/tensor_parallel/layers.py; _LayerNormLinear.backward of
-/// transformer_engine/pytorch/module/layernorm_linear.py): of the rows that sequence-parallel ranks gather
-/// for a layer's product, each keeps its own, and gathers all of them again for the gradient of the weight,
-/// beside the product that makes the gradient of the input. So 1/t of what the product reads is kept, and a
-/// third collective travels. Of a step that is differentiated, after recompute, before dtypes are set.
+/// transformer_engine/pytorch/module/layernorm_linear.py): of the rows that t sequence-parallel ranks gather
+/// for a layer's matmul, each rank keeps its own. The backward pass gathers them again for the weight
+/// gradient, while the matmul for the input gradient runs. So 1/t of the matmul's input is kept, for a third
+/// collective. Runs on a differentiated step, after recompute, before dtypes are set.
 void gather_again(program::Program& step);
 
 }  // namespace rooflm::passes

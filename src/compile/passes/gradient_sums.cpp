@@ -1,4 +1,4 @@
-// Gradients that are added up over micro-batches in passes of their own.
+// Gradient accumulation over micro-batches by separate additions. For plans only.
 #include "compile/passes/gradient_sums.h"
 
 #include <utility>

@@ -1,17 +1,17 @@
-// Gradients that are added up over micro-batches in passes of their own.
+// Gradient accumulation over micro-batches by separate additions. For plans only.
 #pragma once
 
 #include "program/program.h"
 
 namespace rooflm::passes {
 
-// What the pass writes. It is described, and no kernel computes it: it is no part of ops::all().
-/// sum += x.
+// Emitted by the pass; no kernel computes it, so it is not in ops::all(). sum += x.
 extern const program::OpDef kAddGradient;
 
-/// Products that make gradients of weights of a later micro-batch do not add to what is there: they write a
-/// gradient in the dtype of their factors, which is then added (PyTorch's AccumulateGrad, FSDP2's
-/// to_accumulated_grad_if_needed, Megatron-LM's main_grad.add_). Of a finished step, before lanes are set.
+/// Weight-gradient matmuls of later micro-batches do not accumulate in place. They write a gradient in the
+/// dtype of their operands, which a separate op adds (PyTorch's AccumulateGrad, FSDP2's
+/// to_accumulated_grad_if_needed, Megatron-LM's main_grad.add_). Runs on a finished step, before lanes are
+/// set.
 void gradient_sums(program::Program& step);
 
 }  // namespace rooflm::passes

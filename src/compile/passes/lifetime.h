@@ -1,10 +1,10 @@
-// When something is alive, counted in the ops of a program.
+// Lifetimes of tensors, counted in ops of a program.
 #pragma once
 
 namespace rooflm::passes {
 
-/// First op that writes a tensor and last op that touches it, or may still run while others do, as indices
-/// into Program::ops; both -1 when no op does.
+/// The first op that writes a tensor, and the last op that touches it or may still overlap others while doing
+/// so. Indices into Program::ops; both -1 if no op touches it.
 struct Lifetime {
   int first = -1;
   int last = -1;

@@ -1,4 +1,4 @@
-// How attention is computed: single products per head, batched products, or one flash kernel.
+// How attention is computed: one matmul per head, batched matmuls, or one flash kernel.
 #include "compile/passes/lower_attention.h"
 
 #include <cmath>
@@ -19,9 +19,9 @@ using program::Attributes;
 using program::Op;
 using program::TensorId;
 
-/// Query heads of one key/value head stand together, so grouped-query attention is B*K products of
-/// [(H/K) T, D] by [D, T].
-void lower_to_products(program::Builder& b, const Op& op, bool looped) {
+/// Query heads that share a key/value head are contiguous, so grouped-query attention is B*K matmuls [(H/K)
+/// T, D] x [D, T].
+void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
   const auto& attrs = op.attrs;
   const std::int64_t heads = attrs.integer("heads");
   const std::int64_t kv_heads = attrs.integer("kv_heads");
@@ -29,8 +29,8 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   const auto& qkv_shape = b.program().shape(op.inputs.at(0));
   const std::int64_t batch = qkv_shape[0];
   const std::int64_t seq = qkv_shape[1];
-  const std::int64_t rows = heads / kv_heads * seq;  // of queries that share a key head
-  const auto product = [&](std::int64_t n, std::int64_t k, bool trans_b) {
+  const std::int64_t rows = heads / kv_heads * seq;  // rows of all queries that share a key/value head
+  const auto matmul_attrs = [&](std::int64_t n, std::int64_t k, bool trans_b) {
     return Attributes{
         {"batch", batch * kv_heads}, {"m", rows},           {"n", n},          {"k", k}, {"trans_a", false},
         {"trans_b", trans_b},        {"accumulate", false}, {"looped", looped}};
@@ -44,7 +44,7 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
   TensorId p = program::kNone;  // [B, H, T, T]
   {
     const auto scope = b.scope("qk");
-    p = b.op(ops::kMatmul, {qkv[0], qkv[1]}, product(seq, head_dim, true), "scores",
+    p = b.op(ops::kMatmul, {qkv[0], qkv[1]}, matmul_attrs(seq, head_dim, true), "scores",
              {{batch, heads, seq, seq}});
   }
   {
@@ -56,8 +56,8 @@ void lower_to_products(program::Builder& b, const Op& op, bool looped) {
              "p");
   }
   const auto scope = b.scope("v");
-  const TensorId y =
-      b.op(ops::kMatmul, {p, qkv[2]}, product(head_dim, seq, false), "y", {{batch, heads, seq, head_dim}});
+  const TensorId y = b.op(ops::kMatmul, {p, qkv[2]}, matmul_attrs(head_dim, seq, false), "y",
+                          {{batch, heads, seq, head_dim}});
   b.op_into(ops::kMergeHeads, {y}, attrs, op.outputs);
 }
 
@@ -69,13 +69,13 @@ void lower_to_flash(program::Program& program, Op& op) {
   op.scope += "/flash";
 }
 
-void lower_all_to_products(program::Program& program, bool looped) {
+void lower_all_to_matmuls(program::Program& program, bool looped) {
   std::vector<Op> old = std::exchange(program.ops, {});
   program.ops.reserve(old.capacity());
   program::Builder builder(program);
   for (Op& op : old) {
     if (op.is(ops::kAttention)) {
-      lower_to_products(builder, op, looped);
+      lower_to_matmuls(builder, op, looped);
     } else {
       program.ops.push_back(std::move(op));
     }
@@ -105,7 +105,7 @@ AttentionKind parse_attention(std::string_view name) {
 }
 
 void lower_attention(program::Program& program, AttentionKind kind) {
-  if (kind != AttentionKind::flash) return lower_all_to_products(program, kind == AttentionKind::looped);
+  if (kind != AttentionKind::flash) return lower_all_to_matmuls(program, kind == AttentionKind::looped);
   for (Op& op : program.ops) {
     if (op.is(ops::kAttention)) lower_to_flash(program, op);
   }

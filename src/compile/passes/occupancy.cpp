@@ -1,4 +1,4 @@
-// Which bytes of an arena are taken, and when.
+// Which bytes of an arena are occupied at which time.
 #include "compile/passes/occupancy.h"
 
 #include <algorithm>
@@ -9,24 +9,25 @@
 namespace rooflm::passes {
 namespace {
 
-/// Ops of a block: enough that the tree stays in a cache, few enough to be looked at one by one.
+/// Ops per block: enough that the tree stays in cache, few enough to scan one by one.
 constexpr int kBlock = 16;
 
-/// Ranges that are added to a node one by one. More are put together once a search asks for them.
+/// Up to this many ranges are inserted into a node's union one by one. More are merged lazily, by the next
+/// search.
 constexpr std::size_t kMostAdded = 8;
-/// The same, of the ranges that the node has.
+/// The same as a share (1 / kMostAddedShare) of the node's ranges.
 constexpr std::size_t kMostAddedShare = 8;
-/// Lookups without a limit.
+/// No limit on lookups.
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-/// Ops that an earlier search may have had more than one that begins where it ended: so many lists are looked
-/// into by one that begins anew.
+/// A remembered search may include at most this many ops that the new one excludes. A search from scratch
+/// examines about that many lists.
 constexpr std::size_t kMostLeftOut = 64;
 constexpr std::int64_t kTop = std::numeric_limits<std::int64_t>::max();
 
 int block_of(int op) { return op / kBlock; }
 
-/// Calls use(node) for the fewest nodes of a tree of `leaves` leaves whose spans make up the blocks between
-/// those in which `when` begins and ends.
+/// Calls use(node) for the fewest nodes of a tree with `leaves` leaves that together span the blocks strictly
+/// between the first and the last block of `when`.
 template <class Use>
 void for_parts(int leaves, Lifetime when, Use&& use) {
   int low = block_of(when.first) + 1 + leaves;
@@ -37,7 +38,7 @@ void for_parts(int leaves, Lifetime when, Use&& use) {
   }
 }
 
-/// Calls use(node) for the blocks in which `when` begins and ends and all nodes above them.
+/// Calls use(node) for the first and the last block of `when` and all their ancestors.
 template <class Use>
 void for_ends(int leaves, Lifetime when, Use&& use) {
   int first = block_of(when.first) + leaves;
@@ -53,7 +54,7 @@ bool begins_before(const ByteRange& a, const ByteRange& b) { return a.begin < b.
 
 }  // namespace
 
-/// The first range that ends at `at` or above.
+/// Index of the first range that ends at `at` or above.
 std::size_t ByteRanges::reaching(std::int64_t at) const {
   const auto is_first = [&](std::size_t i) {
     return (i == 0 || ranges_[i - 1].end < at) && (i == ranges_.size() || ranges_[i].end >= at);
@@ -108,7 +109,7 @@ void ByteRanges::unite(const ByteRanges& a, const ByteRanges& b) {
   for (; from_b != b.ranges_.end(); ++from_b) append(*from_b);
 }
 
-/// To where the last search of these ranges was, if that is not too far.
+/// Jumps to the position of the last search of these ranges if it is not too far away.
 void GapSearch::go_near(std::int64_t from) {
   is_near_ = true;
   const std::vector<ByteRange>& all = ranges_->ranges_;
@@ -120,7 +121,7 @@ void GapSearch::go_near(std::int64_t from) {
 
 std::int64_t GapSearch::lowest_gap(std::int64_t from, std::int64_t bytes) {
   if (!is_near_) go_near(from);
-  // To the first range that ends above `from`, in steps that double: it is near most of the time.
+  // Galloping search for the first range that ends above `from`: it is usually near.
   const auto ends_below = [&](const ByteRange& range) { return range.end <= from; };
   std::ptrdiff_t step = 1;
   for (; step < end_ - next_ && ends_below(next_[step - 1]); step *= 2) next_ += step;
@@ -139,7 +140,7 @@ Occupancy::Occupancy(int ops) {
   last_.assign(static_cast<std::size_t>(ops), -1);
 }
 
-/// The range is taken at some time of the node.
+/// Marks the range as occupied at some time of the node.
 void Occupancy::take(Node& n, ByteRange range) {
   n.end = std::max(n.end, range.end);
   if (n.is_stale) return;
@@ -176,7 +177,7 @@ void Occupancy::add(Lifetime when, ByteRange range) {
   });
 }
 
-/// Makes `taken` of a node what it is.
+/// Recomputes `taken` of a node.
 void Occupancy::refresh(int index) {
   Node& n = node(index);
   if (!n.is_stale) {
@@ -209,7 +210,7 @@ void Occupancy::look_at(ByteRanges& ranges, std::int64_t from) {
   if (!ranges.ranges().empty() && ranges.ranges().back().end > from) taken_.emplace_back(ranges);
 }
 
-/// The lists of ranges above `from` that are taken at some time of `when`.
+/// Collects the lists of ranges above `from` that are occupied at some time of `when`.
 void Occupancy::find_taken(Lifetime when, std::int64_t from) {
   taken_.clear();
   for_parts(leaves_, when, [&](int part) {
@@ -227,12 +228,13 @@ void Occupancy::find_taken(Lifetime when, std::int64_t from) {
   for_ends(leaves_, when, [&](int end) { look_at(node(end).whole, from); });
 }
 
-/// The lowest gap in what find_taken found, `from` or above; or, after so many lookups or from `until` on,
-/// some offset below which there is none. `from` must not be below what earlier calls answered.
+/// The lowest gap at or above `from` in the lists of find_taken. If it stops early, after
+/// `most_lookups` or at `until`, it returns an offset below which there is no gap. `from` must not be below
+/// an earlier answer.
 std::int64_t Occupancy::climb(std::int64_t from, std::int64_t bytes, std::int64_t until,
                               std::size_t most_lookups) {
-  // From the root down: what was placed first lies low, and in the nodes with the longest spans.
-  std::size_t agreeing = 0;  // of those looked at last
+  // From the root down: storages placed first lie low and are in the nodes with the longest spans.
+  std::size_t agreeing = 0;  // consecutive lists that agreed
   std::size_t i = 0;
   is_found_ = false;
   for (std::size_t lookups = 0; agreeing != taken_.size(); ++lookups) {
@@ -253,13 +255,13 @@ std::int64_t Occupancy::climb(std::int64_t from, std::int64_t bytes, std::int64_
   return from;
 }
 
-/// How many ops of `search` are left out by `when`.
+/// How many ops of `search` are excluded by `when`.
 int Occupancy::ops_left_out(const Search& search, Lifetime when) {
   return std::max(0, when.first - search.when.first) + std::max(0, search.when.last - when.last);
 }
 
-/// Of the remembered searches that climbed higher than `from` the one of which `when` leaves out the fewest
-/// ops; none where these are more than `most_left_out`.
+/// Of the remembered searches that climbed higher than `from`, the one of which `when` excludes the fewest
+/// ops; nullptr if it would exclude more than `most_left_out`.
 const Occupancy::Search* Occupancy::most_like(Lifetime when, std::int64_t from,
                                               std::size_t most_left_out) const {
   const Search* best = nullptr;
@@ -272,7 +274,7 @@ const Occupancy::Search* Occupancy::most_like(Lifetime when, std::int64_t from,
   return best;
 }
 
-/// Puts together what may have been in the way of `search` and is not at the times `when`.
+/// Collects the ranges that may have blocked `search` but are not occupied at the times `when`.
 void Occupancy::find_freed(const Search& search, Lifetime when, ByteRange within) {
   const auto include = [&](const Taken& taken) {
     if (taken.range.end > within.begin && taken.range.begin < within.end) scratch_.push_back(taken.range);
@@ -292,11 +294,11 @@ void Occupancy::find_freed(const Search& search, Lifetime when, ByteRange within
   freed_.unite(scratch_);
 }
 
-/// Climbs from `from` to where `search` ended, over what it climbed over, and stops at a gap that it did not
-/// have: find_freed says where such a gap can be.
+/// Climbs from `from` to where `search` ended, over the ranges that it climbed over. Stops at the first gap
+/// that `search` did not have; such gaps can only be in the ranges of find_freed.
 std::int64_t Occupancy::climb_like(const Search& search, std::int64_t from, std::int64_t bytes) {
   for (const ByteRange& range : freed_.ranges()) {
-    // Such a gap reaches into the range.
+    // Such a gap overlaps the range.
     from = climb(std::max(from, range.begin - bytes + 1), bytes, range.end, kAll);
     if (is_found_) return from;
   }

@@ -1,4 +1,4 @@
-// Which bytes of an arena are taken, and when.
+// Which bytes of an arena are occupied at which time.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ struct ByteRange {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Ranges of bytes, sorted, those that touch joined.
+/// Sorted, disjoint ranges of bytes; adjacent ranges are merged.
 class ByteRanges {
  public:
-  /// [begin, end), which may overlap what is there.
+  /// Adds a range, which may overlap existing ones.
   void add(ByteRange range);
-  /// Becomes the union of ranges in any order, which it takes.
+  /// Becomes the union of the given ranges, in any order; consumes them.
   void unite(std::vector<ByteRange>& ranges);
-  /// Becomes the union of two others, neither of them itself.
+  /// Becomes the union of two other sets; neither may be this one.
   void unite(const ByteRanges& a, const ByteRanges& b);
-  /// Adds [begin, end), which must not begin below those that are there.
+  /// Adds a range that begins at or above all existing ones.
   void append(ByteRange range);
   void clear() { ranges_.clear(); }
   [[nodiscard]] const std::vector<ByteRange>& ranges() const { return ranges_; }
@@ -32,20 +32,19 @@ class ByteRanges {
   friend class GapSearch;
   [[nodiscard]] std::size_t reaching(std::int64_t at) const;
   std::vector<ByteRange> ranges_;
-  std::ptrdiff_t looked_at_ = 0;  ///< where the last search was: the next one is often near
-  std::size_t added_at_ = 0;      ///< the same, of what was added last
+  std::ptrdiff_t looked_at_ = 0;  ///< position of the last search; the next one is often near
+  std::size_t added_at_ = 0;      ///< position of the last addition
 };
 
-/// Looks for gaps in ranges that are sorted and apart, at offsets that only rise. The ranges must stay as
-/// they are.
+/// Searches for gaps in sorted, disjoint ranges, at non-decreasing offsets. The ranges must not change
+/// meanwhile.
 class GapSearch {
  public:
   explicit GapSearch(ByteRanges& ranges)
       : ranges_(&ranges), next_(ranges.ranges_.data()), end_(ranges.ranges_.data() + ranges.ranges_.size()) {}
-  /// The lowest offset, `from` or above, at which `bytes` bytes are free. `from` must not be below what was
-  /// answered before.
+  /// The lowest offset >= `from` with `bytes` free bytes. `from` must not be below an earlier answer.
   [[nodiscard]] std::int64_t lowest_gap(std::int64_t from, std::int64_t bytes);
-  /// Everything is free from here on.
+  /// Whether everything from here on is free.
   [[nodiscard]] bool is_over() const { return next_ == end_; }
 
  private:
@@ -56,47 +55,49 @@ class GapSearch {
   const ByteRange* end_;
 };
 
-/// Bytes taken over spans of time, and the search for the lowest gap.
+/// Which bytes are occupied over which time spans, and the search for the lowest gap.
 ///
-/// Time is cut into blocks of a few ops. In the two blocks in which a span begins and ends its part is kept,
-/// together with others of the same ops; the blocks between are O(log ops) nodes of a segment tree. Storages
-/// that lie side by side are one range there, so that searches look at few of them, however many are alive.
-/// What is taken at any time of a node is put together when a search asks for it.
+/// Time is cut into blocks of a few ops. The first and the last block of a span hold their part of it in
+/// lists by op; the blocks in between are covered by O(log ops) nodes of a segment tree. Adjacent storages
+/// are one range in a node, so a search visits few ranges however many storages are alive. The union of all
+/// that is occupied at any time of a node is computed lazily, when a search needs it.
 ///
-/// A search climbs from offset 0 over what is taken. Where gaps of many sizes lie below, as early updates
-/// leave them, it would climb over all of them again for every storage. So searches of the same size are
-/// remembered: all that one of them climbed over is still in the way of a later one, but for what is taken
-/// only at times that the later one leaves out. A search that becomes long looks at those bytes only, and
-/// goes on where the other ended. Storages of one size come in the order of time, so two searches of
+/// A search climbs from offset 0 over the occupied ranges. If many small gaps lie low, as early updates leave
+/// them, it would climb over all of them again for every storage. So searches of the same size are
+/// remembered: whatever one of them climbed over still blocks a later one, except ranges occupied only at
+/// times that the later one excludes. A search that becomes long examines only those ranges and continues
+/// where the remembered one ended. Storages of one size arrive in order of time, so the searches of
 /// neighbouring layers differ by a few ops.
 class Occupancy {
  public:
   explicit Occupancy(int ops);
   void add(Lifetime when, ByteRange range);
-  /// The lowest offset at which `bytes` bytes are free at all times of `when`. Fast when calls of one size
-  /// follow each other in the order of time.
+  /// The lowest offset with `bytes` free bytes at all times of `when`. Fast if calls with one size come in
+  /// order of time.
   [[nodiscard]] std::int64_t lowest_gap(Lifetime when, std::int64_t bytes);
-  /// Lists of ranges that searches have looked into so far: what planning takes.
+  /// Number of range lists examined so far: a measure of the planning time.
   [[nodiscard]] std::int64_t lookups() const { return lookups_; }
 
  private:
   struct Node {
-    ByteRanges whole;  ///< taken over the node's whole span, as far as parents do not say so
-    ByteRanges taken;  ///< at any time of it, but for what was `added` since; not if `is_stale`
+    ByteRanges whole;  ///< occupied over the node's whole span, unless a parent already says so
+    /// Occupied at any time of the span, except ranges `added` since; invalid if `is_stale`.
+    ByteRanges taken;
     std::vector<ByteRange> added;
-    std::int64_t end = 0;  ///< of what is taken
+    std::int64_t end = 0;  ///< end of the highest occupied range
     bool is_stale = false;
   };
   struct Span {
     Lifetime when;
     ByteRanges taken;
   };
-  /// What was added, in lists by the ops at which it begins to be taken and ends: indices, -1 for none.
+  /// A range in two linked lists, by the op at which it becomes occupied and the op at which it is freed.
+  /// The links are indices; -1 ends a list.
   struct Taken {
     ByteRange range;
     int next_of_first, next_of_last;
   };
-  /// At some time of `when` each place of that size below `offset` is taken.
+  /// At some time of `when` every place of that size below `offset` is occupied.
   struct Search {
     Lifetime when;
     std::int64_t offset = 0;
@@ -118,17 +119,17 @@ class Occupancy {
 
   int leaves_ = 1;
   std::vector<Node> nodes_;               ///< a heap: the root is 1, the leaves are the blocks
-  std::vector<std::vector<Span>> spans_;  ///< by block: the parts in it of those that begin or end there
+  std::vector<std::vector<Span>> spans_;  ///< by block: the spans that begin or end in it
   std::vector<Taken> all_;
   std::vector<int> first_, last_;                 ///< by op: the head of its list
-  static constexpr std::size_t kRemembered = 32;  ///< a layer has that many storages of one size
-  std::vector<Search> searches_;                  ///< for `searched_bytes_`; a ring
+  static constexpr std::size_t kRemembered = 32;  ///< about the number of storages of one size in a layer
+  std::vector<Search> searches_;                  ///< for `searched_bytes_`; a ring buffer
   std::size_t oldest_ = 0;
   std::int64_t searched_bytes_ = -1;
-  // Of one search: what it climbs over, and whether the last climb found a gap.
+  // State of one search: the ranges it climbs over, and whether the last climb found a gap.
   std::vector<GapSearch> taken_;
   bool is_found_ = false;
-  // Of one union; kept for their memory.
+  // Scratch for a union; kept to reuse its memory.
   std::vector<ByteRange> scratch_;
   ByteRanges freed_, united_, added_;
   std::int64_t lookups_ = 0;

@@ -1,4 +1,4 @@
-// An op that a pass writes in the place of another.
+// An op that a pass emits in place of another.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace rooflm::passes {
 
-/// `def` on these tensors, with the attributes, phase, scope and micro-batch of `like`.
+/// An op `def` on these tensors, with the attributes, phase, scope and micro-batch of `like`.
 inline program::Op op_like(const program::Op& like, const program::OpDef& def,
                            std::vector<program::TensorId> inputs, std::vector<program::TensorId> outputs) {
   program::Op op;

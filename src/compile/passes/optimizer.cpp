@@ -1,4 +1,4 @@
-// Appending the optimizer step to a program.
+// Appends the optimizer step to a program.
 #include "compile/passes/optimizer.h"
 
 #include <string>
@@ -20,7 +20,7 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// (weight, gradient) in the order of the weights.
+/// (weight, gradient) pairs in the order of the weights.
 std::vector<std::pair<TensorId, TensorId>> weight_gradients(const Program& program,
                                                             const program::GradientMap& gradients) {
   std::vector<std::pair<TensorId, TensorId>> pairs;
@@ -64,7 +64,7 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
     norm = builder.op(ops::kGlobalNorm, std::move(all), {}, "grad_norm");
   }
   for (const auto& [weight, gradient] : pairs) {
-    if (program.shape(weight).numel() == 0) continue;  // of a small tensor not every rank has a part
+    if (program.shape(weight).numel() == 0) continue;  // not every rank has a part of a small tensor
     const bool decays = program::whole_shape(program.tensor(weight)).rank() >= 2;
     const double decay = decays ? options.weight_decay : 0.0;
     if (options.kind == OptimizerKind::sgd) {

@@ -1,4 +1,4 @@
-// Appending the optimizer step to a program.
+// Appends the optimizer step to a program.
 #pragma once
 
 #include <string_view>
@@ -13,20 +13,18 @@ std::string_view name_of(OptimizerKind kind);
 /// Throws core::UsageError with a suggestion.
 OptimizerKind parse_optimizer(std::string_view name);
 
-/// Constants of the update; the learning rate is a runtime input. See program/ops/optimizer.cpp for the
-/// formulas.
+/// Constants of the update; the learning rate is a run-time input. Formulas: program/ops/optimizer.cpp.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  ///< on tensors of two or more dimensions only: none on norms and biases
-  double clip_norm = 1.0;     ///< of the global gradient norm; 0: no clipping and no norm computed
+  double weight_decay = 0.1;  ///< only for tensors of two or more dimensions: not for norms and biases
+  double clip_norm = 1.0;     ///< limit of the global gradient norm; 0: no clipping, no norm computed
 };
 
-/// Appends global_norm (result "grad_norm" [1]) when clipping, and one update op per parameter. Adds the
-/// input "hyper" [4] fp32 (see program/ops/optimizer.cpp) and the states "m.NAME" and
-/// "v.NAME".
+/// Appends global_norm (result "grad_norm" [1]) if gradients are clipped, and one update op per parameter.
+/// Adds the input "hyper" [4] fp32 (program/ops/optimizer.cpp) and the states "m.NAME" and "v.NAME".
 void append_optimizer(program::Program& program, const program::GradientMap& gradients,
                       const OptimizerOptions& options);
 

@@ -1,4 +1,4 @@
-// Collectives beside computation.
+// Overlaps collectives with computation.
 #include "compile/passes/overlap.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 
-/// By lane an op, -1: none.
+/// An op index per lane; -1: none.
 using OpOfLane = std::array<int, kLanes>;
 constexpr OpOfLane kNobody = [] {
   OpOfLane none{};
@@ -27,7 +27,7 @@ constexpr OpOfLane kNobody = [] {
 
 std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
-/// The last ops that touched a tensor, by lane.
+/// The last ops of each lane that wrote and read a tensor.
 struct LastUses {
   OpOfLane wrote = kNobody, read = kNobody;
 };
@@ -47,7 +47,7 @@ class WaitSetter {
       if (lane == Lane::compute) last = i;
       newest[index_of(lane)] = static_cast<int>(i);
     }
-    // What comes after the last op of `compute` has nobody to wait for it: check refuses that.
+    // Nothing could wait for an op after the last `compute` op; program::check refuses that.
     OpOfLane open = newest;
     for (int& op : open) {
       if (op > static_cast<int>(last)) op = -1;
@@ -80,7 +80,7 @@ class WaitSetter {
     }
   }
 
-  /// Adds waits for those of `ops` that the op's lane does not know to be done yet.
+  /// Adds waits for those of `ops` that the op's lane does not yet know to be done.
   void wait_for(Op& op, const OpOfLane& ops) {
     OpOfLane& known = known_[index_of(op.lane)];
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -90,7 +90,7 @@ class WaitSetter {
     }
   }
 
-  /// A tensor and its views are one place.
+  /// A tensor and its views share storage, so they share an entry.
   LastUses& uses(TensorId id) {
     const TensorId base = program_->tensor(id).view_of;
     return uses_[static_cast<std::size_t>(base == program::kNone ? id : base)];
@@ -98,7 +98,7 @@ class WaitSetter {
 
   Program* program_;
   std::vector<LastUses> uses_;
-  std::array<OpOfLane, kLanes> known_{};  ///< of each lane: the last op of each other that it has waited for
+  std::array<OpOfLane, kLanes> known_{};  ///< by lane: the last op of each other lane that it has waited for
 };
 
 }  // namespace

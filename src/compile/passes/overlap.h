@@ -1,13 +1,13 @@
-// Collectives beside computation.
+// Overlaps collectives with computation.
 #pragma once
 
 #include "program/program.h"
 
 namespace rooflm::passes {
 
-/// Gives collectives the lane `communication`, and each op the waits that its operands need: for what another
-/// lane writes and it reads, and for what another lane still reads and it writes. The last op of the lane
-/// `compute` waits for what nothing else does. The last rewrite of a program: it sets Op::waits.
+/// Moves collectives to the lane `communication` and gives each op the waits that its operands need (reads
+/// after writes and writes after reads across lanes). The last `compute` op waits for everything that nothing
+/// else waits for. Sets Op::waits, so it is the last rewrite of a program.
 void overlap_collectives(program::Program& step);
 
 }  // namespace rooflm::passes

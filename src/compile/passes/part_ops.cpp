@@ -15,7 +15,7 @@ using program::OpDef;
 using program::Program;
 using program::Tensor;
 
-/// The same op on a part: it equals no plain ops on the whole.
+/// The same op on a part. It has no plain form on the whole table.
 OpDef of_part(OpDef def) {
   def.plain = nullptr;
   return def;
@@ -26,12 +26,12 @@ std::vector<Tensor> infer_join_losses(const Program& p, const Op& op) {
           {.shape = p.shape(op.inputs.at(1)), .full_precision = true}};
 }
 
-/// 3 for each: exp, sum, and what is left.
+/// 3 per element: exp, sum, and the final subtraction.
 program::Cost cost_join_losses(const Program& p, const Op& op) {
   return {.elementwise_flop = 3 * p.shape(op.inputs.at(2)).numel()};
 }
 
-/// By the op on the whole, that on a part.
+/// Pairs: an op on the whole, and its counterpart on a part.
 using Twins = std::vector<std::pair<const OpDef*, const OpDef*>>;
 
 void replace(Op& op, const Twins& twins) {

@@ -6,22 +6,21 @@
 
 namespace rooflm::passes {
 
-// What the pass writes. No backend has kernels of these yet, so none takes one of them for the op whose name
-// it has; tests/engines/part_kernels.h has them for the proof on the CPU.
+// Ops that the pass emits. No backend has kernels for them yet, and none mistakes one for the op of the same
+// name; tests/engines/part_kernels.h implements them to verify the rewrite on the CPU.
 
-/// embedding of a table that has the rows [first, first + V'): zeros for other tokens. Its gradient leaves
-/// them out.
+/// embedding with a table of the rows [first, first + V'): zeros for other tokens. The gradient ignores them.
 extern const program::OpDef kEmbeddingOfPart, kEmbeddingBackwardOfPart;
-/// Of logits of the columns [first, first + V'): the target's logit, 0 where another rank has it, and lse
-/// over the own columns.
+/// From logits of the columns [first, first + V'): the target's logit, or 0 if another rank has it; and the
+/// lse over these columns.
 extern const program::OpDef kCrossEntropyOfPart;
-/// Given the lse of all columns, the gradient of the own ones.
+/// The gradient of these columns, given the lse over all columns.
 extern const program::OpDef kCrossEntropyBackwardOfPart;
-/// losses, lse, lses of all ranks [parts N]: lse = log sum exp of them, losses = lse - losses, in place.
-/// `losses` was the targets' logits. Parts that have no valid column have lse -inf.
+/// losses, lse, lses of all ranks [parts N]: lse = log sum exp of the lses, losses = lse - losses, in place.
+/// `losses` holds the targets' logits before. A part without valid columns has lse = -inf.
 extern const program::OpDef kJoinLosses;
 
-/// Puts them in the place of the ops of a finished step that have the attribute `first`.
+/// Replaces the ops of a finished step that have the attribute `first` by the ops above.
 void name_part_ops(program::Program& step, const compile::Sharding& sharding);
 
 }  // namespace rooflm::passes

@@ -1,4 +1,4 @@
-// Where every transient tensor of a program lives: one arena, planned from lifetimes.
+// Memory planning: one arena for all transient tensors, planned from their lifetimes.
 #include "compile/passes/plan_memory.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAl
 
 bool is_transient(const Program& p, TensorId id) { return !program::is_persistent(p.tensor(id).role); }
 
-/// Joins each output to the input whose place it takes. Fills storage_of and storages without offsets.
+/// Assigns tensors to storages: an in-place output joins its input's. Fills storage_of and storages, not
+/// offsets.
 void find_storages(const Program& p, MemoryPlan& plan) {
   plan.storage_of.assign(p.tensors.size(), -1);
   plan.storages.reserve(p.tensors.size());
@@ -55,7 +56,7 @@ void find_storages(const Program& p, MemoryPlan& plan) {
   }
 }
 
-/// Gives each storage the lowest offset that is free over its whole lifetime, the largest ones first.
+/// Places each storage, largest first, at the lowest offset that is free over its whole lifetime.
 void place(std::vector<Storage>& storages, std::size_t ops) {
   std::vector<Storage*> by_size;
   by_size.reserve(storages.size());
@@ -69,7 +70,7 @@ void place(std::vector<Storage>& storages, std::size_t ops) {
   }
 }
 
-/// The most bytes alive at once.
+/// Peak bytes alive at once.
 class Peak {
  public:
   explicit Peak(std::size_t ops) : change_(ops + 1, 0) {}
@@ -87,7 +88,7 @@ class Peak {
   }
 
  private:
-  std::vector<std::int64_t> change_;  ///< from one op to the next
+  std::vector<std::int64_t> change_;  ///< change from one op to the next
 };
 
 std::int64_t unshared_peak(const Program& p, const std::vector<Lifetime>& lifetimes) {

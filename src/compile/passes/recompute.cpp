@@ -1,4 +1,5 @@
-// Trading time for memory: redoing parts of the forward pass in the backward pass instead of keeping them.
+// Activation recomputation: repeats parts of the forward pass in the backward pass instead of keeping
+// outputs.
 #include "compile/passes/recompute.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ using program::TensorId;
 /// A layer of one micro-batch.
 using Layer = std::pair<std::int64_t, int>;
 
-/// Of a product: whether it is one of every second ones. An up-projection shares its product with the gate.
+/// Whether a matmul is one of every second ones. A packed up-projection counts with its gate.
 bool is_every_other(const Op& op, bool has_gate) {
   const core::Scope scope(op.scope);
   if (scope.part() == "attention/proj") return true;
@@ -37,12 +38,12 @@ bool is_eligible(const Op& op, Recompute kind, bool has_gate) {
   if (kind == Recompute::full || op.def->cheap_to_recompute) return true;
   if (core::Scope(op.scope).part() == "attention/qk") return true;
   if (kind != Recompute::every_other) return false;
-  // A bias belongs to its product: apart from it, it would be added to a rounded sum.
+  // A bias is recomputed with its matmul; on its own it would be added to a rounded sum.
   if (op.is(program::ops::kMatmul) || op.is(program::ops::kBiasAdd)) return is_every_other(op, has_gate);
   return op.def->work != program::Work::attention && op.def->work != program::Work::collective;
 }
 
-/// The forward ops of one layer that must be redone, and where.
+/// The forward ops of one layer to recompute, and where.
 struct LayerPlan {
   std::vector<std::size_t> forward;
   std::size_t first_backward = 0;
@@ -64,7 +65,7 @@ std::map<Layer, LayerPlan> find_layers(const Program& program) {
   return layers;
 }
 
-/// Who reads each tensor.
+/// The ops that read each tensor.
 std::vector<std::vector<std::size_t>> find_readers(const Program& program) {
   std::vector<std::vector<std::size_t>> readers(program.tensors.size());
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
@@ -75,9 +76,8 @@ std::vector<std::vector<std::size_t>> find_readers(const Program& program) {
   return readers;
 }
 
-/// The ops of the layer to redo: those whose outputs the backward pass reads, and the eligible ones they
-/// depend on. A tensor that ops outside the layer read in the forward pass is kept: it is the next layer's
-/// input.
+/// The ops of the layer to recompute: those whose outputs the backward pass reads, and the eligible ops that
+/// they depend on. A tensor that forward ops outside the layer read is kept: it is the next layer's input.
 std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& plan, Recompute kind,
                                      const std::vector<std::vector<std::size_t>>& readers) {
   const std::set<std::size_t> members(plan.forward.begin(), plan.forward.end());
@@ -106,7 +106,7 @@ std::vector<std::size_t> ops_to_redo(const Program& program, const LayerPlan& pl
   return redo;
 }
 
-/// Whether the forward pass reads the tensor outside of the layer.
+/// Whether forward ops outside the layer read the tensor.
 bool leaves(const Program& program, const LayerPlan& plan,
             const std::vector<std::vector<std::size_t>>& readers, TensorId id) {
   const auto& all = readers[static_cast<std::size_t>(id)];
@@ -115,7 +115,7 @@ bool leaves(const Program& program, const LayerPlan& plan,
   });
 }
 
-/// What a layer leaves to the next one is not read from its copy.
+/// Restores the original name of what the layer passes on: it is kept, so its copy is not read.
 void keep_what_leaves(const Program& program, const LayerPlan& plan,
                       const std::vector<std::vector<std::size_t>>& readers,
                       std::unordered_map<TensorId, TensorId>& renamed) {

@@ -1,4 +1,4 @@
-// Context parallelism: attention over sequences whose parts are on several ranks.
+// Context parallelism: attention over sequences that are spread over several ranks.
 #include "compile/passes/ring_attention.h"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class RingWriter {
     return step_->add_tensor({.name = name, .shape = shape, .dtype = dtype, .role = Role::workspace});
   }
 
-  /// What the neighbour sends while the next ops run.
+  /// Passes `held` on: returns the tensor that the neighbour sends while the next ops run.
   TensorId passed_on(const Op& like, TensorId held) {
     const Tensor& tensor = step_->tensor(held);
     const TensorId next = scratch(tensor.name, tensor.shape, tensor.dtype);
@@ -78,7 +78,8 @@ class RingWriter {
     return held;
   }
 
-  /// Of the keys and values that have come so many steps around the ring: the attribute `from` says whose.
+  /// An op on the keys and values that have moved `step` steps around the ring; its attribute `from` is their
+  /// rank.
   Op block_op(const Op& like, const program::OpDef& def, int step, std::vector<TensorId> inputs,
               std::vector<TensorId> outputs) {
     Op op = op_like(like, def, std::move(inputs), std::move(outputs));
@@ -114,7 +115,7 @@ class RingWriter {
     const TensorId y = op.inputs.at(2);
     const TensorId lse = op.inputs.at(3);
     const ops::RingSizes sizes(*step_, op, 1);
-    // Sums are in fp32 at least.
+    // Sums are at least fp32.
     const core::DType own = step_->tensor(qkv).dtype;
     const core::DType sums = own == core::DType::f64 ? own : core::DType::f32;
     const TensorId dq = scratch("dq", sizes.queries(), sums);
@@ -137,7 +138,7 @@ class RingWriter {
     return op;
   }
 
-  /// Those of all ranks.
+  /// The tensors of all ranks, gathered.
   TensorId gathered(const Op& like, TensorId own) {
     const Tensor part = step_->tensor(own);
     const TensorId all =
@@ -159,8 +160,8 @@ class RingWriter {
     return both;
   }
 
-  // A collective whose result is awaited at once stands right before the op that reads it: nothing runs
-  // beside it.
+  // A collective that is awaited at once stands right before the op that reads its result: nothing overlaps
+  // it.
   void gathered_forward(Op op) {
     op.attrs.set("repeated", true);
     const TensorId qkv = op.inputs.at(0);
@@ -214,7 +215,7 @@ class RingWriter {
   RingKind kind_;
 };
 
-/// Whose positions they are.
+/// Sets the attributes that tell ops which positions their rows have.
 void tell_pieces(Program& step, const program::Pieces& own) {
   for (Op& op : step.ops) {
     const bool has_positions = op.is(ops::kRope) || op.is(ops::kAddPositions) ||
@@ -232,7 +233,7 @@ void ring_attention(Program& step, const compile::Sharding& sharding, const prog
       std::ranges::any_of(step.ops, [](const Op& op) { return op.is(ops::kCausalSoftmax); });
   if (has_softmax)
     throw core::UsageError(
-        "--cp wants flash attention: --attention flash, or in a plan a framework that has it, as "
+        "--cp needs flash attention: --attention flash, or in a plan a framework that has it, as "
         "torch-compile "
         "or megatron");
   RingWriter(step, sharding, rank, kind).run();

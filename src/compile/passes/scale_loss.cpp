@@ -1,4 +1,4 @@
-// Dynamic loss scaling, for compute dtypes whose range is too small for gradients.
+// Dynamic loss scaling, for compute dtypes whose range is too small for gradients (fp16).
 #include "compile/passes/scale_loss.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using program::TensorId;
 using program::UpdateOperands;
 using program::UpdateView;
 
-/// The op that computes the norm of all gradients; put before the updates when there is none.
+/// The op that computes the global gradient norm; inserted before the updates if there is none.
 Op& find_norm(Program& p) {
   const auto is_norm = [](const Op& op) { return op.is(ops::kGlobalNorm); };
   if (const auto found = std::find_if(p.ops.begin(), p.ops.end(), is_norm); found != p.ops.end()) {

@@ -1,4 +1,4 @@
-// Data parallelism: gradients of all ranks added up, and what they need not all keep.
+// Data parallelism: gradients are summed over ranks, and state may be split over them (ZeRO).
 #include "compile/passes/shard_data.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using program::Shard;
 using program::Tensor;
 using program::TensorId;
 
-/// What is reduced and gathered together: a layer, or a block outside of layers.
+/// The unit that is reduced and gathered together: a layer, or a block outside of layers.
 std::string unit_of(const Op& op, const Sharding& sharding) {
   if (sharding.root_unit && !core::Scope(op.scope).layer()) return "root";
   return op.scope.substr(0, op.scope.find('/'));
@@ -79,7 +79,7 @@ class Collectives {
             {"unit", program::kPartUnit}};
   }
 
-  /// The collective, with the phase and the micro-batch of `like`.
+  /// The collective op, with the phase and micro-batch of `like`.
   [[nodiscard]] Op make(const program::OpDef& def, Group group, const Op& like, std::string scope) const {
     Op op;
     op.def = &def;
@@ -95,12 +95,12 @@ class Collectives {
   Coordinates rank_;
 };
 
-/// Whether data-parallel ranks have parts of it.
+/// Whether data-parallel ranks split the weight.
 bool is_divided(const Tensor& weight, const Sharding& sharding) {
   return sharding.zero > 0 && program::whole_shape(weight).rank() > 1;
 }
 
-/// A tensor like `whole`, of which it is the rank's part.
+/// A tensor that is the rank's part of `whole`.
 Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordinates& rank) {
   Tensor part = whole;
   part.shards.push_back(
@@ -109,7 +109,7 @@ Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordina
   return part;
 }
 
-/// Weights and gradients by what has to be done with them.
+/// Classifies weights and gradients and emits their reductions.
 class GradientReducer {
  public:
   GradientReducer(Program& step, program::GradientMap& gradients, const Sharding& sharding,
@@ -145,8 +145,8 @@ class GradientReducer {
     for (const Op& op : step_->ops) last_micro_batch_ = std::max(last_micro_batch_, op.micro_batch);
   }
 
-  /// Where the gradients of every micro-batch are reduced, each has whole ones of its own and none adds to
-  /// the one before.
+  /// If the gradients of every micro-batch are reduced, each micro-batch has its own whole gradients; none
+  /// accumulates onto the previous ones.
   void separate_micro_batches() {
     std::map<std::pair<TensorId, int>, TensorId> own;
     for (Op& op : step_->ops) {
@@ -179,7 +179,7 @@ class GradientReducer {
       units_[{unit, written.second}].push_back({.weight = weights_.at(written.first), .id = written.first});
   }
 
-  /// Adds up the gradients of a unit, whose last op is `end`.
+  /// Sums the gradients of a unit whose last op is `end`.
   void reduce(const std::vector<Gradient>& gradients, std::size_t end) {
     const Op like = step_->ops[end];
     std::vector<TensorId> summed, whole, divided, parts, tied;
@@ -212,11 +212,11 @@ class GradientReducer {
     add(ops::kAllReduce, Group::tensor, summed, summed, place);
     if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, place);
     add(ops::kReduceScatter, Group::data, divided, parts, place);
-    // The first stage has its gradient when the last one has sent all that it sends back: not before.
+    // The first stage has its gradient only after the last stage has sent everything back.
     add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
   }
 
-  /// The rank's part of a weight's gradient, made once.
+  /// The rank's part of a weight's gradient, created once.
   TensorId part_of_gradient(TensorId weight, TensorId whole) {
     const auto [entry, is_new] = parts_.try_emplace(weight, program::kNone);
     if (is_new) {
@@ -235,12 +235,12 @@ class GradientReducer {
   int last_micro_batch_ = 0;
   std::map<TensorId, TensorId> weights_;  ///< by gradient
   std::map<Unit, std::vector<Gradient>> units_;
-  std::map<Unit, std::size_t> ends_;    ///< the last backward op
+  std::map<Unit, std::size_t> ends_;    ///< index of the last backward op, by unit
   std::map<TensorId, TensorId> parts_;  ///< by weight
   Insertions insertions_;
 };
 
-/// Puts weights together for the ops that read them.
+/// Gathers split weights for the ops that read them.
 class WeightGatherer {
  public:
   WeightGatherer(Program& step, const Sharding& sharding, const Coordinates& rank)
@@ -267,15 +267,15 @@ class WeightGatherer {
   }
 
  private:
-  /// Ops in a row that read the weights of one unit, from op `first` on.
+  /// Consecutive ops that read the weights of one unit, from op `first` on.
   struct Use {
     std::size_t first = 0;
     std::vector<TensorId> parts, whole;
   };
   using Key = std::tuple<std::string, int, bool>;
 
-  /// For which ops a weight is gathered once: zero 3 frees it between the forward and the backward pass of a
-  /// layer. Of the head it does not: one follows the other.
+  /// What a weight is gathered once for. zero 3 frees it between the forward and the backward pass of a
+  /// layer, but not that of the head, whose backward pass follows at once.
   [[nodiscard]] Key key_of(const Op& op) const {
     const std::string unit = unit_of(op, sharding_);
     if (sharding_.zero < 3) return {unit, 0, false};
@@ -316,7 +316,7 @@ class WeightGatherer {
   std::vector<Use> uses_;
 };
 
-/// The result is the mean over all ranks' parts of the batch.
+/// Makes the result the mean over all ranks' parts of the batch.
 void sum_loss(Program& step, const Collectives& collectives) {
   const TensorId loss = step.find("loss");
   if (loss == program::kNone) return;

@@ -1,4 +1,4 @@
-// Pipeline parallelism: consecutive layers on other ranks.
+// Pipeline parallelism: consecutive layers on different ranks.
 #include "compile/passes/shard_pipeline.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// To which part of the model an op belongs.
+/// Maps ops to parts of the model.
 class Parts {
  public:
   Parts(const Sharding& sharding, std::int64_t layers_per_part)
@@ -43,7 +43,7 @@ class Parts {
 
  private:
   std::int64_t parts_, layers_per_part_;
-  std::int64_t before_;  ///< layers that the first part has less
+  std::int64_t before_;  ///< by how many layers the first part is smaller
 };
 
 std::int64_t layers_of(const Program& program) {
@@ -54,7 +54,7 @@ std::int64_t layers_of(const Program& program) {
   return layers;
 }
 
-/// Writes the parts of one stage, with what comes in and goes out.
+/// Emits the parts of one stage with their receives and sends.
 class StageCutter {
  public:
   StageCutter(const Program& whole, const Parts& parts, const Sharding& sharding,
@@ -75,7 +75,7 @@ class StageCutter {
   [[nodiscard]] std::vector<std::string> tied() const { return tied_; }
 
  private:
-  /// For each part but the last the tensor that the next one reads.
+  /// For each part but the last, the tensor that the next part reads.
   void find_crossings() {
     crossing_.assign(static_cast<std::size_t>(parts_.count() - 1), program::kNone);
     for (const Op& op : whole_->ops) {
@@ -94,7 +94,7 @@ class StageCutter {
     }
   }
 
-  /// Weights and inputs that this stage uses, in their order.
+  /// Adds the weights and inputs that this stage uses, in order.
   void add_persistent() {
     std::vector<bool> is_used(whole_->tensors.size(), false);
     std::vector<bool> is_used_elsewhere(whole_->tensors.size(), false);
@@ -162,15 +162,15 @@ class StageCutter {
   int stages_, stage_;
   Program cut_;
   std::vector<TensorId> renamed_;
-  std::vector<std::int64_t> made_by_;  ///< the part that writes each tensor; -1 for weights and inputs
+  std::vector<std::int64_t> made_by_;  ///< by tensor: the part that writes it; -1 for weights and inputs
   std::vector<TensorId> crossing_;
   std::vector<std::string> tied_;
 };
 
-/// Ops of one part of the model and one micro-batch, forward or backward.
+/// The ops of one part of the model and one micro-batch, forward or backward.
 struct Block {
   bool is_backward = false;
-  std::int64_t chunk = 0;  ///< the stage's parts, counted from 0
+  std::int64_t chunk = 0;  ///< index among the stage's parts
   int micro_batch = 0;
   bool operator<(const Block& other) const {
     return std::tie(is_backward, chunk, micro_batch) <
@@ -178,7 +178,8 @@ struct Block {
   }
 };
 
-/// The part of an op that may be a message: its gradient's, too, which goes the other way.
+/// The part of an op. A send belongs to the sending part, a receive to the receiving one. Activations go from
+/// part c to part c + 1, their gradients back.
 std::int64_t part_with_messages(const Parts& parts, const Op& op) {
   if (!op.is(ops::kSend) && !op.is(ops::kReceive)) return parts.of(op);
   const std::int64_t channel = op.attrs.integer("channel");
@@ -187,8 +188,8 @@ std::int64_t part_with_messages(const Parts& parts, const Op& op) {
   return op.is(ops::kSend) == is_back ? from + 1 : from;
 }
 
-/// The k-th forward or backward block of a stage. With several parts per stage, micro-batches go in groups of
-/// as many as there are stages through one part after the other (Narayanan et al., 2021).
+/// The k-th forward or backward block of a stage. With several parts per stage, micro-batches pass through
+/// one part after the other in groups of as many as there are stages (Narayanan et al., 2021).
 Block block_at(const Sharding& s, bool is_backward, int k) {
   if (s.interleave == 1) return {.is_backward = is_backward, .chunk = 0, .micro_batch = k};
   const int group = s.pipeline * s.interleave;

@@ -1,4 +1,4 @@
-// Tensor parallelism: each layer's products shared by several ranks.
+// Tensor parallelism: several ranks share each layer's matmuls.
 #include "compile/passes/shard_tensor.h"
 
 #include <algorithm>
@@ -41,10 +41,10 @@ Split split_of(std::string_view name) {
   return Split::none;
 }
 
-/// The embedding's table and the head, which may be one.
+/// Whether the name is the embedding's table or the head, which may be the same.
 bool has_vocabulary(std::string_view name) { return name == "wte" || name == "lm_head.weight"; }
 
-/// Writes the rank's program op by op.
+/// Emits the rank's program op by op.
 class TensorSplitter {
  public:
   TensorSplitter(const Program& whole, const compile::Sharding& sharding, const program::Coordinates& rank)
@@ -74,7 +74,7 @@ class TensorSplitter {
     return by_vocabulary_ && has_vocabulary(name) ? Split::rows : split_of(name);
   }
 
-  /// Rows of q, k and v, and of gate and up, that are packed into one weight.
+  /// Finds the packed extents: rows of q, k and v, and of gate and up, in one weight.
   void find_packing() {
     for (const Op& op : whole_->ops) {
       if (op.is(ops::kAttention) || op.is(ops::kDecodeAttention)) {
@@ -110,7 +110,7 @@ class TensorSplitter {
     has_own_rows_.assign(split_.tensors.size(), false);
   }
 
-  /// Kept keys or values [B, K, P, D]: those of the rank's heads.
+  /// A key/value cache [B, K, P, D] with the rank's heads.
   [[nodiscard]] Tensor own_heads(Tensor cache) const {
     Shard shard{.group = Group::tensor, .axis = 1, .index = index_, .parts = parts_, .whole = cache.shape};
     cache.shape = program::shape_of(shard);
@@ -119,7 +119,7 @@ class TensorSplitter {
   }
 
   void write(const Op& op) {
-    if (op.is(ops::kMatmul)) return write_product(op);
+    if (op.is(ops::kMatmul)) return write_matmul(op);
     if (by_vocabulary_ && op.is(ops::kEmbedding)) return write_embedding(op);
     if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
@@ -137,7 +137,7 @@ class TensorSplitter {
     return op;
   }
 
-  /// An op that writes keys and values, which are there already; attention of the rows at hand is not.
+  /// Copies an op that writes keys and values into existing caches.
   void write_kept(const Op& op) {
     for (const TensorId id : op.outputs) {
       TensorId& own = renamed_[static_cast<std::size_t>(id)];
@@ -157,7 +157,7 @@ class TensorSplitter {
 
   [[nodiscard]] const std::string& name_of(TensorId id) const { return whole_->tensor(id).name; }
 
-  /// The same op on what its operands have become; `own_rows`: on this rank's rows of them.
+  /// Copies an op onto the rank's tensors. `own_rows`: it works on this rank's rows of them.
   void copy(const Op& op, bool own_rows) {
     Op own = op;
     own.outputs.clear();
@@ -181,8 +181,8 @@ class TensorSplitter {
     has_own_rows_.resize(split_.tensors.size(), own_rows);
   }
 
-  /// Each rank has the rows of its part of the vocabulary, and zeros for other tokens. Positions are added to
-  /// all rows.
+  /// Each rank looks up the rows of its part of the vocabulary and gets zeros for other tokens. Positions are
+  /// added to all rows.
   void write_embedding(const Op& op) {
     const TensorId table = renamed_[static_cast<std::size_t>(op.inputs[1])];
     Op own = op;
@@ -193,8 +193,8 @@ class TensorSplitter {
     add_up(op, by_rows_ && !has_positions);
   }
 
-  /// Losses and their log-sum-exp are put together from those of the parts: the target's logit is that of the
-  /// one rank that has it (Shoeybi et al., 2019, section 3).
+  /// Combines losses and log-sum-exps of the parts; the target's logit comes from the one rank that has it
+  /// (Shoeybi et al., 2019, section 3).
   void write_loss(const Op& op) {
     Op own = op;
     const std::int64_t part = whole_->shape(op.inputs[0])[-1] / parts_;
@@ -221,7 +221,7 @@ class TensorSplitter {
     has_own_rows_.resize(split_.tensors.size(), false);
   }
 
-  void write_product(const Op& op) {
+  void write_matmul(const Op& op) {
     const Split split = own_split_of(name_of(op.inputs[1]));
     const Shape& whole = whole_->shape(op.outputs[0]);
     const std::int64_t n = op.attrs.integer("n");
@@ -239,7 +239,7 @@ class TensorSplitter {
     append(op, std::move(own), {whole.with(-1, split == Split::rows ? n / parts_ : n)}, false);
   }
 
-  /// The partial results of all ranks, added up.
+  /// Sums the partial results of all ranks.
   void add_up(const Op& op, bool by_rows) {
     TensorId& y = renamed_[static_cast<std::size_t>(op.outputs[0])];
     const Shape& whole = whole_->shape(op.outputs[0]);
@@ -249,7 +249,7 @@ class TensorSplitter {
     has_own_rows_.resize(split_.tensors.size(), by_rows);
   }
 
-  /// All rows of a product's input. `same`: all ranks go on with the same computation.
+  /// All rows of a matmul's input. `same`: all ranks continue with the same computation.
   TensorId whole_input(const Op& op, TensorId x, bool same) {
     const Shape& whole = whole_->shape(op.inputs[0]);
     if (has_own_rows_[static_cast<std::size_t>(x)]) {
@@ -299,8 +299,8 @@ class TensorSplitter {
   int parts_, index_;
   bool by_rows_, by_vocabulary_;
   Program split_;
-  std::vector<TensorId> renamed_;   ///< what each tensor of the whole program has become
-  std::vector<bool> has_own_rows_;  ///< of each new tensor, whether it is this rank's rows only
+  std::vector<TensorId> renamed_;   ///< by tensor of the whole program: its counterpart
+  std::vector<bool> has_own_rows_;  ///< by new tensor: whether it holds only this rank's rows
   std::vector<std::int64_t> qkv_, gate_up_;
   std::set<std::string> summed_;
   TensorId rows_from_ = program::kNone, own_rows_ = program::kNone;

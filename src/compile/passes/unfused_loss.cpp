@@ -1,4 +1,4 @@
-// The loss as frameworks compute it that do not fuse it.
+// The loss as frameworks compute it that do not fuse it. For plans only.
 #include "compile/passes/unfused_loss.h"
 
 #include <map>
@@ -34,7 +34,7 @@ std::vector<Tensor> infer_pick(const Program&, const Op& op) {
   const std::int64_t rows = op.attrs.integer("rows");
   return {{.shape = {rows}, .full_precision = true}, {.shape = {rows}, .full_precision = true}};
 }
-/// One element of each row is read.
+/// One element per row is read.
 Cost cost_pick(const Program&, const Op& op) {
   const core::Count rows = op.attrs.integer("rows");
   return {.bytes_read = 8 * rows, .bytes_written = 4 * rows};

@@ -1,6 +1,6 @@
-// argmax (x [..., V]) -> y [rows] int32: of each row the place of its largest number, the first of equal
-// ones, among the first `valid` numbers (an attribute: the rest is padding). What is not a number is never
-// the largest. It has no gradient.
+// argmax (x [..., V]) -> y [rows] int32: the index of the largest of the first `valid` elements of each row
+// (the attribute `valid`; the rest is padding). Ties go to the lowest index; NaN is never the largest. No
+// gradient.
 #include <fmt/format.h>
 
 #include "program/ops.h"
@@ -16,7 +16,7 @@ std::vector<Tensor> infer_argmax(const Program& p, const Op& op) {
   return {{.shape = {x.numel() / x[-1]}, .dtype = core::DType::i32}};
 }
 
-/// A comparison for each number.
+/// One comparison per element.
 Cost cost_argmax(const Program& p, const Op& op) {
   return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
 }

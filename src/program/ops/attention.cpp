@@ -1,8 +1,8 @@
 // attention: causal self-attention on packed projections qkv [B, T, (H + 2K) D] -> y [B, T, H D],
 // y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
-// Models write `attention`; the lowering pass turns it into single products or into `flash_attention`
-// (Dao et al., 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; of the flash
-// kernels also tf32 (operands of fp32 may be rounded to TF32).
+// Models emit `attention`. The lowering pass replaces it by matmuls or by `flash_attention` (Dao et al.,
+// 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; for flash_attention also tf32
+// (fp32 operands may be rounded to TF32).
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -23,7 +23,7 @@ std::vector<Tensor> infer_attention(const Program& p, const Op& op) {
          [&] { return fmt::format("{} key/value heads do not divide {} heads", k, h); });
   const std::int64_t width = (h + 2 * core::Count(k)) * d;
   expect(qkv.rank() == 3 && qkv[2] == width, op,
-         [&] { return fmt::format("wants [B, T, {}], got {}", width, qkv.str()); });
+         [&] { return fmt::format("expected [B, T, {}], got {}", width, qkv.str()); });
   return {{.shape = {qkv[0], qkv[1], h * d}}};
 }
 
@@ -41,8 +41,8 @@ core::Count scores(const Program& p, const Op& op, std::size_t qkv) {
   return core::Count(x[0]) * op.attrs.integer("heads") * x[1] * x[1];
 }
 
-/// Two products of 2D flop per score, counted in full although the causal kernel skips half; 5 more per
-/// score.
+/// Two matmuls of 2D FLOP per score, counted in full although the causal kernel skips half, and 5 elementwise
+/// FLOP per score.
 Cost cost_attention(const Program& p, const Op& op) {
   const core::Count s = scores(p, op, 0);
   return {.matmul_flop = 4 * s * op.attrs.integer("head_dim"), .elementwise_flop = 5 * s};
@@ -59,8 +59,8 @@ std::vector<Tensor> infer_flash_backward(const Program& p, const Op& op) {
   return {{.shape = p.shape(op.inputs.at(1))}};
 }
 
-/// Four products (dv, dp, dq, dk) count as model flop; the fifth, which rebuilds the scores, is recomputation
-/// and is not counted (PaLM, appendix B).
+/// Four matmuls (dv, dp, dq, dk) count as model FLOP. The fifth, which rebuilds the scores, is recomputation
+/// and does not count (PaLM, appendix B).
 Cost cost_flash_backward(const Program& p, const Op& op) {
   const core::Count s = scores(p, op, 1);
   return {.matmul_flop = 8 * s * op.attrs.integer("head_dim"), .elementwise_flop = 8 * s};

@@ -1,12 +1,12 @@
-// Texts read token by token: keys and values of earlier positions are kept, k and v [B, K, P, D] with P
-// positions, and written in place. `first` [B] int32 is the position of each text's first row at hand, so
-// that the length of a text is an input of a run and no fact of the program.
-//   append_cache (qkv [B, T, (H + 2K) D], k, v): rows 0 .. T of k and v become those of qkv. With `slots`
-//   [B] int32 before k and v [S, K, P, D], S >= B, text b goes to slots[b] of them, and the others stay.
+// Generation with a key/value cache: k and v [B, K, P, D], P positions, updated in place. `first` [B] int32
+// is the position of each text's first new row, so the length of a text is an input of a run and not part of
+// the program.
+//   append_cache (qkv [B, T, (H + 2K) D], k, v): rows 0 .. T - 1 of k and v become those of qkv. With `slots`
+//   [B] int32 before k and v [S, K, P, D], S >= B, text b goes to slots[b]; the other slots do not change.
 //   decode_attention (qkv [B, 1, (H + 2K) D], first, k, v) -> y [B, 1, H D]: row first[b] of k and v becomes
-//   that of qkv, then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]; query head h uses key/value
-//   head h / (H/K). `keys` of them are counted as its cost. last_rows (x [B, T, C], lengths [B] int32) -> y
-//   [B, 1, C]: y[b] = x[b, lengths[b] - 1].
+//   that of qkv; then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]. Query head h uses key/value
+//   head h / (H/K). The attribute `keys` is the number of rows that the cost counts.
+//   last_rows (x [B, T, C], lengths [B] int32) -> y [B, 1, C]: y[b] = x[b, lengths[b] - 1].
 // Attributes: heads, kv_heads, head_dim; keys.
 #include <fmt/format.h>
 
@@ -20,21 +20,21 @@ namespace {
 using core::Count;
 using core::Shape;
 
-/// Keys and values stand last among the inputs; where they are written they are outputs, too.
+/// The caches are the last inputs. They are outputs, too: the op writes them in place.
 std::vector<Tensor> cache_outputs(const Program& p, const Op& op, bool has_slots) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   const std::int64_t kv_heads = op.attrs.integer("kv_heads");
   const Count d = op.attrs.integer("head_dim");
   const std::int64_t width = (op.attrs.integer("heads") + 2 * Count(kv_heads)) * d;
   expect(qkv.rank() == 3 && qkv[2] == width, op,
-         [&] { return fmt::format("wants [B, T, {}], got {}", width, qkv.str()); });
+         [&] { return fmt::format("expected [B, T, {}], got {}", width, qkv.str()); });
   std::vector<Tensor> outputs;
   for (std::size_t i = op.inputs.size() - 2; i < op.inputs.size(); ++i) {
     const Shape& cache = p.shape(op.inputs[i]);
     const bool fits = cache.rank() == 4 && cache == Shape{cache[0], kv_heads, cache[2], d} &&
                       cache[2] >= qkv[1] && (has_slots ? cache[0] >= qkv[0] : cache[0] == qkv[0]);
     expect(fits, op, [&] {
-      return fmt::format("wants a cache [{}{}, {}, >= {}, {}], got {}", has_slots ? ">= " : "", qkv[0],
+      return fmt::format("expected a cache [{}{}, {}, >= {}, {}], got {}", has_slots ? ">= " : "", qkv[0],
                          kv_heads, qkv[1], std::int64_t{d}, cache.str());
     });
     outputs.push_back({.shape = cache, .role = Role::cache});
@@ -60,7 +60,7 @@ std::vector<Tensor> infer_append(const Program& p, const Op& op) {
   return cache_outputs(p, op, has_slots);
 }
 
-/// A copy.
+/// Pure traffic: a copy.
 Cost cost_append(const Program& p, const Op& op) {
   const Count bytes = row_bytes(p, op, p.shape(op.inputs.at(0))[1]);
   return {.bytes_read = bytes, .bytes_written = bytes};
@@ -69,7 +69,7 @@ Cost cost_append(const Program& p, const Op& op) {
 std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   std::vector<Tensor> caches = cache_outputs(p, op, false);
-  expect(qkv[1] == 1, op, [&] { return fmt::format("wants one row of each text, got {}", qkv[1]); });
+  expect(qkv[1] == 1, op, [&] { return fmt::format("expected one row of each text, got {}", qkv[1]); });
   expect_per_text(p, op, 1, qkv[0]);
   const Count d = op.attrs.integer("head_dim");
   std::vector<Tensor> outputs = {{.shape = {qkv[0], 1, op.attrs.integer("heads") * d}}};
@@ -77,7 +77,7 @@ std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
   return outputs;
 }
 
-/// Two products of 2D flop per score and 5 more, as `attention`, with `keys` scores for each query head.
+/// As `attention`: two matmuls of 2D FLOP and 5 elementwise FLOP per score, `keys` scores per query head.
 /// Reads that many rows of the cache and writes one.
 Cost cost_decode(const Program& p, const Op& op) {
   const Count keys = op.attrs.integer("keys");
@@ -90,12 +90,12 @@ Cost cost_decode(const Program& p, const Op& op) {
 
 std::vector<Tensor> infer_last_rows(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
-  expect(x.rank() == 3, op, [&] { return fmt::format("wants [B, T, C], got {}", x.str()); });
+  expect(x.rank() == 3, op, [&] { return fmt::format("expected [B, T, C], got {}", x.str()); });
   expect_per_text(p, op, 1, x[0]);
   return {{.shape = {x[0], 1, x[2]}}};
 }
 
-/// A gather of one row for each text.
+/// Pure traffic: a gather of one row per text.
 Cost cost_last_rows(const Program& p, const Op& op) {
   const Count bytes = p.tensor(op.outputs.at(0)).bytes();
   return {.bytes_read = bytes, .bytes_written = bytes};

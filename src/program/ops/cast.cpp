@@ -1,4 +1,4 @@
-// cast: y = x in another dtype, round to nearest even. The output's dtype says which.
+// cast: y = x in the dtype of the output, rounded to nearest even.
 #include "program/ops.h"
 
 namespace rooflm::program::ops {
@@ -8,7 +8,7 @@ std::vector<Tensor> infer_cast(const Program& p, const Op& op) {
   return {{.shape = p.shape(op.inputs.at(0))}};
 }
 
-/// No arithmetic is counted.
+/// Conversions do not count as FLOP.
 Cost cost_cast(const Program&, const Op&) { return {}; }
 
 }  // namespace

@@ -1,21 +1,22 @@
-// What ranks do together: all_reduce, all_gather, reduce_scatter, send, receive, pass_on; and the two local
-// ops that belong to them.
+// Collectives between ranks: all_reduce, all_gather, reduce_scatter, send, receive, pass_on; and two local
+// ops that go with them.
 //
-// Attributes: group (program::Group), parts (ranks in it), index (of this rank among them). The first three
-// take a list of tensors, as one call: those of a layer. Sums are taken in the order of ranks, in fp32 or
-// better, so that all ranks get the same bits and reduce_scatter those of all_reduce.
-//   all_reduce      y_i = sum over ranks of x_i; a tensor may be its own result
-//   all_gather      y_i = the parts x_i of all ranks, one after the other
-//   reduce_scatter  y_i (+)= this rank's part of the sum over ranks of x_i; `accumulate` adds to what is
-//   there
-// Which part belongs to whom says program::part_of with the attribute `unit`.
-//   send            x to the rank `peer` of the group. It is done when x may be changed, not when x arrived
-//   receive         what that rank sent for the same `channel` and micro-batch; `elements` of it. Channel c
-//                   leads from part c of a pipeline to part c + 1, channel -1 - c back
-//   pass_on         what the rank before has, in the ring of the group, while the next one gets x
+// Attributes: group (program::Group), parts (ranks in the group), index (of this rank in it). The first three
+// take a list of tensors as one call, such as all weights of a layer. Sums are taken in rank order, in fp32
+// or better, so all ranks get the same bits, and reduce_scatter gives the bits of all_reduce.
+//   all_reduce      y_i = sum over ranks of x_i; may be in place
+//   all_gather      y_i = the parts x_i of all ranks, concatenated
+//   reduce_scatter  y_i (+)= this rank's part of the sum over ranks of x_i; += with `accumulate`
+// Parts are those of program::part_of with the attribute `unit`.
+//   send            x to the rank `peer` of the group. It is done when x may be overwritten, which may be
+//                   before x has arrived
+//   receive         `elements` elements sent by that rank for the same `channel` and micro-batch. Channel c
+//                   leads from pipeline part c to part c + 1, channel -1 - c back
+//   pass_on         a ring shift: y = x of the previous rank, while the next rank gets this rank's x
 //   own_part        y = this rank's rows of x, which all ranks have
-//   for_each_rank   y = x, of which each rank then computes something else: its gradient is their sum. Only
-//                   the gradient does anything, so a finished program has none (passes::drop_identities).
+//   for_each_rank   y = x where each rank then computes something different from it: its gradient is the sum
+//                   over ranks. Only the gradient does work, so finished programs have none
+//                   (passes::drop_identities).
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -40,7 +41,7 @@ void expect_place(const Op& op) {
          [&] { return fmt::format("rank {} of {}", at.index, at.parts); });
 }
 
-/// The attributes that say who takes part.
+/// The attributes that identify the group and this rank in it.
 Attributes place_of(const Attributes& attrs) {
   Attributes place{{"group", attrs.integer("group")},
                    {"parts", attrs.integer("parts")},
@@ -61,13 +62,13 @@ std::vector<Tensor> infer_all_reduce(const Program& p, const Op& op) {
   return outputs;
 }
 
-/// Elements of this rank's part of a tensor of so many.
+/// Elements of this rank's part of a tensor with so many elements.
 std::int64_t own_elements(const Op& op, std::int64_t elements) {
   const Parts at(op.attrs);
   return part_of(elements, at.parts, at.index, op.attrs.integer("unit")).size();
 }
 
-/// Where the results exist they say how large the whole is; otherwise all parts are equal rows.
+/// Shapes come from existing outputs if there are any; otherwise all parts are equal rows.
 std::vector<Tensor> infer_all_gather(const Program& p, const Op& op) {
   expect_place(op);
   std::vector<Tensor> outputs;
@@ -97,7 +98,7 @@ std::vector<Tensor> infer_reduce_scatter(const Program& p, const Op& op) {
   return outputs;
 }
 
-/// Of each element all but one of the additions, shared among the ranks.
+/// parts - 1 additions per element, shared among the ranks.
 Cost cost_reduction(const Program& p, const Op& op) {
   const std::int64_t parts = op.attrs.integer("parts");
   Cost cost;
@@ -110,20 +111,20 @@ Cost cost_reduction(const Program& p, const Op& op) {
 
 Cost cost_transfer(const Program&, const Op&) { return {}; }
 
-/// Of partial results that are added up, each rank's counts as it is.
+/// The gradient of a sum of partial results is the same for each rank.
 void gradient_all_reduce(GradientContext& g) { g.propagate(0, g.gradient(0)); }
 
 void gradient_for_each_rank(GradientContext& g) {
   g.propagate(0, g.emit(kAllReduce, {g.gradient(0)}, place_of(g.op().attrs)).at(0));
 }
 
-/// With the flag `same`, ranks go on to compute the same of the whole: the gradient of a part is its rows.
+/// With the flag `same` all ranks compute the same from the whole tensor: the gradient of a part is its rows.
 void gradient_all_gather(GradientContext& g) {
   const OpDef& def = g.op().attrs.flag("same") ? kOwnPart : kReduceScatter;
   g.propagate(0, g.emit(def, {g.gradient(0)}, place_of(g.op().attrs), {g.program().shape(g.input(0))}).at(0));
 }
 
-/// Of the sum each rank has some rows; all were added to by every rank.
+/// Each rank has some rows of the sum, and every rank contributed to all rows: the gradient is an all_gather.
 void gradient_reduce_scatter(GradientContext& g) {
   const Shape whole = g.program().shape(g.input(0));
   g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs), {whole}).at(0));
@@ -134,7 +135,7 @@ void gradient_own_part(GradientContext& g) {
   g.propagate(0, g.emit(kAllGather, {g.gradient(0)}, place_of(g.op().attrs), {whole}).at(0));
 }
 
-/// No results.
+/// A send has no outputs.
 std::vector<Tensor> infer_send(const Program&, const Op& op) {
   expect_place(op);
   return {};
@@ -152,7 +153,7 @@ Attributes other_way(const Attributes& attrs) {
   return back;
 }
 
-/// What was sent comes back as its gradient.
+/// The gradient of what was sent comes back.
 void gradient_send(GradientContext& g) {
   const Shape x = g.program().shape(g.input(0));
   Attributes attrs = other_way(g.op().attrs);

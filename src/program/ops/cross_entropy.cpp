@@ -1,6 +1,6 @@
 // cross_entropy: losses[r] = lse[r] - logits[r, targets[r]], lse[r] = log sum_v exp(logits[r, v]), in nats;
-// and the mean over rows. Attributes: rows; valid (columns beyond it are padding of the vocabulary: they take
-// no part and get no gradient); grad_scale (d loss / d losses[r], 1 / (B T) times 1 / micro-batches).
+// and the mean over rows. Attributes: rows; valid (columns from `valid` on are vocabulary padding: they take
+// no part and get no gradient); grad_scale (d loss / d losses[r] = 1 / (B T) / micro-batches).
 #include <fmt/format.h>
 
 #include "program/gradient.h"
@@ -41,7 +41,7 @@ Cost cost_cross_entropy(const Program& p, const Op& op) {
 
 /// dlogits = (softmax(logits) - onehot(targets)) * grad_scale. The loss is the root: no incoming gradient.
 /// Inputs of the backward op: logits, targets, lse and, with loss scaling, its state (program/loss_scale.h),
-/// by whose scale the gradient is multiplied too.
+/// whose scale also multiplies the gradient.
 void gradient_cross_entropy(GradientContext& g) {
   const Shape& logits = g.program().shape(g.input(0));
   g.propagate(
@@ -59,8 +59,8 @@ Cost cost_cross_entropy_backward(const Program& p, const Op& op) {
           .bytes_written = logits_bytes(p, op)};
 }
 
-/// Both at once, for the fuse pass: inputs are logits, targets and, with loss scaling, its state; outputs
-/// dlogits, losses, lse.
+/// Forward and backward in one op, made by the fuse pass. Inputs: logits, targets and, with loss scaling, its
+/// state. Outputs: dlogits, losses, lse.
 std::vector<Tensor> infer_cross_entropy_with_gradient(const Program& p, const Op& op) {
   auto outputs = infer_cross_entropy(p, op);
   outputs.insert(outputs.begin(), infer_cross_entropy_backward(p, op).front());
@@ -83,7 +83,8 @@ Cost cost_cross_entropy_with_gradient(const Program& p, const Op& op) {
           .bytes_written = logits_bytes(p, op) + 8 * rows};
 }
 
-/// mean: loss [1] (+)= weight * sum of losses; `accumulate` adds the next micro-batch's. Attribute: weight.
+/// mean: loss [1] (+)= weight * sum of losses; += with `accumulate`, for later micro-batches. Attribute:
+/// weight.
 std::vector<Tensor> infer_mean(const Program&, const Op&) {
   return {{.shape = {1}, .role = Role::result, .full_precision = true}};
 }

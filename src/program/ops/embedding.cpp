@@ -1,7 +1,8 @@
-// embedding: x[b, t, :] = wte[tokens[b, t], :] (attribute `first`, where the table is a part: the token of
-// its first row; compile/passes/part_ops.h); add_positions: y[b, t, :] = x[b, t, :] + wpe[t, :]. Of a rank
-// that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where a text
-// is read on, a further input `first` [B] int32 says where: row t then takes wpe[first[b] + t, :].
+// embedding: x[b, t, :] = wte[tokens[b, t], :]. If the table is a part of the vocabulary, the attribute
+// `first` is the token of its first row (compile/passes/part_ops.h). add_positions: y[b, t, :] = x[b, t, :] +
+// wpe[t, :]. On a context-parallel rank (program/pieces.h) t is the position in the whole sequence. When
+// generation continues a text, a further input `first` [B] int32 gives the position: row t takes wpe[first[b]
+// + t, :].
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -23,7 +24,7 @@ std::vector<Tensor> infer_embedding(const Program& p, const Op& op) {
   const Shape& tokens = p.shape(op.inputs.at(0));
   const Shape& table = p.shape(op.inputs.at(1));
   expect(tokens.rank() == 2 && table.rank() == 2, op, [&] {
-    return fmt::format("wants tokens [B, T] and a table [V, C], got {} and {}", tokens.str(), table.str());
+    return fmt::format("expected tokens [B, T] and a table [V, C], got {} and {}", tokens.str(), table.str());
   });
   return {{.shape = {tokens[0], tokens[1], table[1]}}};
 }
@@ -71,7 +72,7 @@ std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
   return {{.shape = x}};
 }
 
-/// Bytes of the rows of wpe that are read: T once, or T of each text where each has its own.
+/// Bytes of the rows of wpe that are read: T rows, or T rows per text if each has its own positions.
 core::Count position_bytes(const Program& p, const Op& op, std::size_t wpe) {
   const Shape& x = p.shape(op.outputs.at(0));
   const std::int64_t texts = op.inputs.size() > wpe + 1 ? x[0] : 1;

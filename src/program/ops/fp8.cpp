@@ -1,21 +1,21 @@
-// fp8_cast: copies of a tensor in fp8 for scaled products (program/fp8.h). fp8_scales: the scales of the next
-// step.
+// fp8_cast: fp8 copies of a tensor for fp8 matmuls (program/fp8.h). fp8_scales: the scales of the next step.
 //
-// fp8_cast, attributes rows, cols, e5m2 (otherwise e4m3), current: x [rows, cols] is multiplied by its slot's
-// scale and rounded to nearest even, saturating. The slot's amax becomes the largest |x| if that is larger.
-// A slot without a scale gets one from this x first; with `current` every one does.
-// Inputs: x; slot [kFp8Slot], not with `current`. Outputs: copy [rows, cols] and its transpose [cols, rows],
-// of which one may be absent; the slot.
+// fp8_cast, attributes rows, cols, e5m2 (otherwise e4m3), current: multiplies x [rows, cols] by its slot's
+// scale and rounds to nearest even, saturating. The slot's amax becomes max(amax, max |x|). A slot without a
+// scale first gets one from this x; with `current` every one does. Inputs: x; slot [kFp8Slot], absent with
+// `current`. Outputs: the copy [rows, cols] and its transpose [cols, rows], one of which may be absent; the
+// slot.
 //
-// Made by passes/fp8_products.h, with the same attributes, slot and outputs:
-// swiglu_fp8: of swiglu(h), rounded to the dtype of h as if it were stored. Inputs: h [rows, 2 cols], slot.
-// swiglu_backward_fp8: of the gradient of swiglu. Inputs: dy [rows, cols / 2], h [rows, cols], slot.
-// layernorm_fp8, rmsnorm_fp8, add_layernorm_fp8, add_rmsnorm_fp8: of the norm's y, in e4m3, cols at most
-// kFp8NormCols. Inputs: those of the norm, slot. Outputs after the slot: those of the norm but y, [r,]
-// [mean,] rstd. Attributes: those of the norm, too.
+// Casts fused into the op that produces x, made by passes/fp8_matmuls.h, with the same attributes, slot and
+// outputs:
+// swiglu_fp8: x = swiglu(h), rounded to the dtype of h as if it were stored. Inputs: h [rows, 2 cols], slot.
+// swiglu_backward_fp8: x = the gradient of swiglu. Inputs: dy [rows, cols / 2], h [rows, cols], slot.
+// layernorm_fp8, rmsnorm_fp8, add_layernorm_fp8, add_rmsnorm_fp8: x = the norm's y, in e4m3, cols at most
+// kFp8NormCols. Inputs: those of the norm, slot. Outputs after the slot: those of the norm except y: [r,]
+// [mean,] rstd. Attributes: also those of the norm.
 //
 // fp8_scales, attribute e5m2_gradients: fp8_next_scale for all slots, [.., kFp8Slot] in the order of
-// Fp8Operand. Input and output: the slots.
+// Fp8Operand, in place.
 #include "program/fp8.h"
 
 #include <fmt/format.h>
@@ -29,24 +29,24 @@ namespace {
 using core::Count;
 using core::DType;
 
-/// Kernels read and write eight and sixteen elements at a time.
+/// Kernels read and write vectors of 8 and 16 elements.
 constexpr std::int64_t kUnit = 16;
 
-/// Refuses input `i` unless it has [rows, cols].
+/// Refuses input `i` unless its shape is [rows, cols].
 void expect_matrix(const Program& p, const Op& op, std::size_t i, std::int64_t rows, std::int64_t cols) {
   expect(Count(rows) * cols == p.shape(op.inputs.at(i)).numel(), op, [&] {
     return fmt::format("input {} {} is not [{}, {}]", i, p.shape(op.inputs[i]).str(), rows, cols);
   });
 }
 
-/// The outputs of casts of [rows, cols] that are made of so many inputs beside the slot.
+/// The outputs of a cast of [rows, cols] that has so many inputs before the slot.
 std::vector<Tensor> copies(const Op& op, std::size_t inputs) {
   const std::int64_t rows = op.attrs.integer("rows");
   const std::int64_t cols = op.attrs.integer("cols");
   expect(rows % kUnit == 0 && cols % kUnit == 0, op,
          [&] { return fmt::format("[{}, {}] is not of multiples of {}", rows, cols, kUnit); });
   expect(op.inputs.size() == inputs + (op.attrs.flag("current") ? 0 : 1), op,
-         [] { return "wants a slot, unless its scale is that of what it casts"; });
+         [] { return "expected a slot, except with current scaling"; });
   const DType dtype = op.attrs.flag("e5m2") ? DType::f8_e5m2 : DType::f8;
   return {{.shape = {rows, cols}, .dtype = dtype},
           {.shape = {cols, rows}, .dtype = dtype},
@@ -72,8 +72,8 @@ std::vector<Tensor> infer_swiglu_backward_fp8(const Program& p, const Op& op) {
   return copies(op, 2);
 }
 
-/// Of a cast that computes its elements with so many flop for each: two more for scaling, and for the
-/// comparison with amax. Everything is read and computed twice where the scale is measured first.
+/// Cost of a cast that computes each element with `flop_per_element`, plus two FLOP for scaling and for the
+/// comparison with amax. If the scale is measured first, everything is read and computed twice.
 Cost cost_of_cast(const Program& p, const Op& op, std::size_t inputs, double flop_per_element) {
   const Count times = op.attrs.flag("current") ? 2 : 1;
   const Count count = Count(op.attrs.integer("rows")) * op.attrs.integer("cols");
@@ -93,7 +93,7 @@ Cost cost_fp8_cast(const Program& p, const Op& op) { return cost_of_cast(p, op, 
 Cost cost_swiglu_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 1, 5); }
 Cost cost_swiglu_backward_fp8(const Program& p, const Op& op) { return cost_of_cast(p, op, 2, 5.5); }
 
-/// The norm whose result the op casts.
+/// The norm op whose output this op casts.
 Op norm_in(const Op& op, const OpDef& def) {
   Op norm = op;
   norm.def = &def;
@@ -101,7 +101,7 @@ Op norm_in(const Op& op, const OpDef& def) {
   return norm;
 }
 
-/// `y`: which output of the norm is cast.
+/// `y`: the index of the norm's output that is cast.
 template <const OpDef& kNorm, std::size_t y>
 std::vector<Tensor> infer_norm_fp8(const Program& p, const Op& op) {
   const Op norm = norm_in(op, kNorm);
@@ -118,7 +118,7 @@ std::vector<Tensor> infer_norm_fp8(const Program& p, const Op& op) {
 
 template <const OpDef& kNorm>
 Cost cost_norm_fp8(const Program& p, const Op& op) {
-  constexpr std::size_t kFirstOther = 3;  // of the outputs
+  constexpr std::size_t kFirstOther = 3;  // first output after the copies and the slot
   const Op norm = norm_in(op, kNorm);
   Cost cost = cost_of_cast(p, op, norm.inputs.size(), 0);
   const Count times = op.attrs.flag("current") ? 2 : 1;
@@ -140,7 +140,7 @@ std::vector<Tensor> infer_fp8_scales(const Program& p, const Op& op) {
   return {slots};
 }
 
-/// One comparison for each number of the histories.
+/// One comparison per number of the histories.
 Cost cost_fp8_scales(const Program& p, const Op& op) {
   return {.elementwise_flop = p.shape(op.inputs.at(0)).numel() / kFp8Slot * kFp8History};
 }

@@ -24,7 +24,7 @@ std::vector<Tensor> infer_split(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
   const std::int64_t width = (h.heads + 2 * h.kv_heads) * h.head_dim;
   expect(x.rank() == 3 && x[2] == width, op,
-         [&] { return fmt::format("wants [B, T, {}], got {}", width, x.str()); });
+         [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
   const Tensor kv{.shape = {x[0], h.kv_heads, x[1], h.head_dim}};
   return {{.shape = {x[0], h.heads, x[1], h.head_dim}}, kv, kv};
 }
@@ -38,7 +38,7 @@ std::vector<Tensor> infer_join(const Program& p, const Op& op) {
 /// [B, H, T, D] -> [B, T, H D]
 std::vector<Tensor> infer_merge(const Program& p, const Op& op) {
   const Shape& y = p.shape(op.inputs.at(0));
-  expect(y.rank() == 4, op, [&] { return fmt::format("wants [B, H, T, D], got {}", y.str()); });
+  expect(y.rank() == 4, op, [&] { return fmt::format("expected [B, H, T, D], got {}", y.str()); });
   return {{.shape = {y[0], y[2], y[1] * y[3]}}};
 }
 
@@ -47,7 +47,7 @@ std::vector<Tensor> infer_unmerge(const Program& p, const Op& op) {
   const Heads h(op.attrs);
   const Shape& y = p.shape(op.inputs.at(0));
   expect(y.rank() == 3 && y[2] == h.heads * h.head_dim, op, [&] {
-    return fmt::format("wants [B, T, {}], got {}", std::int64_t{h.heads * h.head_dim}, y.str());
+    return fmt::format("expected [B, T, {}], got {}", std::int64_t{h.heads * h.head_dim}, y.str());
   });
   return {{.shape = {y[0], h.heads, y[1], h.head_dim}}};
 }

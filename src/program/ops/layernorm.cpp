@@ -43,7 +43,7 @@ std::vector<Tensor> infer_layernorm_backward(const Program& p, const Op& op) {
   return {{.shape = x, .role = Role::activation_gradient}, weight, weight};
 }
 
-/// The gradient of a norm that adds a residual gradient is the gradient, to which it is added.
+/// A norm backward that adds a residual gradient equals the plain norm backward, then add.
 void plain_layernorm_backward(PlainForm& f) {
   constexpr std::size_t kResidual = 5;
   if (!f.has_input(kResidual)) return;

@@ -1,16 +1,16 @@
-// matmul: c[i] = op(a[i]) op(b[i]) for i < batch, op = identity or transpose; with GELU or its gradient
-// behind it; bias_add and its gradient.
+// matmul: c[i] (+)= op(a[i]) op(b[i]) for i < batch, op = identity or transpose; variants with a GELU
+// epilogue; bias_add and its gradient.
 //
 // Attributes: batch, m, n, k; trans_a (a is stored [k, m]), trans_b (b is stored [n, k]); accumulate (c +=
-// ...); looped (one dispatch per batch element instead of one batched product); tf32 (operands may be
-// rounded to TF32); a_stride and c_stride, of single products: elements from one row of a, as it is stored,
-// or of c to the next, where the chunked loss pads rows of logits. Operands may have any shape with the right
-// number of elements, so grouped-query attention is batch = B*K products with m = (H/K)*T. A third input is a
-// bias [n] added to every row of c (set by the fuse pass).
+// ...); looped (one launch per batch element instead of one batched GEMM); tf32 (operands may be rounded to
+// TF32). With batch 1 also the row strides a_stride (of a as stored) and c_stride, in elements: the chunked
+// loss pads the rows of logits. Operands may have any shape with the right number of elements, so
+// grouped-query attention is batch = B*K matmuls with m = (H/K)*T. A third input is a bias [n] added to every
+// row of c (set by the fuse pass).
 //
-// Scaled (set by passes/fp8_products.h): a and b are fp8, and inputs 3 and 4 are their slots
-// (program/fp8.h): what is added up in fp32 is multiplied by the inverses of both scales before anything else
-// happens to it. fast_sums: a device may add up in fewer bits than fp32's.
+// fp8 (set by passes/fp8_matmuls.h): a and b are fp8, inputs 3 and 4 are their slots (program/fp8.h). The
+// fp32 sums are multiplied by the inverse scales of both before any epilogue. fast_sums: a device may
+// accumulate in fewer bits than fp32.
 //
 // Made by the fuse pass, with batch 1:
 // matmul_gelu: x = op(a) op(b) + bias, y = gelu(x). Inputs: a, b, bias; outputs: y, x [m, n].
@@ -28,14 +28,14 @@ namespace {
 using core::Count;
 using core::Shape;
 
-constexpr std::size_t kBias = 2;   // of the inputs of a product
-constexpr std::size_t kSlots = 3;  // of a scaled one: that of a, that of b
+constexpr std::size_t kBias = 2;   // index of the bias among the inputs
+constexpr std::size_t kSlots = 3;  // index of the slots of a and b among the inputs of an fp8 matmul
 
 bool has_bias(const Op& op) { return op.inputs.size() > kBias && op.inputs[kBias] != kNone; }
 
 struct Dims {
   Count batch, m, n, k;
-  Count a_elements, c_stride;  ///< with the padding of rows
+  Count a_elements, c_stride;  ///< including row padding
   explicit Dims(const Attributes& attrs)
       : batch(attrs.integer("batch")),
         m(attrs.integer("m")),
@@ -53,17 +53,17 @@ void expect_operand(const Program& p, const Op& op, std::size_t i, std::int64_t 
   const bool is_part = !op.input_offset.empty();
   const bool fits = is_part ? offset + elements <= shape.numel() : elements == shape.numel();
   expect(fits, op, [&] {
-    return fmt::format("operand {} is {}, the product needs {} elements at {}", i, shape.str(), elements,
+    return fmt::format("operand {} is {}, the matmul needs {} elements at {}", i, shape.str(), elements,
                        offset);
   });
 }
 
-/// fp8 factors have a slot each, others none.
+/// fp8 operands have a slot each, others none.
 void expect_slots(const Program& p, const Op& op) {
   const bool is_scaled = core::is_fp8(p.tensor(op.inputs.at(0)).dtype);
   const bool has_slots = op.inputs.size() == kSlots + 2;
   expect(is_scaled == has_slots && is_scaled == core::is_fp8(p.tensor(op.inputs.at(1)).dtype), op,
-         [] { return "wants fp8 factors with a slot each, or others without"; });
+         [] { return "fp8 operands need a slot each, other operands have none"; });
 }
 
 std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
@@ -75,7 +75,7 @@ std::vector<Tensor> infer_matmul(const Program& p, const Op& op) {
   return {{.shape = d.batch == 1 ? Shape{d.m, d.c_stride} : Shape{d.batch, d.m, d.n}}};
 }
 
-/// 2mnk flop per product.
+/// 2mnk FLOP per batch element.
 Cost cost_matmul(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   const auto size = [&](TensorId id) { return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype)); };
@@ -97,7 +97,7 @@ Cost cost_matmul(const Program& p, const Op& op) {
 
 void expect_single(const Op& op, const Dims& d) {
   expect(d.batch == 1, op,
-         [&] { return fmt::format("a batch of {} products, there can be one", std::int64_t{d.batch}); });
+         [&] { return fmt::format("batch is {}, only 1 is possible", std::int64_t{d.batch}); });
 }
 
 std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
@@ -113,7 +113,7 @@ std::vector<Tensor> infer_matmul_gelu(const Program& p, const Op& op) {
 /// Bytes of an operand.
 Count bytes_of(const Program& p, TensorId id) { return p.tensor(id).bytes(); }
 
-/// 2mnk flop; per element one for the bias and those of gelu, 10.
+/// 2mnk FLOP; per element 1 for the bias and 10 for GELU.
 Cost cost_matmul_gelu(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   return {.matmul_flop = 2 * d.m * d.n * d.k,
@@ -132,7 +132,7 @@ std::vector<Tensor> infer_matmul_gelu_backward(const Program& p, const Op& op) {
   return {{.shape = {d.m, d.n}, .role = Role::activation_gradient}};
 }
 
-/// 2mnk flop and those of gelu_backward, 18 per element.
+/// 2mnk FLOP, and 18 per element for the gradient of GELU.
 Cost cost_matmul_gelu_backward(const Program& p, const Op& op) {
   const Dims d(op.attrs);
   return {.matmul_flop = 2 * d.m * d.n * d.k,
@@ -149,7 +149,7 @@ void gradient_matmul(GradientContext& g) {
   const TensorId dc = g.gradient(0);
   const TensorId a = g.input(0);
   const TensorId b = g.input(1);
-  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
+  const auto matmul_attrs = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
     return Attributes{{"batch", std::int64_t{d.batch}},
                       {"m", m},
                       {"n", n},
@@ -160,9 +160,11 @@ void gradient_matmul(GradientContext& g) {
                       {"looped", attrs.flag("looped")}};
   };
   g.propagate(
-      0, g.emit(kMatmul, {dc, b}, product(d.m, d.k, d.n, false, !trans_b), {g.program().shape(a)}).at(0));
+      0,
+      g.emit(kMatmul, {dc, b}, matmul_attrs(d.m, d.k, d.n, false, !trans_b), {g.program().shape(a)}).at(0));
 
-  Attributes db = trans_b ? product(d.n, d.k, d.m, true, false) : product(d.k, d.n, d.m, true, false);
+  Attributes db =
+      trans_b ? matmul_attrs(d.n, d.k, d.m, true, false) : matmul_attrs(d.k, d.n, d.m, true, false);
   const std::vector<TensorId> operands = trans_b ? std::vector{dc, a} : std::vector{a, dc};
   if (g.program().tensor(b).role == Role::weight) {
     const auto target = g.weight_target(1);
@@ -173,7 +175,7 @@ void gradient_matmul(GradientContext& g) {
   }
 }
 
-/// The factors of a product and their slots, with a third input or without.
+/// The operands of a matmul and their slots, with or without a third input.
 std::vector<PlainForm::Operand> factors(const PlainForm& f, bool has_third = false) {
   std::vector<PlainForm::Operand> operands{f.input(0), f.input(1)};
   const bool is_scaled = f.has_input(kSlots);
@@ -183,7 +185,7 @@ std::vector<PlainForm::Operand> factors(const PlainForm& f, bool has_third = fal
   return operands;
 }
 
-/// A product with a bias is the product, to whose rows it is added.
+/// A matmul with a bias equals the matmul, then bias_add.
 void plain_matmul(PlainForm& f) {
   if (!f.has_input(kBias)) return;
   f.emit(kMatmul, factors(f), f.op().attrs, {f.output(0)});

@@ -1,4 +1,4 @@
-// What LayerNorm and RMSNorm ask of their shapes. For the files of this folder only.
+// Shape checks shared by LayerNorm and RMSNorm. For the files of this folder only.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 
 namespace rooflm::program::ops {
 
-/// One number for each row of x [..., C]: mean and rstd.
+/// Shape of the statistics (mean, rstd): one number per row of x [..., C].
 inline core::Shape rows_of(const core::Shape& x) { return {x.numel() / x[-1]}; }
 
 /// Refuses a weight that is not [C].

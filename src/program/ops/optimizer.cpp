@@ -1,9 +1,9 @@
-// The optimizer step: global_norm, adamw, sgd. All update in place. Where tensors are split over ranks the
-// norm is square_sum of a rank's parts, sums over ranks, and norm_of_squares.
+// The optimizer step: global_norm, adamw, sgd. All update in place. If tensors are split over ranks, the norm
+// is computed as square_sum of each rank's parts, a sum over ranks, and norm_of_squares.
 //
-// Runtime scalars `hyper` [4] fp32, written by the host before each step: learning rate, 1 - beta1^t,
-// 1 - beta2^t, and what gradients are multiplied by first: read only with the attribute `scaled`, and written
-// by loss_scale then; 0 there: the op leaves everything as it is.
+// `hyper` [4] fp32, written by the host before each step: learning rate, 1 - beta1^t, 1 - beta2^t, and a
+// factor that multiplies the gradients. The factor is read only with the attribute `scaled` and is then
+// written by loss_scale; if it is 0 the update changes nothing.
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -42,7 +42,7 @@ Cost cost_norm_of_squares(const Program& p, const Op& op) {
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {
   const UpdateView update(op);
   expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op, [&] {
-    return fmt::format("wants hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
+    return fmt::format("expected hyper, norm and, per tensor, weight, gradient and {} moments, got {} inputs",
                        update.moments(), op.inputs.size());
   });
   std::vector<Tensor> outputs;
@@ -69,20 +69,20 @@ Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter
   return cost;
 }
 
-/// An update of many tensors is one update for each.
+/// An update of many tensors equals one update per tensor.
 void plain_update(PlainForm& f) {
   const std::size_t count = UpdateOperands(f.op()).count();
   for (std::size_t i = 0; count > 1 && i < count; ++i) f.emit(single_update(f.op(), i));
 }
 
-/// AdamW with decoupled decay (Loshchilov and Hutter, 2019), for a list of tensors:
-///   g *= min(1, max_norm / (norm + 1e-6)) when a norm is given (as torch.nn.utils.clip_grad_norm_)
+/// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), for a list of tensors:
+///   g *= min(1, max_norm / (norm + 1e-6)) if there is a norm (as torch.nn.utils.clip_grad_norm_)
 ///   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
 ///   p -= lr * weight_decay * p;  p -= lr * (m / c1) / (sqrt(v / c2) + eps),  c1, c2 from `hyper`
-/// Moments: m, v. More attributes: beta1, beta2, eps. 14 flop per parameter.
+/// Moments: m, v. Further attributes: beta1, beta2, eps. 14 FLOP per parameter.
 Cost cost_adamw(const Program& p, const Op& op) { return cost_update(p, op, 14); }
 
-/// p -= lr * (clip(g) + weight_decay * p), for a list of tensors. 4 flop per parameter.
+/// p -= lr * (clip(g) + weight_decay * p), for a list of tensors. 4 FLOP per parameter.
 Cost cost_sgd(const Program& p, const Op& op) { return cost_update(p, op, 4); }
 
 }  // namespace

@@ -1,18 +1,18 @@
-// Ring attention: attention over sequences whose tokens are on several ranks (Liu et al., 2023), as
-// passes::ring_attention writes it. Shapes: B sequences, T tokens of this rank (program/pieces.h), H query
-// heads, K key/value heads, D channels of each. Attributes: heads, kv_heads, head_dim; of blocks also parts,
-// index (of this rank) and from (whose keys and values). With the flag `repeated` keys_values has those of
-// each query head, 2 H D (planned only).
+// Ring attention: attention over sequences whose tokens are spread over several ranks (Liu et al., 2023), as
+// emitted by passes::ring_attention. Shapes: B sequences, T tokens of this rank (program/pieces.h), H query
+// heads, K key/value heads, head size D. Attributes: heads, kv_heads, head_dim; of blocks also parts, index
+// (of this rank) and from (the rank whose keys and values are used). With the flag `repeated` keys_values has
+// one key and value head per query head, 2 H D (planned only).
 //   take_keys_values          keys_values [B, T, 2 K D] = those of qkv [B, T, (H + 2K) D]
-//   attention_block           attention of the rank's queries to the keys of the rank `from`: qkv,
-//   keys_values ->
-//                             y [B, T, H D], lse [B, H, T]; 0 and -inf where a query sees none of them
-//   join_blocks               y, lse of all blocks so far, and of one more: both together,
+//   attention_block           attention of this rank's queries to the keys of the rank `from`:
+//                             qkv, keys_values -> y [B, T, H D], lse [B, H, T]; 0 and -inf for a query that
+//                             sees none of the keys
+//   join_blocks               merges y_1, lse_1 of all blocks so far with y_2, lse_2 of one more:
 //                             lse = log(e^lse_1 + e^lse_2), y = e^(lse_1 - lse) y_1 + e^(lse_2 - lse) y_2
 //   attention_block_backward  dy, qkv, keys_values, y, lse (of all blocks) -> dq [B, T, H D], d_keys_values
-//                             [B, T, 2 K D]; inputs 5 and 6, where there are any, are the outputs: added to
-//   join_gradients            dqkv [B, T, (H + 2K) D] = dq and d_keys_values side by side; the first input is
-//   qkv
+//                             [B, T, 2 K D]; optional inputs 5 and 6 are the outputs, accumulated in place
+//   join_gradients            qkv, dq, d_keys_values -> dqkv [B, T, (H + 2K) D] = dq and d_keys_values,
+//                             concatenated
 #include "program/ops/ring_sizes.h"
 
 namespace rooflm::program::ops {
@@ -27,8 +27,8 @@ std::vector<Tensor> infer_block(const Program& p, const Op& op) {
   return {{.shape = s.queries()}, {.shape = {s.batch, s.heads, s.seq}, .full_precision = true}};
 }
 
-/// As flash_attention: two products of 2D flop per score, counted in full. Half of the scores are below the
-/// diagonal, whosever keys they are of.
+/// As flash_attention: two matmuls of 2D FLOP per score, counted in full. Half of the scores are below the
+/// diagonal, whichever rank the keys belong to.
 Cost cost_block(const Program& p, const Op& op) {
   const RingSizes s(p, op, 0);
   return {.matmul_flop = 4 * s.scores() * s.head_dim, .elementwise_flop = 5 * s.scores()};
@@ -38,7 +38,7 @@ std::vector<Tensor> infer_join_blocks(const Program& p, const Op& op) {
   return {{.shape = p.shape(op.inputs.at(0))}, {.shape = p.shape(op.inputs.at(1)), .full_precision = true}};
 }
 
-/// Two multiply-adds and the weights of both.
+/// Two multiply-adds per element, and the weights of both blocks.
 Cost cost_join_blocks(const Program& p, const Op& op) {
   return {.elementwise_flop = 4 * p.shape(op.inputs.at(0)).numel()};
 }

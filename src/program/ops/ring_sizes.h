@@ -1,4 +1,4 @@
-// Sizes of ring attention, which its ops and the pass that writes them share.
+// Sizes of ring attention, shared by its ops and the pass that emits them.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,11 +11,11 @@
 
 namespace rooflm::program::ops {
 
-/// Of the input `qkv` [B, T, (H + 2K) D] of an op with the attributes heads, kv_heads and head_dim; refuses
-/// the op when that has another shape.
+/// The sizes in `qkv` [B, T, (H + 2K) D], given the attributes heads, kv_heads and head_dim. Refuses the op
+/// if the shape does not match.
 struct RingSizes {
   std::int64_t batch, seq, heads, kv_heads, head_dim;
-  std::int64_t passed_heads;  ///< of keys_values: those of all query heads with the flag `repeated`
+  std::int64_t passed_heads;  ///< heads in keys_values: H with the flag `repeated`, else K
   RingSizes(const Program& p, const Op& op, std::size_t qkv)
       : batch(p.shape(op.inputs.at(qkv))[0]),
         seq(p.shape(op.inputs.at(qkv))[1]),
@@ -24,7 +24,7 @@ struct RingSizes {
         head_dim(op.attrs.integer("head_dim")),
         passed_heads(op.attrs.flag("repeated") ? heads : kv_heads) {
     const core::Shape& given = p.shape(op.inputs[qkv]);
-    expect(given == all(), op, [&] { return fmt::format("wants {}, got {}", all().str(), given.str()); });
+    expect(given == all(), op, [&] { return fmt::format("expected {}, got {}", all().str(), given.str()); });
   }
   [[nodiscard]] core::Shape queries() const { return {batch, seq, heads * head_dim}; }
   [[nodiscard]] core::Shape keys_values() const { return {batch, seq, 2 * passed_heads * head_dim}; }

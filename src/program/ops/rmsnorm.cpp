@@ -39,7 +39,7 @@ std::vector<Tensor> infer_rmsnorm_backward(const Program& p, const Op& op) {
           {.shape = {x[-1]}, .role = Role::gradient, .full_precision = true}};
 }
 
-/// The gradient of a norm that adds a residual gradient is the gradient, to which it is added.
+/// A norm backward that adds a residual gradient equals the plain norm backward, then add.
 void plain_rmsnorm_backward(PlainForm& f) {
   constexpr std::size_t kResidual = 4;
   if (!f.has_input(kResidual)) return;

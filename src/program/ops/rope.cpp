@@ -1,9 +1,9 @@
-// rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection
-// qkv [B, T, (H + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of
-// a head pairs with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta,
-// inverse; of a rank that has pieces of sequences (program/pieces.h) t is the position in the sequence. Where
-// a text is read on, a second input `first` [B] int32 says where: row t then stands at position first[b] + t,
-// below the attribute `positions`.
+// rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection qkv [B, T, (H
+// + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of a head pairs
+// with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta, inverse. On a
+// context-parallel rank (program/pieces.h) t is the position in the whole sequence. When generation continues
+// a text, a second input `first` [B] int32 gives the position: row t is at first[b] + t, below the attribute
+// `positions`.
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -19,13 +19,13 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
   const std::int64_t d = op.attrs.integer("head_dim");
   const std::int64_t width = (op.attrs.integer("heads") + 2 * core::Count(op.attrs.integer("kv_heads"))) * d;
   expect(x.rank() == 3 && x[2] == width, op,
-         [&] { return fmt::format("wants [B, T, {}], got {}", width, x.str()); });
+         [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
   expect(d % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", d); });
   if (op.inputs.size() > 1) expect_per_text(p, op, 1, x[0]);
   return {{.shape = x}};
 }
 
-/// 3 per rotated element: two products and a sum.
+/// 3 per rotated element: two multiplications and an addition.
 Cost cost_rope(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
   const core::Count rotated =
@@ -33,7 +33,7 @@ Cost cost_rope(const Program& p, const Op& op) {
   return {.elementwise_flop = core::Count(3) * x[0] * x[1] * rotated};
 }
 
-/// A rotation's gradient is the rotation back.
+/// The gradient of a rotation is the inverse rotation.
 void gradient_rope(GradientContext& g) {
   Attributes attrs = g.op().attrs;
   attrs.set("inverse", !attrs.flag("inverse"));

@@ -11,7 +11,7 @@ namespace {
 std::vector<Tensor> infer_softmax(const Program& p, const Op& op) {
   const auto& s = p.shape(op.inputs.at(0));
   expect(s.rank() >= 2 && s[-1] == s[-2], op,
-         [&] { return fmt::format("wants scores [.., T, T], got {}", s.str()); });
+         [&] { return fmt::format("expected scores [.., T, T], got {}", s.str()); });
   return {{.shape = s}};
 }
 

@@ -1,5 +1,5 @@
-// swiglu: y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)) (Shazeer, 2020). The input holds
-// the gate in its first half and the up-projection in its second: one product with packed weights makes both.
+// swiglu: y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)) (Shazeer, 2020). The first half
+// of the input is the gate, the second the up-projection: one matmul with packed weights computes both.
 #include <fmt/format.h>
 
 #include "program/gradient.h"
@@ -11,7 +11,7 @@ namespace {
 std::vector<Tensor> infer_swiglu(const Program& p, const Op& op) {
   const core::Shape& h = p.shape(op.inputs.at(0));
   expect(h[-1] % 2 == 0, op,
-         [&] { return fmt::format("wants gate and up in one tensor [.., 2F], got {}", h.str()); });
+         [&] { return fmt::format("expected gate and up in one tensor [.., 2F], got {}", h.str()); });
   return {{.shape = h.with(-1, h[-1] / 2)}};
 }
 

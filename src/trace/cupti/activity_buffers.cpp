@@ -1,4 +1,4 @@
-// The memory that CUPTI writes its records to.
+// The buffers that CUPTI writes its records to.
 #include "trace/cupti/activity_buffers.h"
 
 #include <algorithm>

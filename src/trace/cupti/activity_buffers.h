@@ -1,4 +1,4 @@
-// The memory that CUPTI writes its records to. For files of this folder and their tests only.
+// The buffers that CUPTI writes its records to. For files of this folder and their tests only.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ struct FilledBuffer {
   std::size_t bytes = 0;
 };
 
-/// A fixed number of buffers, made and touched before anything is traced: memory that a process sees for the
-/// first time costs a millisecond and more inside the launch that asks for it. CUPTI asks from any thread.
+/// A fixed number of buffers, allocated and touched before tracing starts: a page fault during a launch would
+/// cost a millisecond or more. CUPTI requests buffers from any thread.
 class ActivityBuffers {
  public:
   ActivityBuffers(std::size_t count, std::size_t bytes);
-  /// A free buffer; nullptr, counted, when there is none: what it would have held is lost.
+  /// A free buffer. nullptr, and counted, if there is none: its records are lost.
   [[nodiscard]] std::uint8_t* request();
   /// `data` was filled with `valid` bytes of records.
   void complete(std::uint8_t* data, std::size_t valid);
-  /// What was filled since the last call. Give each back with `release`.
+  /// The buffers filled since the last call. Give each back with `release`.
   [[nodiscard]] std::vector<FilledBuffer> take_filled();
-  /// Makes it free again, all zeros.
+  /// Zeroes the buffer and makes it free again.
   void release(std::uint8_t* data);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] std::int64_t refused() const;

@@ -1,4 +1,4 @@
-// What CUPTI is told to count, and values from what it counted.
+// What CUPTI counts, and values from its counter data.
 #include "trace/cupti/counter_config.h"
 
 #include <fmt/format.h>

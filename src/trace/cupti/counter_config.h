@@ -1,5 +1,5 @@
-// What CUPTI is told to count: which metrics of a chip, in how many passes; and values from what it counted.
-// Needs no GPU. For files of this folder and their tests only.
+// What CUPTI counts: the metrics and passes of a chip, and their values. Needs no GPU. For files of this
+// folder and their tests only.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,15 @@ namespace rooflm::trace {
 /// One counter set on one chip.
 class CounterConfig {
  public:
-  /// `availability` is what the device says of its counters; empty for a chip without a device. Metrics that
-  /// the chip does not have are left out. Throws core::Unavailable when none is left, core::UsageError for an
-  /// unknown chip.
+  /// `availability` is the device's counter availability; empty for a chip without a device. Metrics that the
+  /// chip lacks are left out. Throws core::Unavailable if none is left, core::UsageError for an unknown chip.
   CounterConfig(const ProfilerLibrary& cupti, const std::string& chip,
                 std::span<const std::uint8_t> availability, const CounterSet& set);
   [[nodiscard]] int passes() const { return passes_; }
   [[nodiscard]] std::span<const std::uint8_t> image() const { return image_; }
   /// Names of the metrics that are counted.
   [[nodiscard]] std::vector<const char*>& names() { return names_; }
-  /// The values of one range, added up by name.
+  /// The values of one range, summed by name.
   [[nodiscard]] std::vector<CountedValue> evaluate(std::span<const std::uint8_t> counter_data,
                                                    std::size_t range);
 

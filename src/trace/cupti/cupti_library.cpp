@@ -1,4 +1,4 @@
-// CUPTI's functions for the steps of our own engines.
+// CUPTI's functions for steps of our own engines.
 #include "trace/cupti/cupti_library.h"
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// CUPTI's functions for the steps of our own engines: what cannot be used throws. For files of this folder
-// only.
+// CUPTI's functions for steps of our own engines; errors throw. For files of this folder only.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace rooflm::trace {
 
-/// CUPTI itself, loaded for good. Throws core::Unavailable with the reason.
+/// CUPTI, loaded and never unloaded. Throws core::Unavailable with the reason.
 core::SharedLibrary open_cupti_library();
 /// Throws core::Unavailable with why_not_version.
 void require_version(std::uint32_t number);

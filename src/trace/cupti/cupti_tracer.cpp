@@ -22,8 +22,8 @@ constexpr std::array kKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                CUPTI_ACTIVITY_KIND_OVERHEAD,
                                CUPTI_ACTIVITY_KIND_RUNTIME,
                                CUPTI_ACTIVITY_KIND_DRIVER};
-/// The calls that start work or wait for it. All others, of which there are ten times as many, are left out:
-/// each costs the host 0.4 us.
+/// The API calls that start work or wait for it. All others, ten times as many, are not traced: each costs
+/// the host 0.4 us.
 constexpr std::array kRuntimeCalls = {CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
                                       CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernelExC_v11060,
                                       CUPTI_RUNTIME_TRACE_CBID_cudaGraphLaunch_v10000,
@@ -46,14 +46,14 @@ bool contains(const Calls& calls, int call) {
   return false;
 }
 
-/// CUPTI's callbacks carry nothing of ours: whose buffers it fills has to stand here.
+/// Static, because CUPTI's callbacks have no context argument: the pool whose buffers it fills.
 std::atomic<ActivityBuffers*> active_buffers{nullptr};
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
   ActivityBuffers* buffers = active_buffers.load();
   *buffer = buffers == nullptr ? nullptr : buffers->request();
   *bytes = *buffer == nullptr ? 0 : buffers->bytes();
-  *most_records = 0;  // as many as there is room for
+  *most_records = 0;  // as many as fit
 }
 
 void CUPTIAPI take_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_t* buffer,
@@ -61,14 +61,14 @@ void CUPTIAPI take_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::
   if (ActivityBuffers* buffers = active_buffers.load()) buffers->complete(buffer, valid);
 }
 
-/// The record's clock.
+/// Timestamps by the record's clock.
 std::uint64_t CUPTIAPI now_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                         std::chrono::steady_clock::now().time_since_epoch())
                                         .count());
 }
 
-/// Nothing is asked of it: who subscribes finds out whether somebody else did.
+/// Does nothing: subscribing only detects whether another tool has subscribed.
 void CUPTIAPI no_callback(void* /*user*/, CUpti_CallbackDomain /*domain*/, CUpti_CallbackId /*call*/,
                           const void* /*data*/) {}
 
@@ -126,7 +126,7 @@ class CuptiTracer final : public ActivityTracer {
     trace.devices = query_limits();
     std::size_t dropped = 0;
     library_.check(library_.dropped_records(nullptr, 0, &dropped), "counting lost activities");
-    // A buffer that was refused is at least one record.
+    // A refused buffer request loses at least one record.
     const std::int64_t refused = buffers_.refused() - std::exchange(refused_before_, buffers_.refused());
     trace.dropped += std::max(static_cast<std::int64_t>(dropped), refused);
     return trace;
@@ -144,14 +144,14 @@ class CuptiTracer final : public ActivityTracer {
     library_.check(library_.register_timestamp(now_ns), "giving it a clock");
     library_.check(library_.register_callbacks(give_buffer, take_buffer), "giving it buffers");
     library_.check(library_.set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "naming threads");
-    // The pool keeps its free buffers zeroed, which CUPTI would do inside of a launch.
+    // The pool keeps its free buffers zeroed; otherwise CUPTI would zero them inside a launch.
     std::uint8_t are_zeroed = 1;
     std::size_t size = sizeof(are_zeroed);
     static_cast<void>(
         library_.set_attribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &are_zeroed));
   }
 
-  /// What a call's record is asked for is forgotten whenever their kind is enabled.
+  /// Enabling a kind resets which calls are traced, so this must follow.
   void leave_out_calls() const {
     for (int call = 1; call < CUPTI_RUNTIME_TRACE_CBID_SIZE; ++call) {
       if (!contains(kRuntimeCalls, call)) {

@@ -1,4 +1,4 @@
-// From CUPTI's records to plain ones.
+// Converts CUPTI's records to plain ones.
 #include "trace/cupti/decode.h"
 
 #include <cxxabi.h>
@@ -13,7 +13,7 @@ namespace {
 
 std::string demangled(const char* name) {
   if (name == nullptr) return "unknown kernel";
-  // Of other names a demangler makes types: "f" would be "float".
+  // A demangler would take other names for types: "f" becomes "float".
   if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
@@ -93,7 +93,7 @@ const char* overhead_of(CUpti_ActivityOverheadKind kind) {
   }
 }
 
-/// "allocate device memory of a pool": what was done to memory of which kind.
+/// The operation and the kind of memory: "allocate device memory of a pool".
 std::string memory_text(const CUpti_ActivityMemory4& record) {
   const bool is_free = record.memoryOperationType == CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE;
   const bool is_of_pool = record.memoryPoolConfig.memoryPoolType != CUPTI_ACTIVITY_MEMORY_POOL_TYPE_INVALID;
@@ -121,7 +121,7 @@ void ActivityDecoder::add(std::uint8_t* buffer, std::size_t bytes) {
 }
 
 void ActivityDecoder::add(const CUpti_Activity& record) {
-  // What a record is, its first field says; CUPTI lays them out back to back.
+  // The first field is the record's kind; CUPTI packs records back to back.
   const auto* address = static_cast<const void*>(&record);
   switch (record.kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:

@@ -1,4 +1,4 @@
-// From CUPTI's records to plain ones. For files of this folder and their tests only.
+// Converts CUPTI's records to plain ones. For files of this folder and their tests only.
 #pragma once
 
 #include <cupti.h>
@@ -16,11 +16,11 @@ namespace rooflm::trace {
 /// As cuptiActivityGetNextRecord.
 using NextRecord =
     std::function<CUptiResult(std::uint8_t* buffer, std::size_t bytes, CUpti_Activity** record)>;
-/// The name of a call: "cudaGraphLaunch_v10000"; nullptr when not known.
+/// The name of an API call: "cudaGraphLaunch_v10000"; nullptr if unknown.
 using CallName = std::function<const char*(CUpti_CallbackDomain domain, std::uint32_t call)>;
 
-/// Reads buffers that CUPTI has filled. Names of kernels are demangled. A record without times (CUPTI could
-/// not take them) counts as dropped.
+/// Decodes buffers that CUPTI has filled. Demangles kernel names. A record without times (CUPTI could not
+/// take them) counts as dropped.
 class ActivityDecoder {
  public:
   ActivityDecoder(NextRecord next, CallName call_name)
@@ -38,7 +38,7 @@ class ActivityDecoder {
   void add_sync(const CUpti_ActivitySynchronization2& record);
   void add_overhead(const CUpti_ActivityOverhead3& record);
   void add_memory(const CUpti_ActivityMemory4& record);
-  /// Sets times and name, and keeps it if it has times.
+  /// Sets times and name; keeps the activity if it has times.
   void keep(DeviceActivity activity, std::uint64_t start, std::uint64_t end, const std::string& name);
   std::size_t index_of(const std::string& name);
 
@@ -46,7 +46,8 @@ class ActivityDecoder {
   CallName call_name_;
   DeviceTrace trace_;
   std::unordered_map<std::string, std::size_t> names_;
-  /// A name and how people read it. Programs that load and unload code have another at the same address.
+  /// A kernel name and its demangled form. Programs that load and unload code may reuse an address for
+  /// another name.
   struct KernelName {
     std::string mangled, text;
   };

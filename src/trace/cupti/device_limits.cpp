@@ -1,4 +1,4 @@
-// What occupancy depends on, from the driver.
+// Device limits for occupancy, from the driver.
 #include "trace/cupti/device_limits.h"
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// What occupancy depends on, from the driver. For files of this folder only.
+// Device limits for occupancy, from the driver. For files of this folder only.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace rooflm::trace {
 
-/// Of all devices, by the numbers that activities name them by. Empty where there is no driver: CUPTI tells
-/// it only to whom attaches before the first context is made.
+/// The limits of all devices, by the device numbers of activities. Empty without a driver. CUPTI reports them
+/// only to tools attached before the first context is created.
 std::vector<DeviceLimits> query_limits();
 
 }  // namespace rooflm::trace

@@ -1,4 +1,4 @@
-// CUPTI's functions, found when the program runs.
+// CUPTI's functions, loaded at run time.
 #include "trace/cupti/functions.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// CUPTI's functions, found when the program runs: for what traces our own steps and for what is loaded into
-// the programs of others. There only libc is sure to be, and nothing may throw.
+// CUPTI's functions, loaded at run time: shared by the tracing of our own steps and by the library injected
+// into foreign programs. In those only libc is guaranteed, and nothing may throw.
 #pragma once
 
 #include <cupti.h>
@@ -11,19 +11,19 @@
 
 namespace rooflm::trace {
 
-/// Where CUPTI of the major version whose headers this was compiled with may be: as the loader looks for it
-/// (one that the process has is found so), then where toolkits put it.
+/// Possible locations of CUPTI, of the major version that this was compiled with: first by the loader's
+/// search (which finds one that the process has loaded), then where toolkits install it.
 std::vector<std::string> cupti_files();
-/// Why a CUPTI of this number (CUPTI_API_VERSION) cannot be used: its records are laid out differently. ""
-/// when it can.
+/// Why a CUPTI with this number (CUPTI_API_VERSION) cannot be used: the layout of its records differs. "" if
+/// it can.
 std::string why_not_version(std::uint32_t number);
-/// What the user can do about an error: "; another profiler ..."; "" when nothing is known.
+/// What the user can do about an error, "; another profiler ..."; "" if unknown.
 std::string_view cupti_advice(CUptiResult result);
-/// "CUPTI: WHAT: its words (number); what to do".
+/// "CUPTI: WHAT: its message (number); what to do".
 std::string cupti_words(decltype(&cuptiGetResultString) text_of, CUptiResult result, std::string_view what);
 
-/// The functions that are used, of the CUPTI whose headers this was compiled with or a later one of the same
-/// major version.
+/// The functions that are used, from the CUPTI whose headers this was compiled with or a later one of the
+/// same major version.
 struct CuptiFunctions {
   decltype(&cuptiGetVersion) version = nullptr;
   decltype(&cuptiGetResultString) result_string = nullptr;
@@ -45,8 +45,8 @@ struct CuptiFunctions {
   decltype(&cuptiGetGraphNodeId) graph_node_id = nullptr;
   decltype(&cuptiFinalize) finalize = nullptr;
 
-  /// Loads the library for good: it has hooks in the driver until the process ends. False and `why`, one
-  /// line, where there is none or it cannot be used.
+  /// Loads the library and never unloads it: it has hooks in the driver until the process ends. Returns false
+  /// and sets `why`, one line, if it is missing or unusable.
   bool load(std::string& why);
   /// cupti_words of an error.
   [[nodiscard]] std::string words(CUptiResult result, std::string_view what) const {

@@ -1,4 +1,4 @@
-// CUPTI's profiler functions, found when the program runs.
+// CUPTI's profiler functions, loaded at run time.
 #include "trace/cupti/profiler_library.h"
 
 #include "core/error.h"

@@ -1,4 +1,4 @@
-// CUPTI's profiler functions, found when the program runs. For files of this folder only.
+// CUPTI's profiler functions, loaded at run time. For files of this folder only.
 #pragma once
 
 #include <cupti_profiler_host.h>
@@ -10,7 +10,7 @@
 
 namespace rooflm::trace {
 
-/// What counts needs of CUPTI and of the driver.
+/// The functions of CUPTI and the driver that counting needs.
 struct ProfilerLibrary {
   decltype(&cuptiGetResultString) result_string = nullptr;
   decltype(&cuptiProfilerInitialize) initialize = nullptr;
@@ -38,20 +38,20 @@ struct ProfilerLibrary {
   decltype(&cuptiRangeProfilerGetCounterDataInfo) counter_data_info = nullptr;
   decltype(&cuptiRangeProfilerCounterDataGetRangeInfo) range_info = nullptr;
 
-  /// Loads the library for good. Throws core::Unavailable with the reason.
+  /// Loads the library and never unloads it. Throws core::Unavailable with the reason.
   static ProfilerLibrary load();
-  /// Throws core::Unavailable "CUPTI: WHAT: its words; what to do" unless `result` is CUPTI_SUCCESS.
+  /// Throws core::Unavailable "CUPTI: WHAT: its message; what to do" unless `result` is CUPTI_SUCCESS.
   void check(CUptiResult result, std::string_view what) const;
 };
 
-/// The context of the calling thread, and the number of its device. Throws core::Unavailable without one.
+/// The calling thread's context and its device number. Throws core::Unavailable if there is none.
 struct CurrentContext {
   CUcontext context = nullptr;
   CUdevice device = 0;
   static CurrentContext find();
 };
 
-/// Parameters of a function of CUPTI's profiler: its size first, everything else zero.
+/// Parameters of a CUPTI profiler function: its size first, everything else zero.
 template <class Params>
 Params params_of(std::size_t size) {
   Params params{};

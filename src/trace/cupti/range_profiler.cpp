@@ -1,4 +1,4 @@
-// Counters of a GPU through CUPTI's range profiler: ranges of the user's, each pass repeated by the user.
+// Counters of a GPU through CUPTI's range profiler, with user ranges and user replay.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -16,7 +16,7 @@
 namespace rooflm::trace {
 namespace {
 
-/// Why counters do not work on a device in this configuration; "" when they do or nothing is known.
+/// Why the device's configuration does not support counters; "" if it does or nothing is known.
 std::string why_unsupported(const ProfilerLibrary& cupti, CUdevice device) {
   CUpti_Profiler_DeviceSupported_Params params{};
   params.structSize = CUpti_Profiler_DeviceSupported_Params_STRUCT_SIZE;
@@ -139,7 +139,7 @@ class RangeProfiler final : public DeviceCounters {
   }
 
  private:
-  /// Where counters are denied, this is the first call that says so.
+  /// The first call that fails if counters are restricted.
   void ask_availability() {
     auto params = params_of<CUpti_Profiler_GetCounterAvailability_Params>(
         CUpti_Profiler_GetCounterAvailability_Params_STRUCT_SIZE);
@@ -195,7 +195,7 @@ class RangeProfiler final : public DeviceCounters {
   CurrentContext current_;
   std::string chip_;
   std::vector<std::uint8_t> availability_;
-  std::unique_ptr<CounterConfig> config_;  ///< of the set that is counted
+  std::unique_ptr<CounterConfig> config_;  ///< of the current set
   CUpti_RangeProfiler_Object* profiler_ = nullptr;
   std::vector<std::uint8_t> counter_data_;
 };

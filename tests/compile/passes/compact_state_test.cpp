@@ -57,15 +57,15 @@ TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
 }
 
 /// The sizes of this model leave some biases at lengths that cannot be halved.
-TEST(CompactState, NormsStayWholeAndBiasesOfProductsDoNot) {
+TEST(CompactState, NormsStayWholeAndBiasesOfMatmulsDoNot) {
   const Program p = tests::small_step(Arch::gpt2, compact());
   int biases = 0;
   for (const Tensor& tensor : p.tensors) {
     if (tensor.role != Role::weight || tensor.shape.rank() != 1 || tensor.view_of != program::kNone) continue;
-    const bool is_bias_of_product = tensor.name.ends_with("qkv.bias") || tensor.name.ends_with("proj.bias") ||
-                                    tensor.name.ends_with("fc2.bias");
-    EXPECT_EQ(tensor.halved, is_bias_of_product) << tensor.name;
-    biases += is_bias_of_product ? 1 : 0;
+    const bool is_bias_of_matmul = tensor.name.ends_with("qkv.bias") || tensor.name.ends_with("proj.bias") ||
+                                   tensor.name.ends_with("fc2.bias");
+    EXPECT_EQ(tensor.halved, is_bias_of_matmul) << tensor.name;
+    biases += is_bias_of_matmul ? 1 : 0;
   }
   EXPECT_EQ(biases, 2 * 3);
 }

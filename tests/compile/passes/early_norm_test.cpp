@@ -79,8 +79,8 @@ TEST(EarlyNorm, RunsBesideTheBackwardPass) {
     EXPECT_EQ(p.ops[place].lane, place == sums.back() ? Lane::compute : Lane::background);
   EXPECT_EQ(p.ops[root[0]].waits, std::vector<int>{static_cast<int>(sums[sums.size() - 2])});
   EXPECT_EQ(p.tensor(p.ops[root[0]].outputs[0]).name, "grad_norm");
-  const auto products = places_of(p, ops::kMatmul);
-  EXPECT_LT(sums.front(), products.back());
+  const auto matmuls = places_of(p, ops::kMatmul);
+  EXPECT_LT(sums.front(), matmuls.back());
 }
 
 TEST(EarlyNorm, LeavesSmallStepsAndStepsWithoutClippingAsTheyAre) {

@@ -113,15 +113,15 @@ TEST(EarlyUpdates, AreNotDisturbedByWhatRunsMeanwhile) {
           model::forward(model::preset(name), 4, 64),
           {.dtype = core::DType::bf16, .recompute = recompute, .optimizer = {.clip_norm = 0}});
       const auto plan = passes::plan_memory(p);
-      std::size_t products = 0;
+      std::size_t matmuls = 0;
       std::size_t waits = 0;
       for (std::size_t i = 0; i < p.ops.size(); ++i) {
         waits += p.ops[i].waits.size();
         if (p.ops[i].lane != Lane::background) continue;
-        products += p.ops[i].is(ops::kMatmul) ? 1 : 0;
+        matmuls += p.ops[i].is(ops::kMatmul) ? 1 : 0;
         expect_undisturbed(p, plan, i);
       }
-      EXPECT_GT(products, 40U);
+      EXPECT_GT(matmuls, 40U);
       EXPECT_GT(waits, 3U);
     }
   }

@@ -1,4 +1,4 @@
-// The matrix-product FLOPs of whole programs against the closed formulas, to the last digit.
+// The matmul FLOPs of whole programs against the closed formulas, to the last digit.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -54,7 +54,7 @@ std::vector<Case> all_cases() {
 
 INSTANTIATE_TEST_SUITE_P(AllPresets, PresetFlops, testing::ValuesIn(all_cases()));
 
-TEST(Flops, EveryProductIsTwoMNK) {
+TEST(Flops, EveryMatmulIsTwoMNK) {
   const auto forward = model::forward(model::preset("gpt2"), 4, 64);
   for (const program::Op& op : forward.ops) {
     if (op.def->name != "matmul") continue;
@@ -67,8 +67,8 @@ TEST(Flops, EveryProductIsTwoMNK) {
 TEST(Flops, ElementwiseIsCountedApart) {
   const auto forward = model::forward(model::preset("tiny"), 1, 16);
   for (const program::Op& op : forward.ops) {
-    const bool is_product = op.def->name == "matmul" || op.def->name == "attention";
-    if (!is_product) {
+    const bool is_matmul = op.def->name == "matmul" || op.def->name == "attention";
+    if (!is_matmul) {
       EXPECT_EQ(program::cost_of(forward, op).matmul_flop, 0) << op.def->name;
     }
   }

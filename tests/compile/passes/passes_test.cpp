@@ -68,8 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(core::DType::f32, core::DType::bf16, core::DType::f64),
                      testing::Values(1, 3)));
 
-/// Of q, k, v, out, gate, up and down every second product: here out, and gate and up of the second layer.
-TEST(Recompute, EveryOtherProductIsDoneAgain) {
+/// Of q, k, v, out, gate, up and down every second matmul: here out, and gate and up of the second layer.
+TEST(Recompute, EveryOtherMatmulIsRecomputed) {
   const auto again = [](Arch arch) {
     const Program p = tests::small_step(
         arch, {.engine = EngineKind::eager, .recompute = Recompute::every_other, .optimizer = {}});
@@ -85,7 +85,7 @@ TEST(Recompute, EveryOtherProductIsDoneAgain) {
   EXPECT_EQ(again(Arch::gpt2), (std::vector<std::string>{"h.1/attention/proj", "h.0/attention/proj"}));
 }
 
-TEST(LowerAttention, LoopedLaunchesOneProductPerBatchAndHead) {
+TEST(LowerAttention, LoopedLaunchesOneMatmulPerBatchAndHead) {
   const Program looped = tests::small_step(Arch::gpt2, eager(AttentionKind::looped), Stage::lowered);
   const Program batched = tests::small_step(Arch::gpt2, eager(), Stage::lowered);
   const auto launches = [](const Program& p) {
@@ -190,11 +190,11 @@ TEST(Fuse, LeavesNoPairThatFuses) {
   EXPECT_EQ(count(p, ops::kGelu), 2U);
 }
 
-/// GELU's gradient takes the place of the product, before the weight gradient between them.
-TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
+/// GELU's gradient takes the place of the matmul, before the weight gradient between them.
+TEST(Fuse, GeluGradientJoinsTheMatmulBeforeIt) {
   for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
     const Program p =
-        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_products = true, .optimizer = {}});
+        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_epilogue = true, .optimizer = {}});
     EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
     EXPECT_EQ(count(p, ops::kMatmulGelu), kind == Recompute::none ? 2U : 0U);
     for (std::size_t i = 0; i < p.ops.size(); ++i) {
@@ -212,15 +212,15 @@ TEST(Fuse, GeluGradientJoinsTheProductBeforeIt) {
 
 /// Where it is computed again, it stays an op of its own, kept or not: the same bits. Where nobody needs its
 /// input, it takes that input's place.
-TEST(Fuse, GeluJoinsTheProductOnlyWhereItIsComputedOnce) {
+TEST(Fuse, GeluJoinsTheMatmulOnlyWhereItIsComputedOnce) {
   for (const Recompute kind : {Recompute::selective, Recompute::full}) {
     const Program p =
-        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_products = true, .optimizer = {}});
+        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_epilogue = true, .optimizer = {}});
     EXPECT_EQ(count(p, ops::kMatmulGelu), 0U);
     EXPECT_EQ(count(p, ops::kGelu), 4U);
   }
   const Program inference = compile::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13),
-                                                    {.gelu_in_products = true, .optimizer = {}});
+                                                    {.gelu_in_epilogue = true, .optimizer = {}});
   EXPECT_EQ(count(inference, ops::kMatmulGelu), 0U);
   EXPECT_EQ(count(inference, ops::kGelu), 2U);
 }
@@ -234,7 +234,7 @@ TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
   Op other = *gelu;
   other.outputs[0] = p.add_tensor(p.tensor(gelu->outputs[0]));
   p.ops.insert(gelu, other);
-  passes::fuse(p, {.gelu_in_products = true});
+  passes::fuse(p, {.gelu_in_epilogue = true});
   EXPECT_NO_THROW(program::check(p));
   EXPECT_EQ(count(p, ops::kGeluBackward), 2U);
   EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 1U);

@@ -302,7 +302,7 @@ TEST(RowCopies, StandBesideEachExchangeOfRows) {
   EXPECT_GT(exchanges, 8U);
 }
 
-/// Behind the softmax and the two products that end in the residual, each with one gradient.
+/// Behind the softmax and the two matmuls that end in the residual, each with one gradient.
 TEST(Dropout, StandsBehindEachSoftmaxAndEachBranch) {
   constexpr std::size_t kLayers = 2;
   for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
@@ -334,7 +334,7 @@ TEST(WholeRecompute, RedoesALayerToItsEnd) {
   EXPECT_EQ(redone(true), 2);
 }
 
-/// Each weight of a product once for each micro-batch but the first; nothing adds up inside of a product.
+/// Each weight of a matmul once for each micro-batch but the first; nothing adds up inside of a matmul.
 TEST(GradientSums, AreOpsOfTheirOwn) {
   compile::StepOptions options{
       .dtype = core::DType::bf16, .gradient_sums = true, .micro_batches = 3, .optimizer = {}};

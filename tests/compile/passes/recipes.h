@@ -25,7 +25,7 @@ inline model::ModelConfig small_config(model::Arch arch) {
   return config;
 }
 
-/// All extents of its layers' products are multiples of 16, as fp8 wants them.
+/// All extents of its layers' matmuls are multiples of 16, as fp8 wants them.
 inline model::ModelConfig even_config(model::Arch arch) {
   model::ModelConfig config = small_config(arch);
   config.heads = 4;

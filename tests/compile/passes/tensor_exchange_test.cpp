@@ -1,4 +1,4 @@
-// How tensor-parallel ranks of other frameworks exchange rows: in fp8, and beside their products.
+// How tensor-parallel ranks of other frameworks exchange rows: in fp8, and beside their matmuls.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Program tensor_step(const compile::StepOptions& options, std::int64_t batch = 2)
   return compile::training_step(model::forward(config, batch, 16), options);
 }
 
-/// Of rows that a layer's products read; the embedding's gradient is gathered, too.
+/// Of rows that a layer's matmuls read; the embedding's gradient is gathered, too.
 bool is_row_gather(const Program& p, const Op& op) {
   if (!op.is(ops::kAllGather) || !op.scope.starts_with("h.")) return false;
   return std::ranges::none_of(p.ops, [&](const Op& other) {
@@ -83,8 +83,8 @@ TEST(Fp8Gathers, RanksAgreeOnScalesAndNothingIsCastAgain) {
   }
 }
 
-/// The same products, in as many parts as there are ranks; what the backward pass sums up stays a collective.
-TEST(AsyncTensor, ProductsAreDoneInPartsBesideCopies) {
+/// The same matmuls, in as many parts as there are ranks; what the backward pass sums up stays a collective.
+TEST(AsyncTensor, MatmulsAreDoneInPartsBesideCopies) {
   for (const bool fp8 : {false, true}) {
     compile::StepOptions options = tensor_options(fp8);
     options.fp8_gathers = fp8;
@@ -157,13 +157,13 @@ TEST(AsyncTensor, GradientsOfWeightsReadRowsBySequence) {
   EXPECT_EQ(number_of(tensor_step(options), passes::kRearrange), turned);
 }
 
-/// As many FLOP in more products; gradients of the common input are added up.
-TEST(SeparateProducts, QueriesKeysValuesGateAndUp) {
+/// As many FLOP in more matmuls; gradients of the common input are added up.
+TEST(SeparateMatmuls, QueriesKeysValuesGateAndUp) {
   for (const bool fp8 : {false, true}) {
     compile::StepOptions options{
         .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
     const Program plain = tensor_step(options);
-    options.separate_products = true;
+    options.separate_matmuls = true;
     const Program p = tensor_step(options);
     std::int64_t flop[] = {0, 0};
     for (const Op& op : plain.ops) flop[0] += program::cost_of(plain, op).matmul_flop;
@@ -181,7 +181,7 @@ TEST(SeparateProducts, QueriesKeysValuesGateAndUp) {
 
 bool reads(const Op& op, program::TensorId id) { return std::ranges::find(op.inputs, id) != op.inputs.end(); }
 
-/// Nothing that a forward product gathered lives until the backward pass; a rank's own rows do.
+/// Nothing that a forward matmul gathered lives until the backward pass; a rank's own rows do.
 TEST(GatherAgain, RowsOfOthersAreNotKept) {
   compile::StepOptions options = tensor_options(false);
   const Program plain = tensor_step(options);
@@ -198,7 +198,7 @@ TEST(GatherAgain, RowsOfOthersAreNotKept) {
   EXPECT_EQ(number_of(p, ops::kAllGather), number_of(plain, ops::kAllGather) + forward);
 }
 
-/// It travels while the gradient of the product's input is made.
+/// It travels while the gradient of the matmul's input is made.
 TEST(GatherAgain, StartsBeforeTheGradientOfTheInput) {
   compile::StepOptions options = tensor_options(false);
   options.gather_again = true;

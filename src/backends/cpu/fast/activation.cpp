@@ -10,7 +10,8 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 1024;  // elements below which a second thread does not pay
+// Least elements per thread: with fewer a second thread does not pay off.
+constexpr std::int64_t kGrain = 1024;
 
 // 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)) with 2u = x (kLinear + kCubic x^2).
 constexpr float kLinear = 1.59576912F;  // 2 sqrt(2/pi)
@@ -45,7 +46,8 @@ void gelu_backward(std::int64_t n, const S* dy, const S* x, S* dx) {
   const bool streams = dx != x && dx != dy && is_streamed(bytes_of<S>(n));
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_bundles_to(dx, streams, begin, end, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
-      // Far out the gate is 0 or 1, and the second term vanishes before in^3 can overflow into inf * 0.
+      // For large |x| the gate is 0 or 1. Clamping makes the second term vanish before in^3 can overflow into
+      // inf * 0.
       const auto in =
           each([](Floats v) { return max(splat(-16.0F), min(splat(16.0F), v)); }, load_at(x + i, group));
       const auto gate = sigmoid_of_negative<S>(gelu_exponent(in));
@@ -103,13 +105,14 @@ void swiglu_backward(std::int64_t rows, std::int64_t width, const S* dy, const S
 
 namespace {
 
-// Sums of columns are made over blocks of rows first, which depend on the number of rows alone.
+// Column sums are first taken over blocks of rows; the blocks depend only on the number of rows.
 constexpr std::int64_t kMostBlocks = 64;
 std::int64_t bias_block(std::int64_t rows) {
   return std::max<std::int64_t>(32, (rows + kMostBlocks - 1) / kMostBlocks);
 }
 
-// sums[j] = sum over the rows [first, last) of dy[r, j], several at a time, so that sums are seldom moved.
+// sums[j] = sum over rows [first, last) of dy[r, j], several rows at a time, so sums are seldom loaded and
+// stored.
 template <Storage S>
 void sum_rows(std::int64_t first, std::int64_t last, std::int64_t cols, const S* dy, float* sums) {
   constexpr std::int64_t kRows = 4;
@@ -118,7 +121,7 @@ void sum_rows(std::int64_t first, std::int64_t last, std::int64_t cols, const S*
     const S* x = dy + r * cols;
     const std::int64_t count = std::min(kRows, last - r);
     for_lanes(0, cols, [=](auto j, auto lanes) {
-      // Of the next rows: what the processor fetches ahead by itself ends with a row.
+      // Prefetches the next rows: the hardware prefetcher stops at the end of a row.
       for (std::int64_t i = kRows; i < 2 * kRows; ++i) __builtin_prefetch(x + i * cols + j);
       Floats sum = load_at(sums + j, lanes);
       if (count == kRows) {

@@ -32,10 +32,10 @@ template <Storage S>
 [[gnu::noipa]] void bias_backward(std::int64_t rows, std::int64_t cols, const S* dy, float* db,
                                   bool accumulate, void* scratch);
 
-/// y[i] = exp(x[i]), 2^x[i] for finite x[i] <= 0, and 1/(1+exp(-x[i])), as the kernels of this folder compute
-/// them for results in S: within 2 ulp of fp32 (sigmoid 4) for fp32, and within a relative 3e-6 + 1e-7 |x|
-/// for bf16, for normal results; overflow gives inf, underflow 0 or a subnormal. On the calling thread; y may
-/// alias x. For tests and for odd jobs.
+/// y[i] = exp(x[i]); 2^x[i] for finite x[i] <= 0; and 1/(1+exp(-x[i])), as the kernels of this folder compute
+/// them for results in S. Error for normal results: fp32 within 2 ulp (sigmoid 4); bf16 within a relative
+/// 3e-6 + 1e-7 |x|. Overflow gives inf, underflow 0 or a subnormal. Run on the calling thread; y may alias x.
+/// For tests.
 template <Storage S>
 [[gnu::noipa]] void exp_array(std::int64_t n, const float* x, float* y);
 [[gnu::noipa]] void exp2_nonpositive_array(std::int64_t n, const float* x, float* y);

@@ -1,4 +1,4 @@
-// Flash attention on packed projections: softmax(q·kᵀ·scale)·v in tiles, never holding a T x T matrix.
+// Flash attention on packed projections: softmax(q·kᵀ·scale)·v in tiles, without a T x T matrix.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,14 @@ struct AttentionShape {
   std::int64_t kv_heads = 0;  ///< divides heads
   std::int64_t head_dim = 0;
   bool causal = true;  ///< query t sees keys 0..t; otherwise all
-  float scale = 0;     ///< multiplies q·kᵀ; 0 stands for 1/sqrt(head_dim)
-  // Of blocks, without `causal`: the queries from `first_query` on see the first `keys` keys, 0 stands for
-  // all.
+  float scale = 0;     ///< multiplies q·kᵀ; 0: 1/sqrt(head_dim)
+  // For blocks, without `causal`: queries from `first_query` on see the first `keys` keys; 0: all.
   std::int64_t first_query = 0;
   std::int64_t keys = 0;
 };
 
-/// Bytes of working memory of a call with this shape at the present thread count (64-byte aligned; the
-/// storage type does not matter): per thread a few tiles of 64 x D, and backward 4 x seq x D floats; never
-/// seq x seq.
+/// Bytes of scratch memory (64-byte aligned) for this shape and the current thread count, for any storage
+/// type. Per thread a few tiles of 64 x D; backward also 4 x seq x D floats. Never seq x seq.
 std::size_t attention_forward_scratch_bytes(const AttentionShape& shape);
 std::size_t attention_backward_scratch_bytes(const AttentionShape& shape);
 
@@ -43,22 +41,22 @@ template <Storage S>
 [[gnu::noipa]] void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o,
                                        const float* lse, S* d_qkv, void* scratch);
 
-/// attention_forward with the keys and values of other tokens: of qkv [B, T, (H+2K)*D] the query heads are
-/// read, of keys_values [B, T, 2K*D] K key heads, then K value heads. Nothing may alias. Queries that see
-/// nothing get o = 0 and lse = -inf.
+/// attention_forward with keys and values from another tensor: the query heads of qkv [B, T, (H+2K)*D], and
+/// keys_values [B, T, 2K*D] with K key heads, then K value heads. Nothing may alias. Queries that see no key
+/// get o = 0 and lse = -inf.
 template <Storage S>
 [[gnu::noipa]] void attention_block_forward(const AttentionShape& shape, const S* qkv, const S* keys_values,
                                             S* o, float* lse, void* scratch);
 
-/// Its gradient, given o and lse of all blocks together: d_q [B, T, H*D] and d_keys_values [B, T, 2K*D] are
-/// added to.
+/// Gradient of the above, given o and lse over all blocks: accumulates into d_q [B, T, H*D] and d_keys_values
+/// [B, T, 2K*D].
 template <Storage S>
 [[gnu::noipa]] void attention_block_backward(const AttentionShape& shape, const S* d_o, const S* qkv,
                                              const S* keys_values, const S* o, const float* lse, float* d_q,
                                              float* d_keys_values, void* scratch);
 
-/// Multiply-adds x 2 of the forward and of the backward pass (2 and 5 products of T x T x D per head, half of
-/// it when causal), counting only what is on or below the diagonal.
+/// FLOP (2 per multiply-add) of the forward and the backward pass: 2 and 5 matmuls of T x T x D per head,
+/// counting only scores on or below the diagonal if causal.
 [[gnu::noipa]] double attention_forward_flop(const AttentionShape& shape);
 [[gnu::noipa]] double attention_backward_flop(const AttentionShape& shape);
 

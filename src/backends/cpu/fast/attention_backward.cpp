@@ -1,4 +1,4 @@
-// Flash attention, backward: one task per key/value head, scores made again tile by tile.
+// Flash attention, backward: one task per key/value head; scores are recomputed tile by tile.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -19,9 +19,9 @@ constexpr std::int64_t kQ = kTileQueries;
 constexpr std::int64_t kC = kTileKeys;
 constexpr std::int64_t kVectors = kQ / kLanes;
 
-// What a thread works in. Factors of products are of E; of an element's size in fp32, so that one size serves
-// both. "Rows" are for sums over the head's dimension or, of the scores, over queries; "terms" for sums over
-// rows; "lanes" are transposed. With fp32 elements rows and terms are the same and share memory, and so do
+// A thread's workspace. Operands of GEMMs are E; sizes are those of fp32 elements, so one size serves both
+// types. "Rows" are for sums over the head dimension or, for scores, over queries; "terms" are for sums over
+// rows; "lanes" are transposed. With fp32 elements rows and terms are equal and share memory, and so do
 // scores and probabilities.
 template <TileElement E>
 struct Workspace {
@@ -33,7 +33,7 @@ struct Workspace {
     const std::int64_t whole = even_keys(l) * l.padded_dim;
     const std::int64_t tile = kQ * l.padded_dim;
     for (float** head : {&d_keys, &d_values}) *head = take(whole);
-    // Pairs need half the rows, so rows and terms of the keys fit where fp32 has its only copy.
+    // Pairs need half the rows, so rows and terms of the keys fit where fp32 has its single copy.
     key_rows = take_elements(whole);
     key_terms = kShared ? key_rows : key_rows + elements<E>(l.keys) * l.padded_dim;
     value_rows = take_elements(whole);
@@ -50,7 +50,7 @@ struct Workspace {
     return 4 * even_keys(l) * l.padded_dim + 5 * kQ * l.padded_dim + 4 * kC * kQ + 2 * kQ;
   }
   static std::int64_t even_keys(const AttentionLayout& l) { return (l.keys + 1) / 2 * 2; }
-  // Distance between rows of keys, values and scores, in elements.
+  // Row stride of keys, values and scores, in elements.
   static std::int64_t row_stride(const AttentionLayout& l) { return l.padded_dim / kTerms<E>; }
   static constexpr std::int64_t kScoreStride = kQ / kTerms<E>;
 
@@ -77,10 +77,10 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
     const std::int64_t rows = std::min(step, t.count - c);
     const std::int64_t key = (t.key + c) * stride;
     const std::int64_t at = c * kQ + v * kLanes;
-    tile_product(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.key_rows + key, stride),
-                 w.q_lanes + v * kLanes, kQ, w.scores + at, kQ);
-    tile_product(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.value_rows + key, stride),
-                 w.d_o_lanes + v * kLanes, kQ, w.d_scores + at, kQ);
+    tile_gemm(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.key_rows + key, stride),
+              w.q_lanes + v * kLanes, kQ, w.scores + at, kQ);
+    tile_gemm(Result::overwrite, rows, kVectors - v, terms, by_rows<E>(w.value_rows + key, stride),
+              w.d_o_lanes + v * kLanes, kQ, w.d_scores + at, kQ);
   }
 }
 
@@ -88,7 +88,7 @@ struct Gradients {
   Floats p, d_score;
 };
 
-// Stores probabilities and gradients of keys c and, of pairs, c + 1 where the products want them.
+// Stores probabilities and gradients of key c, and of key c + 1 if the GEMMs read pairs.
 ROOFLM_INLINE void store_gradients(const Workspace<float>& w, std::int64_t c, std::int64_t v,
                                    const Gradients& g) {
   store(w.probabilities + c * kQ + v * kLanes, g.p);
@@ -148,17 +148,17 @@ void accumulate_gradients(const AttentionLayout& l, const ScoreTile& t, std::int
     const std::int64_t left = c * w.kScoreStride + first / kTerms<E>;
     const std::int64_t right = first / kTerms<E> * stride;
     const std::int64_t key = (t.key + c) * stride;
-    tile_product(Result::accumulate, rows, vectors, terms, by_rows<E>(w.probabilities + left, w.kScoreStride),
-                 w.d_o_terms + right, stride, w.d_values + key, stride);
-    tile_product(Result::accumulate, rows, vectors, terms, by_rows<E>(w.d_score_rows + left, w.kScoreStride),
-                 w.q_terms + right, stride, w.d_keys + key, stride);
+    tile_gemm(Result::accumulate, rows, vectors, terms, by_rows<E>(w.probabilities + left, w.kScoreStride),
+              w.d_o_terms + right, stride, w.d_values + key, stride);
+    tile_gemm(Result::accumulate, rows, vectors, terms, by_rows<E>(w.d_score_rows + left, w.kScoreStride),
+              w.q_terms + right, stride, w.d_keys + key, stride);
   }
   const std::int64_t query_step = t.masked ? kLanes : queries;
   for (std::int64_t i = 0; i < queries; i += query_step) {
     const std::int64_t visible = t.masked ? t.visible_count(i / kLanes) : t.count;
-    tile_product(Result::accumulate, std::min(query_step, queries - i), vectors, elements<E>(visible),
-                 transposed<E>(w.d_score_terms + i, kQ), w.key_terms + t.key / kTerms<E> * stride, stride,
-                 w.d_q + i * stride, stride);
+    tile_gemm(Result::accumulate, std::min(query_step, queries - i), vectors, elements<E>(visible),
+              transposed<E>(w.d_score_terms + i, kQ), w.key_terms + t.key / kTerms<E> * stride, stride,
+              w.d_q + i * stride, stride);
   }
 }
 
@@ -172,7 +172,7 @@ struct QueryHead {
   D* d_q;
 };
 
-// Where gradients go: of queries to rows `stride` apart, of keys and values to where those lie.
+// Destinations of gradients: queries in rows with `stride`, keys and values in the layout of their inputs.
 template <Storage D>
 struct Gradient {
   D* queries;
@@ -181,12 +181,12 @@ struct Gradient {
   bool accumulate;
 };
 
-// Those of a block.
+// Destinations of an attention_block.
 Gradient<float> sums(const AttentionLayout& l, float* queries, float* keys_values) {
   return {.queries = queries, .stride = l.o_stride, .keys_values = keys_values, .accumulate = true};
 }
 
-// Brings a tile of queries into the workspace.
+// Loads a tile of queries into the workspace.
 template <TileElement E, Storage S, Storage D>
 void load_queries(const AttentionLayout& l, const QueryHead<S, D>& h, std::int64_t query,
                   std::int64_t queries, const Workspace<E>& w) {
@@ -261,12 +261,12 @@ void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_
   });
 }
 
-// With the elements that products of S take here.
+// Runs with the element type that GEMMs of S use on this CPU.
 template <Storage S, Storage D>
 void backward_of(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
                  const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch) {
   check_attention(shape);
-  if constexpr (!std::is_same_v<S, float> && kHasPairProducts) {
+  if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
     if (l.dim % 2 == 0) return backward<Bf16Pair>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
   }
   backward<float>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
@@ -326,7 +326,7 @@ Kernel make_flash_attention_backward(const OpView& v) {
   });
 }
 
-/// Inputs: dy, qkv, keys_values, y, lse, and the outputs where it adds to them.
+/// Inputs: dy, qkv, keys_values, y, lse [, dq, d_keys_values to accumulate into].
 Kernel make_attention_block_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!v.inputs_are({1, 2, 3}, dtype) || !v.inputs_are({4}, DType::f32) || !v.outputs_are({0, 1}, DType::f32))

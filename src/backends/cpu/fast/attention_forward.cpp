@@ -23,8 +23,8 @@ constexpr std::int64_t kQ = kTileQueries;
 constexpr std::int64_t kC = kTileKeys;
 constexpr std::int64_t kVectors = kQ / kLanes;
 
-// What a thread works in. Factors of products are of E; of an element's size in fp32, so that one size serves
-// both.
+// A thread's workspace. Operands of GEMMs are E; sizes are those of fp32 elements, so one size serves both
+// types.
 template <TileElement E>
 struct Workspace {
   Workspace(void* memory, const AttentionLayout& l, int worker) {
@@ -36,7 +36,7 @@ struct Workspace {
     values = take_elements(kC * l.padded_dim);
     output = take(l.padded_dim * kQ);
     scores = take(kC * kQ);
-    // fp32 probabilities take the place of the scores.
+    // fp32 probabilities overwrite the scores.
     probabilities = kTerms<E> == 1 ? reinterpret_cast<E*>(scores) : take_elements(kC * kQ);
     top = take(kQ);
     sum = take(kQ);
@@ -53,7 +53,7 @@ struct Workspace {
   float* scores;     // [kC, kQ]
   float* top;        // [kQ] largest score so far, in units of log2
   float* sum;        // [kQ] sum of 2^(score - top) so far
-  float* rescale;    // [kQ] what the sums so far must be multiplied by
+  float* rescale;    // factor that the sums so far must be multiplied by
 };
 
 template <TileElement E>
@@ -62,13 +62,13 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
   for (std::int64_t c = 0; c < t.count; c += step) {
     const std::int64_t v = t.first_vector(c);
     if (v >= kVectors) break;
-    tile_product(Result::overwrite, std::min(step, t.count - c), kVectors - v, elements<E>(l.dim),
-                 by_rows<E>(w.keys + c * l.padded_dim, l.padded_dim), w.queries + v * kLanes, kQ,
-                 w.scores + c * kQ + v * kLanes, kQ);
+    tile_gemm(Result::overwrite, std::min(step, t.count - c), kVectors - v, elements<E>(l.dim),
+              by_rows<E>(w.keys + c * l.padded_dim, l.padded_dim), w.queries + v * kLanes, kQ,
+              w.scores + c * kQ + v * kLanes, kQ);
   }
 }
 
-// Replaces the scores of vector v that a query must not see.
+// Masks the scores of vector v that its queries must not see.
 void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
   for (std::int64_t c = t.seen_by_all(v); c < t.visible_count(v); ++c) {
     float* s = scores + c * kQ + v * kLanes;
@@ -76,7 +76,7 @@ void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
   }
 }
 
-// Scores of vector v become 2^(score * factor - top) with the new top; sums follow.
+// Online softmax: scores of vector v become 2^(score * factor - top) with the new top; updates the sums.
 template <TileElement E>
 void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, float factor) {
   const float* scores = w.scores + v * kLanes;
@@ -109,8 +109,7 @@ void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, f
 
 template <TileElement E>
 void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Workspace<E>& w) {
-  // Where tiles of keys and queries begin together, the first keys of a masked tile are seen by all its
-  // queries.
+  // If tiles of keys and queries begin together, the first keys of a masked tile are seen by all its queries.
   static_assert(kQ == kC);
   const std::int64_t step = t.masked ? kLanes : t.count;
   for (std::int64_t c = 0; c < t.count; c += step) {
@@ -120,18 +119,18 @@ void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Works
     const E* p = w.probabilities + c / kTerms<E> * kQ + v * kLanes;
     float* o = w.output + v * kLanes;
     if (c == 0) {
-      tile_product(Result::scale_and_accumulate, l.dim, kVectors, count, values, p, kQ, o, kQ, w.rescale);
+      tile_gemm(Result::scale_and_accumulate, l.dim, kVectors, count, values, p, kQ, o, kQ, w.rescale);
     } else {
-      tile_product(Result::accumulate, l.dim, kVectors - v, count, values, p, kQ, o, kQ);
+      tile_gemm(Result::accumulate, l.dim, kVectors - v, count, values, p, kQ, o, kQ);
     }
   }
 }
 
-// One tile of queries of one head, against all the keys that it sees.
+// One tile of queries of one head against all keys that it sees.
 template <TileElement E, Storage S>
 void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const S* k, const S* v, S* o,
                 float* lse, const Workspace<E>& w) {
-  // fp32 queries take the scale with them; pairs would be rounded, so there the scores are scaled.
+  // The scale is folded into fp32 queries. Pairs would be rounded, so in bf16 the scores are scaled instead.
   const float factor = l.scale * kLog2e;
   const std::int64_t queries = std::min(kQ, l.seq - query);
   if (queries < kQ)
@@ -163,7 +162,7 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
 template <TileElement E, Storage S>
 void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values, S* o,
              float* lse, void* scratch) {
-  // Head by head, so that keys and values stay in cache; in a head the longest tile first.
+  // Head by head, so keys and values stay in cache; within a head the longest tile first.
   parallel_tasks(shape.batch * shape.heads * l.query_tiles, [&](std::int64_t task, int worker) {
     const std::int64_t head_task = task / l.query_tiles;
     const std::int64_t tile = l.query_tiles - 1 - task % l.query_tiles;
@@ -177,18 +176,18 @@ void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv
   });
 }
 
-// With the elements that products of S take here.
+// Runs with the element type that GEMMs of S use on this CPU.
 template <Storage S>
 void forward_of(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values,
                 S* o, float* lse, void* scratch) {
   check_attention(shape);
-  if constexpr (!std::is_same_v<S, float> && kHasPairProducts) {
+  if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
     if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, keys_values, o, lse, scratch);
   }
   forward<float>(shape, l, qkv, keys_values, o, lse, scratch);
 }
 
-// What queries get that see nothing.
+// The result of queries that see no key.
 template <Storage S>
 void fill_unseen(const AttentionShape& shape, const AttentionLayout& l, S* o, float* lse) {
   for (std::int64_t b = 0; b < shape.batch; ++b) {
@@ -242,7 +241,7 @@ void check_attention(const AttentionShape& s) {
 
 namespace {
 
-// One product of [T, D] by [D, T], or its visible half.
+// FLOP of one matmul [T, D] x [D, T], or of its visible half.
 double product_flop(const AttentionShape& s) {
   const auto seq = static_cast<double>(s.seq);
   const double scores = s.causal ? seq * (seq + 1) / 2 : seq * seq;

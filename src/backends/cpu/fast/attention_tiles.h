@@ -1,5 +1,5 @@
-// Where the heads of a packed projection are, and how its attention is cut into tiles.
-// For the kernels of this folder only.
+// Layout of the heads in packed projections, and tiling of their attention. For the kernels of this folder
+// only.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,17 @@
 
 namespace rooflm::backends::cpu {
 
-/// Queries and keys of a tile. Scores are held transposed, [keys, queries]: the softmax of a query then runs
-/// down a lane, and of q, k and v only q needs transposing.
+/// Queries and keys per tile. Scores are stored transposed, [keys, queries]: the softmax of a query runs down
+/// a lane, and of q, k and v only q must be transposed.
 constexpr std::int64_t kTileQueries = 64;
 constexpr std::int64_t kTileKeys = 64;
 
 constexpr float kLog2e = 1.44269504F;
 constexpr float kLn2 = 0.693147181F;
-/// A score that no real one reaches; finite, so that differences stay numbers.
+/// Below any real score, and finite, so differences are finite too.
 constexpr float kMasked = -1e30F;
 
-/// Where keys and values are: in the rows of the queries, or in rows of their own.
+/// Keys and values are packed in the rows of the queries, or in separate rows.
 enum class KeyRows : std::uint8_t { packed, apart };
 
 /// Offsets and strides in elements, and the tiling of one attention.
@@ -43,7 +43,7 @@ struct AttentionLayout {
         scale(s.scale != 0 ? s.scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
 
   std::int64_t seq;   ///< rows of each sequence
-  std::int64_t keys;  ///< of them, those with keys that some query sees
+  std::int64_t keys;  ///< number of them with keys that some query sees
   std::int64_t first_query;
   std::int64_t dim;
   std::int64_t padded_dim;  ///< dim rounded up to whole vectors
@@ -51,13 +51,13 @@ struct AttentionLayout {
   std::int64_t qkv_stride;  ///< from one token to the next
   std::int64_t kv_stride;   ///< of keys and values
   std::int64_t o_stride;
-  std::int64_t key_begin;  ///< of the first key head in a row of keys and values
+  std::int64_t key_begin;  ///< offset of the first key head in a row of keys and values
   std::int64_t value_begin;
   std::int64_t query_tiles;
   bool causal;
   float scale;
 
-  /// Keys that the queries [begin, begin + count) see.
+  /// Number of keys that the queries [begin, begin + count) see.
   [[nodiscard]] std::int64_t visible_keys(std::int64_t begin, std::int64_t count) const {
     return causal ? begin + count : keys;
   }
@@ -68,13 +68,13 @@ struct ScoreTile {
   std::int64_t query;
   std::int64_t key;
   std::int64_t count;
-  bool masked;  ///< some pairs are invisible
+  bool masked;  ///< some scores are masked
 
-  /// First vector of queries that sees key c of the tile, for c a multiple of kLanes.
+  /// First vector of queries that sees key c of the tile; c is a multiple of kLanes.
   [[nodiscard]] std::int64_t first_vector(std::int64_t c) const {
     return masked ? std::max<std::int64_t>(0, (key + c - query) / kLanes) : 0;
   }
-  /// Keys of the tile that some query of vector v sees.
+  /// Number of keys of the tile that some query of vector v sees.
   [[nodiscard]] std::int64_t visible_count(std::int64_t v) const {
     return masked ? std::clamp<std::int64_t>(query + (v + 1) * kLanes - key, 0, count) : count;
   }
@@ -82,13 +82,13 @@ struct ScoreTile {
   [[nodiscard]] ROOFLM_INLINE Ints hides(std::int64_t c, std::int64_t v) const {
     return kLaneIndex < static_cast<std::int32_t>(key + c - query - v * kLanes);
   }
-  /// Keys of the tile that all queries of vector v see.
+  /// Number of keys of the tile that all queries of vector v see.
   [[nodiscard]] std::int64_t seen_by_all(std::int64_t v) const {
     return masked ? std::clamp<std::int64_t>(query + v * kLanes - key + 1, 0, count) : count;
   }
 };
 
-/// Throws core::UsageError when the extents do not fit.
+/// Throws core::UsageError if the extents do not fit.
 void check_attention(const AttentionShape& shape);
 
 }  // namespace rooflm::backends::cpu

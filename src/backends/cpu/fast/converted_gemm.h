@@ -1,4 +1,4 @@
-// Matrix products of 16-bit numbers on processors that multiply none: in fp32, on converted panels.
+// GEMMs of 16-bit operands on CPUs without 16-bit arithmetic: in fp32, on converted panels.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,22 @@
 
 namespace rooflm::backends::cpu {
 
-/// The problem of a Gemm whose factors are S, bf16 or fp16, and whose matrices are dense. Panels of the
-/// factors are converted to fp32, oneDNN multiplies them, and a result in S is rounded once: the numbers of
-/// the reference, bf16 factors and fp32 sums. Panels are as large as the last cache is on most processors, so
-/// that most factors are converted once.
+/// A Gemm whose operands are S (bf16 or fp16) and dense. Panels of the operands are converted to fp32 and
+/// multiplied by oneDNN; a result in S is rounded once. The numbers are those of the reference: 16-bit
+/// operands, fp32 sums. A panel is about as large as the last-level cache of most CPUs, so most operands are
+/// converted once.
 template <class S>
 class ConvertedGemm {
  public:
   /// Elements of the largest panel: 16 MiB.
   static constexpr std::int64_t kMostElements = std::int64_t{1} << 22U;
 
-  /// `problem`: a_type is S. Throws as Gemm does. `most_elements` is for tests.
+  /// `problem`: a_type is S. Throws as Gemm. `most_elements` is a parameter for tests.
   explicit ConvertedGemm(const GemmProblem& problem, std::int64_t most_elements = kMostElements)
       : problem_(problem), rounds_(problem.c_type != core::DType::f32) {
     if (problem.lda != 0 || problem.ldb != 0 || problem.ldc != 0 || problem.batch_stride_a != 0 ||
         problem.batch_stride_b != 0 || problem.batch_stride_c != 0) {
-      throw core::UsageError("matrix product on converted panels: all matrices must be dense");
+      throw core::UsageError("GEMM on converted panels: all matrices must be dense");
     }
     choose_blocks(most_elements);
     const std::size_t gemm_scratch = make_gemms();
@@ -50,7 +50,7 @@ class ConvertedGemm {
   [[nodiscard]] std::string implementation() const {
     return gemms_.begin()->second.implementation() + " converted";
   }
-  /// Primitives that a call runs, conversions not counted.
+  /// oneDNN primitives per call, conversions not counted.
   [[nodiscard]] std::size_t primitives() const { return primitives_; }
 
   /// As Gemm::operator().
@@ -58,7 +58,7 @@ class ConvertedGemm {
     auto* panels = static_cast<float*>(scratch);
     const GemmProblem& p = problem_;
     Block of_a;
-    Block of_b;  // what the panels hold
+    Block of_b;  // the blocks that the panels hold
     for_blocks([&](const Block& x) {
       if (!x.has_same_a(of_a)) {
         load(static_cast<const S*>(a), x, p.trans_a ? Part{x.l, x.k, p.k} : Part{x.i, x.m, p.m},
@@ -79,15 +79,15 @@ class ConvertedGemm {
   }
 
  private:
-  /// `matrices` from `matrix` on; of each rows [i, i + m) and columns [j, j + n) of c, and [l, l + k) of the
-  /// sum.
+  /// A block: `matrices` batch elements from `matrix` on; rows [i, i + m) and columns [j, j + n) of c; [l, l
+  /// + k) of the inner extent.
   struct Block {
     std::int64_t matrix = -1, i = -1, j = -1, l = -1;
     std::int64_t matrices = 0, m = 0, n = 0, k = 0;
     [[nodiscard]] bool has_same_a(const Block& o) const { return matrix == o.matrix && i == o.i && l == o.l; }
     [[nodiscard]] bool has_same_b(const Block& o) const { return matrix == o.matrix && j == o.j && l == o.l; }
   };
-  /// Extents, whether it is added to what is there, and whether it is the first of its sum.
+  /// Extents, and whether the block is the first of its sum (c = instead of c +=). One GEMM per key.
   using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool>;
   static Key key_of(const Block& x) { return {x.matrices, x.m, x.n, x.k, x.l == 0}; }
 
@@ -96,7 +96,7 @@ class ConvertedGemm {
     std::int64_t first, count, all;
   };
 
-  /// The length of equal parts of `extent`, of at most `most` elements but at least 16.
+  /// Length of equal parts of `extent`, at most `most` elements but at least 16.
   static std::int64_t even_part(std::int64_t extent, std::int64_t most) {
     constexpr std::int64_t kUnit = 16;
     const std::int64_t parts = (extent - 1) / std::max(kUnit, most) + 1;
@@ -114,13 +114,13 @@ class ConvertedGemm {
         is_whole ? std::clamp<std::int64_t>(most / std::max({m_ * k_, k_ * n_, m_ * n_}), 1, p.batch) : 1;
   }
 
-  /// Length and number of the parts of an extent: all but the last are equal.
+  /// Length and number of the parts of an extent; all but the last have the same length.
   static std::array<std::pair<std::int64_t, std::int64_t>, 2> parts_of(std::int64_t extent,
                                                                        std::int64_t part) {
     return {std::pair{part, extent / part}, {extent % part, extent % part > 0 ? 1 : 0}};
   }
 
-  /// One product for blocks of the same extents. Returns the largest scratch memory of one.
+  /// Makes one GEMM per distinct block shape. Returns the largest scratch size of any.
   std::size_t make_gemms() {
     const GemmProblem& p = problem_;
     std::size_t scratch = 0;
@@ -145,7 +145,7 @@ class ConvertedGemm {
     return scratch;
   }
 
-  /// All blocks: those of one sum after another, those that share a part of b one after another.
+  /// Visits all blocks: those of one sum consecutively, those that share a part of b consecutively.
   template <class Use>
   void for_blocks(Use&& use) const {
     const GemmProblem& p = problem_;
@@ -183,7 +183,7 @@ class ConvertedGemm {
     return part;
   }
 
-  /// to [matrices, rows, columns] = a part of the matrices `from` [.., rows.all, columns.all].
+  /// to [matrices, rows, columns] = a part of the matrices `from` [.., rows.all, columns.all], converted.
   static void load(const S* from, const Block& x, Part rows, Part columns, float* to) {
     parallel_for(x.matrices * rows.count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
@@ -195,14 +195,14 @@ class ConvertedGemm {
 
   [[nodiscard]] bool converts_bias() const { return problem_.bias && problem_.bias_type != core::DType::f32; }
 
-  /// The bias of a block's columns, converted into `to` where it is not fp32.
+  /// The bias of a block's columns, converted into `to` unless it is fp32.
   const float* bias_of(const Block& x, const void* bias, float* to) const {
     if (!converts_bias()) return static_cast<const float*>(bias) + x.j;
     cast(x.n, static_cast<const S*>(bias) + x.j, to);
     return to;
   }
 
-  /// The block of c that begins at `to`, in S.
+  /// Rounds a block of c to S.
   void round(const float* from, const Block& x, S* to) const {
     parallel_for(x.matrices * x.m, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
@@ -214,8 +214,9 @@ class ConvertedGemm {
 
   GemmProblem problem_;
   bool rounds_;
-  std::int64_t batch_ = 1, m_ = 0, n_ = 0, k_ = 0;                   ///< of a block
-  std::int64_t b_at_ = 0, c_at_ = 0, bias_at_ = 0, scratch_at_ = 0;  ///< in the scratch memory, in floats
+  std::int64_t batch_ = 1, m_ = 0, n_ = 0, k_ = 0;  ///< of the largest block
+  /// Offsets in the scratch memory, in floats.
+  std::int64_t b_at_ = 0, c_at_ = 0, bias_at_ = 0, scratch_at_ = 0;
   std::size_t scratch_bytes_ = 0;
   std::size_t primitives_ = 0;
   std::map<Key, Gemm> gemms_;

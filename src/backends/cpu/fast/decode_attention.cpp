@@ -1,4 +1,4 @@
-// Attention of one new row of each text to the keys and values that are kept of it.
+// Decode attention: one new query row per text against its key/value cache.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,18 +19,18 @@ struct Extents {
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
 };
 
-/// Rows of a cache that are worked on while they are in the innermost cache.
+/// Rows of a cache that are processed while they are in L1.
 constexpr std::int64_t kTile = 64;
 
 template <Storage S>
-float product(const float* q, const S* k, std::int64_t dim) {
+float dot_product(const float* q, const S* k, std::int64_t dim) {
   Floats sum{};
   for_lanes(0, dim,
             [&](auto i, auto count) { sum = fma(load_at(q + i, count), load_at(k + i, count), sum); });
   return sum_lanes(sum);
 }
 
-/// to += p row
+/// to += p * row
 template <Storage S>
 void add_row(float p, const S* row, std::int64_t dim, float* to) {
   for_lanes(0, dim, [&](auto i, auto count) {
@@ -38,18 +38,18 @@ void add_row(float p, const S* row, std::int64_t dim, float* to) {
   });
 }
 
-/// One query head while its keys pass by.
+/// State of one query head during the pass over its keys.
 struct Head {
   float* q;       // [D], times log2(e) / sqrt(D)
   float* output;  // [D]
   float top, sum;
 };
 
-/// p = 2^(score - top) of `count` keys, and what was summed so far brought to the new top.
+/// p = 2^(score - top) for `count` keys; rescales the sums so far to the new top.
 template <Storage S>
 void attend(Head& head, const S* keys, const S* values, std::int64_t count, std::int64_t dim) {
   float p[kTile];
-  for (std::int64_t t = 0; t < count; ++t) p[t] = product(head.q, keys + t * dim, dim);
+  for (std::int64_t t = 0; t < count; ++t) p[t] = dot_product(head.q, keys + t * dim, dim);
   const float top = std::max(head.top, *std::max_element(p, p + count));
   const float rescale = std::exp2(head.top - top);
   head.top = top;

@@ -16,11 +16,11 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-// Elements below which a second thread does not pay.
+// Least elements per thread: with fewer a second thread does not pay off.
 constexpr std::int64_t kGrain = 8192;
 
 // Calls `body(i, group)` on groups of lanes of [0, n), whose results go to `to`, on all threads. `streams`:
-// none of what is read lies there.
+// streaming stores; no input may lie in `to`.
 template <class T, class Body>
 void each_group(std::int64_t n, const T* to, bool streams, const Body& body) {
   streams = streams && is_streamed(n * static_cast<std::int64_t>(sizeof(T)));

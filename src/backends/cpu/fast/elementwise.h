@@ -24,13 +24,13 @@ template <Storage S>
 template <Storage S>
 [[gnu::noipa]] void fill(std::int64_t n, float value, S* y);
 
-/// y = x in the other type, to nearest, ties to even (subnormal results in bf16 may become zero).
+/// y = x in the other dtype, to nearest, ties to even (results that are subnormal in bf16 may become zero).
 [[gnu::noipa]] void cast(std::int64_t n, const float* x, core::Bf16* y);
 [[gnu::noipa]] void cast(std::int64_t n, const core::Bf16* x, float* y);
 [[gnu::noipa]] void cast(std::int64_t n, const float* x, core::F16* y);
 [[gnu::noipa]] void cast(std::int64_t n, const core::F16* x, float* y);
 
-/// Copies n bytes with all threads; no overlap.
+/// Copies n bytes with all threads; the ranges must not overlap.
 [[gnu::noipa]] void copy_bytes(std::int64_t n, const void* from, void* to);
 
 }  // namespace rooflm::backends::cpu

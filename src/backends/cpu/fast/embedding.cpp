@@ -13,7 +13,7 @@ namespace rooflm::backends::cpu {
 
 namespace {
 
-// Rows of the table that are fetched ahead: they lie anywhere, so the processor cannot foresee them.
+// Table rows that are prefetched: their order is random, so the hardware cannot predict them.
 constexpr std::int64_t kRowsAhead = 4;
 
 template <class T>
@@ -51,7 +51,7 @@ void embedding_forward(const EmbeddingShape& shape, const std::int32_t* tokens, 
 
 template <Storage S>
 void embedding_backward(const EmbeddingShape& shape, const std::int32_t* tokens, const S* dy, float* dtable) {
-  // Threads share out the columns: the same token may come often, and its rows are then added in order.
+  // Threads split the columns: a token may occur often, and its rows must be added in order.
   const std::int64_t cols = shape.cols;
   const std::int64_t rows = shape.batch * shape.seq;
   parallel_for(cols, 4 * kLanes, [=](std::int64_t begin, std::int64_t end) {
@@ -98,10 +98,10 @@ const std::int32_t* ids(const void* data) { return static_cast<const std::int32_
 
 }  // namespace
 
-/// embedding, and embedding_positions, which has a third input, and a fourth where texts are read on.
+/// embedding; and embedding_positions, with a third input, and a fourth when generation continues texts.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
-  const bool is_whole = !v.op.attrs.has("parts");  // of pieces of sequences the plain ops are run
+  const bool is_whole = !v.op.attrs.has("parts");  // a rank with pieces of sequences runs the plain ops
   if (!is_whole || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.in(1).shape[1]};

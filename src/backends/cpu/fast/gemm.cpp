@@ -1,4 +1,4 @@
-// Matrix products through oneDNN's matmul primitive.
+// GEMMs through oneDNN's matmul primitive.
 #include "backends/cpu/fast/gemm.h"
 
 #include <fmt/format.h>
@@ -28,13 +28,13 @@ dnnl::memory::data_type dnnl_type(DType type) {
     case DType::bf16:
       return dnnl::memory::data_type::bf16;
     default:
-      throw core::UsageError(fmt::format("matrix product of {}: only fp32 and bf16", name_of(type)));
+      throw core::UsageError(fmt::format("GEMM of {}: only fp32 and bf16", name_of(type)));
   }
 }
 
 std::string describe(const GemmProblem& p) {
-  return fmt::format("matrix product [{}x] {} x {} x {} of {} and {} to {}", p.batch, p.m, p.n, p.k,
-                     name_of(p.a_type), name_of(p.b_type), name_of(p.c_type));
+  return fmt::format("GEMM [{}x] {} x {} x {} of {} and {} to {}", p.batch, p.m, p.n, p.k, name_of(p.a_type),
+                     name_of(p.b_type), name_of(p.c_type));
 }
 
 void check_problem(const GemmProblem& p) {
@@ -55,7 +55,7 @@ void check_problem(const GemmProblem& p) {
   }
 }
 
-// Fills in the strides that were left at "dense".
+// Fills in strides that are 0 (dense).
 GemmProblem with_strides(GemmProblem p) {
   if (p.lda == 0) p.lda = p.trans_a ? p.m : p.k;
   if (p.ldb == 0) p.ldb = p.trans_b ? p.k : p.n;
@@ -72,10 +72,11 @@ dnnl::memory::desc matrix(DType type, Dim batch, Dim batch_stride, Dim rows, Dim
   return {{batch, rows, cols}, dnnl_type(type), {batch_stride, row_stride, col_stride}};
 }
 
-// Longest inner extent of one primitive. Beyond it, oneDNN 2.6 streams both factors of an fp32 product past
-// the caches (185 instead of 220 GFLOP/s at 256 x 768 x 50304 on two Zen 4 cores).
+// Longest inner extent of one primitive. Beyond it, oneDNN 2.6 streams both operands of an fp32 GEMM past the
+// caches (185 instead of 220 GFLOP/s at 256 x 768 x 50304 on two Zen 4 cores).
 constexpr Dim kLongestInner = 4608;
-// Each part is a primitive of its own: a sum over billions must not be millions of them.
+// Most parts. Each is a primitive of its own, and an inner extent of billions must not become millions of
+// them.
 constexpr Dim kMostParts = 1024;
 
 bool has_isa(dnnl::cpu_isa isa) {
@@ -83,10 +84,10 @@ bool has_isa(dnnl::cpu_isa isa) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
-// An fp32 right factor is brought into oneDNN's own layout first where it has enough rows to be multiplied
-// by: oneDNN 2.6 reads one that is not transposed where it lies, across pages (4096^3 on two Zen 5 cores: 391
-// instead of 443 GFLOP/s, with the packing). With a transposed left factor that pays from more columns on.
-// The rule is fixed, not measured, so that results repeat bit for bit.
+// Whether an fp32 right operand is packed into oneDNN's own layout first, which pays off if it has enough
+// rows. oneDNN 2.6 reads an untransposed one in place, across pages (4096^3 on two Zen 5 cores: 391 instead
+// of 443 GFLOP/s, packing included). With a transposed left operand more columns are needed. The rule is
+// fixed, not measured, so results are reproducible bit for bit.
 bool packs_right_factor(const GemmProblem& p, Dim k_size) {
   constexpr Dim kFewestRows = 1024;
   constexpr Dim kFewestTerms = 512;
@@ -96,7 +97,7 @@ bool packs_right_factor(const GemmProblem& p, Dim k_size) {
          has_isa(dnnl::cpu_isa::avx512_core);
 }
 
-// A factor in the layout that a primitive wants, made anew at every call.
+// An operand in the layout that a primitive prefers, packed at every call.
 class Packing {
  public:
   Packing(const dnnl::engine& engine, const dnnl::memory::desc& from, const dnnl::memory::desc& to)
@@ -109,7 +110,7 @@ class Packing {
         {{DNNL_ARG_FROM, from_.get()}, {DNNL_ARG_TO, to_.get()}}};
     dnnl::error::wrap_c_api(
         dnnl_primitive_execute(reorder_.get(), stream.get(), arguments.size(), arguments.data()),
-        "could not pack a factor of a matrix product");
+        "could not pack an operand of a GEMM");
   }
 
  private:
@@ -117,8 +118,7 @@ class Packing {
   dnnl::reorder reorder_;
 };
 
-/// oneDNN crashes where it gets no memory for the code that it writes: asks for more than that takes, and
-/// gives it back.
+/// oneDNN crashes if it gets no memory for its JIT code. Allocates more than that needs, and frees it.
 void require_room(const GemmProblem& p) {
   constexpr std::size_t kBytes = std::size_t{4} << 20U;
   void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -127,7 +127,7 @@ void require_room(const GemmProblem& p) {
   ::munmap(room, kBytes);
 }
 
-// One primitive over a part of the inner dimension, with memory objects whose pointers are set at every call.
+// One primitive over a part of the inner extent, with memory objects whose pointers are set at every call.
 class Step {
  public:
   Step(const dnnl::engine& engine, const GemmProblem& p, Dim k_begin, Dim k_size) {
@@ -180,7 +180,7 @@ class Step {
 
   void run(const dnnl::stream& stream, const void* a, const void* b, void* c, const void* bias,
            void* scratch) {
-    // oneDNN takes all pointers as mutable; it writes only the destination and the scratchpad.
+    // oneDNN's pointers are all mutable; it writes only the destination and the scratchpad.
     memories_[0].set_data_handle(static_cast<char*>(const_cast<void*>(a)) + a_offset_bytes_);
     void* right = static_cast<char*>(const_cast<void*>(b)) + b_offset_bytes_;
     if (packing_) {
@@ -194,15 +194,15 @@ class Step {
     if (has_bias_) memories_[4].set_data_handle(const_cast<void*>(bias));
     const int count = static_cast<int>(kArguments) - (has_bias_ ? 0 : 1);
     dnnl::error::wrap_c_api(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments_.data()),
-                            "could not run a matrix product");
+                            "could not run a GEMM");
   }
 
  private:
-  static constexpr std::size_t kArguments = 5;  // the bias last: left out when there is none
+  static constexpr std::size_t kArguments = 5;  // the bias is last and omitted if there is none
   dnnl::primitive primitive_;
   std::size_t scratch_bytes_ = 0;
   std::optional<Packing> packing_;
-  std::size_t packed_at_ = 0;  // in the scratch memory
+  std::size_t packed_at_ = 0;  // offset in the scratch memory
   std::string implementation_;
   Dim a_offset_bytes_ = 0;
   Dim b_offset_bytes_ = 0;
@@ -222,7 +222,7 @@ struct Gemm::Plan {
 
   explicit Plan(const GemmProblem& given)
       : problem(with_strides(given)), engine(dnnl::engine::kind::cpu, 0), stream(engine) {
-    // Parts are summed in the result, which only an fp32 result can do without rounding in between.
+    // The result accumulates the parts, without rounding in between only if it is fp32.
     const bool split = problem.c_type == DType::f32 && problem.k > kLongestInner;
     const Dim parts = split ? std::min((problem.k + kLongestInner - 1) / kLongestInner, kMostParts) : 1;
     const Dim part = ((problem.k + parts - 1) / parts + 31) / 32 * 32;
@@ -267,12 +267,13 @@ void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, v
 namespace rooflm::backends::cpu::fast {
 namespace {
 
-/// Combinations of dtypes that Gemm takes, and ConvertedGemm, whose factors are fp16 or bf16.
+/// Dtype combinations that Gemm supports, and ConvertedGemm, whose operands are fp16 or bf16.
 bool is_supported(const OpView& v, const GemmProblem& p) {
   const bool result = p.c_type == DType::f32 || p.c_type == p.a_type;
   const bool sum = !p.accumulate || (p.c_type == DType::f32 && !p.bias);
   const bool bias = !p.bias || p.bias_type == DType::f32 || p.bias_type == p.a_type;
-  const bool dense = !v.op.attrs.has("a_stride") && !v.op.attrs.has("c_stride");  // the device's rewrites
+  // Padded rows are a rewrite for GPUs.
+  const bool dense = !v.op.attrs.has("a_stride") && !v.op.attrs.has("c_stride");
   return dense && p.a_type == p.b_type && result && sum && bias;
 }
 
@@ -291,28 +292,28 @@ GemmProblem problem_of(const OpView& v) {
           .accumulate = v.accumulates()};
 }
 
-template <class Product>
-KernelInfo info_of(const Product& product, std::int64_t count) {
+template <class AnyGemm>
+KernelInfo info_of(const AnyGemm& gemm, std::int64_t count) {
   const dnnl_version_t& version = *dnnl_version();
-  const GemmProblem& p = product.problem();
-  return {.name = product.implementation(),
+  const GemmProblem& p = gemm.problem();
+  return {.name = gemm.implementation(),
           .library = fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
           .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
-          .workspace_bytes = static_cast<std::int64_t>(product.scratch_bytes()),
-          .launches = count * static_cast<std::int64_t>(product.primitives())};
+          .workspace_bytes = static_cast<std::int64_t>(gemm.scratch_bytes()),
+          .launches = count * static_cast<std::int64_t>(gemm.primitives())};
 }
 
-/// Looped: one product after the other, each over all threads. Empty when Product (Gemm, ConvertedGemm) has
-/// no kernel for the dtypes on this processor.
-template <class Product>
+/// Looped: one GEMM after the other, each on all threads. Empty if AnyGemm (Gemm, ConvertedGemm) has no
+/// kernel for the dtypes on this CPU.
+template <class AnyGemm>
 Kernel make_kernel(const OpView& v, const GemmProblem& p) {
-  std::shared_ptr<const Product> product;
+  std::shared_ptr<const AnyGemm> gemm;
   try {
-    product = std::make_shared<const Product>(p);
+    gemm = std::make_shared<const AnyGemm>(p);
   } catch (const core::Unavailable&) {
     return {};
   }
-  v.context->scratch().reserve(product->scratch_bytes());
+  v.context->scratch().reserve(gemm->scratch_bytes());
   const std::int64_t count = v.integer("batch") / p.batch;
   const auto stride = [&](std::int64_t elements, DType dtype) {
     return elements * static_cast<std::int64_t>(core::size_of(dtype));
@@ -328,16 +329,16 @@ Kernel make_kernel(const OpView& v, const GemmProblem& p) {
     const void* bias = has_bias ? args.in[2] : nullptr;
     void* scratch = resources->scratch().data();
     for (std::int64_t i = 0; i < count; ++i) {
-      (*product)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
+      (*gemm)(a + i * a_bytes, b + i * b_bytes, c + i * c_bytes, bias, scratch);
     }
   };
-  return {run, info_of(*product, count)};
+  return {run, info_of(*gemm, count)};
 }
 
 }  // namespace
 
-/// oneDNN has products of bf16 for AVX-512 without bf16 instructions, too, which emulate them one by one:
-/// tiny at T=1024 takes them 2.4 times as long as converted panels.
+/// oneDNN also has bf16 GEMMs for AVX-512 without bf16 instructions, which emulate them: tiny at T=1024 takes
+/// 2.4 times as long with them as with converted panels.
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   const bool is_multiplied =
@@ -345,8 +346,7 @@ Kernel make_matmul(const OpView& v) {
   return is_multiplied && is_supported(v, p) ? make_kernel<Gemm>(v, p) : Kernel{};
 }
 
-/// Asked after make_matmul: no processor's oneDNN multiplies fp16, and those without AVX512-BF16 multiply no
-/// bf16 as it is.
+/// Tried after make_matmul: oneDNN has no fp16 GEMMs on any CPU, and native bf16 GEMMs only with AVX512-BF16.
 Kernel make_converted_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};

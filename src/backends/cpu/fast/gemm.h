@@ -1,4 +1,4 @@
-// Matrix products of fixed shape, prepared once and run many times without allocating.
+// GEMMs of fixed shape through oneDNN, prepared once and run many times without allocating.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct GemmProblem {
   bool trans_a = false;
   bool trans_b = false;
   core::DType a_type = core::DType::f32;  ///< f32 or bf16
-  core::DType b_type = core::DType::f32;  ///< the same as a_type
+  core::DType b_type = core::DType::f32;  ///< equal to a_type
   core::DType c_type = core::DType::f32;  ///< f32, or bf16 if a and b are
   bool bias = false;
-  core::DType bias_type = core::DType::f32;  ///< f32, or as the factors
+  core::DType bias_type = core::DType::f32;  ///< f32 or a_type
   bool accumulate = false;                   ///< c += instead of c =; needs an f32 c
   /// Elements from one stored row to the next; 0: dense.
   std::int64_t lda = 0;
@@ -36,17 +36,16 @@ struct GemmProblem {
   std::int64_t batch_stride_a = 0;
   std::int64_t batch_stride_b = 0;
   std::int64_t batch_stride_c = 0;
-  /// Multiplies the product (before the bias and what c holds).
+  /// Multiplies op(a) · op(b), before the bias and the old c are added.
   float alpha = 1.0F;
 };
 
-/// A prepared product. Calls of one object may overlap if their scratch differs. Uses all OpenMP threads and
-/// returns when c is written; the result does not depend on earlier calls. Products of bf16 accumulate in
-/// fp32.
+/// A prepared GEMM. Calls of one object may overlap if their scratch differs. Uses all OpenMP threads and
+/// returns when c is written. The result does not depend on earlier calls. bf16 operands accumulate in fp32.
 class Gemm {
  public:
-  /// Throws core::UsageError on an impossible problem (extents < 1, mixed dtypes) and core::Unavailable when
-  /// this machine has no kernel for the dtypes.
+  /// Throws core::UsageError for an invalid problem (extents < 1, mixed dtypes) and core::Unavailable if this
+  /// machine has no kernel for the dtypes.
   explicit Gemm(const GemmProblem& problem);
   Gemm(Gemm&&) noexcept;
   Gemm& operator=(Gemm&&) noexcept;
@@ -55,14 +54,14 @@ class Gemm {
   ~Gemm();
 
   [[nodiscard]] const GemmProblem& problem() const;
-  /// Bytes of working memory that a call needs (64-byte aligned); 0 when none.
+  /// Bytes of scratch memory per call (64-byte aligned); may be 0.
   [[nodiscard]] std::size_t scratch_bytes() const;
-  /// What oneDNN calls the implementation that it chose: "brg:avx512_core_bf16".
+  /// oneDNN's name of the chosen implementation: "brg:avx512_core_bf16".
   [[nodiscard]] const std::string& implementation() const;
-  /// Primitives that a call runs: long inner extents are split.
+  /// oneDNN primitives per call: long inner extents are split.
   [[nodiscard]] std::size_t primitives() const;
-  /// Runs the product. c aliases nothing; bias is ignored (may be null) unless the problem has one; scratch
-  /// holds scratch_bytes() bytes and is free for other use after the call. Allocates nothing.
+  /// Runs the GEMM. c must not alias anything. bias is ignored (may be null) unless the problem has one.
+  /// scratch has scratch_bytes() bytes and is free for other use after the call. Allocates nothing.
   void operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const;
 
  private:

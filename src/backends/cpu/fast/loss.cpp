@@ -16,7 +16,7 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-// Numbers that stay in the innermost cache between their maximum and their exp.
+// Elements that stay in L1 between their maximum and their exp.
 constexpr std::int64_t kChunk = 1024;
 
 float greatest(std::int64_t begin, std::int64_t end, const float* x) {
@@ -31,14 +31,14 @@ float greatest(std::int64_t begin, std::int64_t end, const float* x) {
   return max_lanes(top);
 }
 
-// bf16 in the order of signed integers: of negative numbers all bits but the sign are turned. Turns back,
-// too.
+// Maps bf16 bits to integers in the same order, by flipping all bits but the sign of negative numbers. An
+// involution.
 template <class Integers>
 ROOFLM_INLINE Integers ordered(Integers bits) {
   return bits ^ ((bits >> 15) & 0x7fff);
 }
 
-// Twice as many to a vector as in fp32. A NaN without sign is the greatest.
+// Vectors hold twice as many elements as in fp32. A NaN without sign is the greatest.
 float greatest(std::int64_t begin, std::int64_t end, const core::Bf16* x) {
   using Integers = std::int16_t __attribute__((vector_size(sizeof(Floats))));
   constexpr std::int64_t kCount = sizeof(Integers) / 2;
@@ -60,7 +60,7 @@ float greatest(std::int64_t begin, std::int64_t end, const core::Bf16* x) {
   return static_cast<float>(number);
 }
 
-// log of the sum of exp over a row, read once: sums are brought down when a chunk has a greater number.
+// log sum exp of a row, read once: the sum is rescaled when a chunk has a greater maximum.
 template <Storage S>
 float row_lse(std::int64_t valid, const S* logits) {
   float top = -std::numeric_limits<float>::infinity();
@@ -76,7 +76,7 @@ float row_lse(std::int64_t valid, const S* logits) {
     }
     std::int64_t i = begin;
     for (; i + Bundle::kElements <= end; i += Bundle::kElements) {
-      // The next chunk: while this one is computed, memory would rest.
+      // Prefetches the next chunk: memory would be idle while this one is computed.
       fetch(logits + i + kChunk, BundleGroup{});
       sums = sums + exp_below<S>(load_at(logits + i, BundleGroup{}), top);
     }
@@ -96,13 +96,13 @@ template <Storage S>
 void row_backward(const LossShape& shape, const S* logits, std::int32_t target, float lse, float scale,
                   S* dlogits, bool streams) {
   if (target < 0) scale = 0;
-  // Taken before the loop, which may overwrite it.
+  // Read before the loop, which may overwrite it.
   const float at_target = target < 0 ? 0.0F : static_cast<float>(logits[target]);
   for_bundles_to(dlogits, streams, 0, shape.valid, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
     store_at(dlogits + i, exp<S>(load_at(logits + i, group) - lse) * scale, group);
   });
   const S zero(0.0F);
-  if (target < 0) std::fill(dlogits, dlogits + shape.valid, zero);  // also where 0 * NaN is not 0
+  if (target < 0) std::fill(dlogits, dlogits + shape.valid, zero);  // explicit, because 0 * NaN is not 0
   std::fill(dlogits + shape.valid, dlogits + shape.cols, zero);
   if (target >= 0) dlogits[target] = S((std::exp(at_target - lse) - 1.0F) * scale);
 }
@@ -112,7 +112,7 @@ bool streams_gradient(const LossShape& shape, const S* logits, const S* dlogits)
   return dlogits != logits && is_streamed(shape.rows * shape.cols * static_cast<std::int64_t>(sizeof(S)));
 }
 
-// Rows that a thread takes at least.
+// Least rows per thread.
 constexpr std::int64_t kGrain = 1;
 
 }  // namespace
@@ -193,8 +193,7 @@ Kernel make_cross_entropy(const OpView& v) {
   });
 }
 
-/// Inputs: logits, targets, lse.
-/// With loss scaling it is the reference's.
+/// Inputs: logits, targets, lse. With loss scaling the reference kernel runs instead.
 Kernel make_cross_entropy_backward(const OpView& v) {
   constexpr std::size_t kLossScale = 3;
   const DType dtype = v.in(0).dtype;
@@ -211,7 +210,7 @@ Kernel make_cross_entropy_backward(const OpView& v) {
   });
 }
 
-/// Inputs: logits, targets; outputs: dlogits, losses, lse. With loss scaling it is the plain ops'.
+/// Inputs: logits, targets. Outputs: dlogits, losses, lse. With loss scaling the plain ops run instead.
 Kernel make_cross_entropy_with_gradient(const OpView& v) {
   constexpr std::size_t kLossScale = 2;
   const DType dtype = v.in(0).dtype;

@@ -7,8 +7,8 @@
 
 namespace rooflm::backends::cpu {
 
-/// Extents of a loss: logits are [rows, cols] row-major, of which the first `valid` columns are the
-/// vocabulary and the rest is padding (never read as a score, gradient zero).
+/// Extents of a loss: logits [rows, cols], row-major. The first `valid` columns are the vocabulary; the rest
+/// is padding, which is never read as a score and gets gradient zero.
 struct LossShape {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
@@ -29,7 +29,8 @@ template <Storage S>
                                            const std::int32_t* targets, const float* lse, float scale,
                                            S* dlogits);
 
-/// Both, row by row while the row is in cache; dlogits may be logits. The same bits as one after the other.
+/// Both passes, row by row while the row is in cache. Same bits as one after the other. dlogits may be
+/// logits.
 template <Storage S>
 [[gnu::noipa]] void cross_entropy_with_gradient(const LossShape& shape, const S* logits,
                                                 const std::int32_t* targets, float scale, float* losses,

@@ -1,4 +1,4 @@
-// What the makers of fast kernels share.
+// Helpers shared by the makers of fast kernels.
 #pragma once
 
 #include "backends/cpu/fast/attention.h"
@@ -10,7 +10,7 @@ namespace rooflm::backends::cpu::fast {
 
 using core::DType;
 
-/// Calls make(S{}) with the storage type of `dtype`; empty when that is neither fp32 nor bf16.
+/// Calls make(S{}) with the storage type of `dtype`; returns an empty Kernel unless that is fp32 or bf16.
 template <class Make>
 Kernel with_storage(DType dtype, Make&& make) {
   if (dtype == DType::f32) return make(float{});
@@ -26,7 +26,7 @@ inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
           .kv_heads = v.integer("kv_heads"),
           .head_dim = v.integer("head_dim")};
 }
-/// Of an attention_block: what its queries see of the keys of the rank `from`.
+/// The same for attention_block: its queries see keys of the rank `from`.
 inline AttentionShape block_shape(const OpView& v, const core::Shape& qkv) {
   AttentionShape shape = attention_shape(v, qkv);
   const auto seen = program::SeenKeys::of(v.integer("index"), v.integer("from"), shape.seq);

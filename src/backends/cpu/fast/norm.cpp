@@ -17,8 +17,8 @@ constexpr std::int64_t kRowGrain = 4;
 
 enum class Kind { layer, rms };
 
-// Sum over one row of `term(i, count)`, which must give zero in lanes past the end. Four running sums hide
-// the latency of the additions; lane group i always goes to sum i % 4, so the order depends on cols alone.
+// Sum over one row of `term(i, count)`, which must be zero in lanes past the end. Four running sums hide the
+// latency of additions; lane group i always goes to sum i % 4, so the order depends only on cols.
 template <class Term>
 ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
   Floats sums[4] = {};
@@ -31,11 +31,11 @@ ROOFLM_INLINE float row_sum(std::int64_t cols, const Term& term) {
   return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// Longest row that is kept in fp32 while it is worked on.
+// Longest row that is kept in fp32 while it is processed.
 constexpr std::int64_t kKeptCols = 8192;
 
-// Rows of `to`, which is neither a nor b. The lines at which they meet cost what the others save where rows
-// are short.
+// Whether rows of `to`, which is neither a nor b, are streamed. For short rows, partially written lines cost
+// what the others save.
 template <class S>
 bool streams_rows(const void* to, const void* a, const void* b, std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t kLongRow = 48 * kLineBytes;
@@ -51,7 +51,7 @@ void add_row(std::int64_t cols, const S* x, const S* residual, S* sum) {
   });
 }
 
-// The same into fp32, of what `sum` holds then.
+// The same into fp32, from the values that `sum` then holds.
 template <Storage S>
 void keep_row(std::int64_t cols, const S* x, const S* residual, S* sum, bool streams, float* kept) {
   if (residual == nullptr) {
@@ -109,7 +109,7 @@ void forward(const NormForward<S>& a) {
   });
 }
 
-// Weight gradients are summed over blocks of rows first. Blocks depend on the number of rows alone.
+// Weight gradients are first summed over blocks of rows; the blocks depend only on the number of rows.
 std::int64_t block_rows(std::int64_t rows) { return std::max<std::int64_t>(16, (rows + 63) / 64); }
 
 template <Kind kKind, Storage S>
@@ -146,7 +146,7 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, floa
   });
 }
 
-// target (+)= sum over blocks of partial[block], in the order of the blocks.
+// target (+)= sum over blocks of partial[block], in order.
 void sum_blocks(std::int64_t blocks, std::int64_t cols, std::int64_t stride, const float* partial,
                 bool accumulate, float* target) {
   parallel_for(cols, 8 * kLanes, [=](std::int64_t begin, std::int64_t end) {

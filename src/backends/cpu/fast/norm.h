@@ -16,7 +16,7 @@ struct NormForward {
   float eps = 1e-5F;
   const S* x = nullptr;         ///< [rows, cols]
   const S* residual = nullptr;  ///< [rows, cols] added to x first; null: none
-  S* sum = nullptr;  ///< [rows, cols] x + residual as stored; needed with a residual; may alias either
+  S* sum = nullptr;  ///< [rows, cols] x + residual as stored; required with a residual; may alias either
   const float* weight = nullptr;  ///< [cols]
   const float* bias = nullptr;    ///< [cols]; null: none (RMSNorm never has one)
   S* y = nullptr;                 ///< [rows, cols]; may alias x or residual, not sum
@@ -24,8 +24,9 @@ struct NormForward {
   float* rstd = nullptr;          ///< [rows]; null: not wanted
 };
 
-/// y = (s - mean(s)) * rstd * weight + bias with s = x (+ residual), rstd = 1/sqrt(var(s) + eps), var over
-/// cols without Bessel's correction. Bit-identical to add() followed by the norm without residual.
+///   y = (s - mean(s)) * rstd * weight + bias,  s = x (+ residual),  rstd = 1 / sqrt(var(s) + eps)
+/// var over cols is biased (no Bessel's correction). Bit-identical to add() followed by the norm without
+/// residual.
 template <Storage S>
 [[gnu::noipa]] void layernorm_forward(const NormForward<S>& a);
 
@@ -50,17 +51,18 @@ struct NormBackward {
   bool accumulate = false;        ///< dweight and dbias += instead of =
 };
 
-/// Bytes of working memory of a backward norm (64-byte aligned).
+/// Bytes of scratch memory of a backward norm (64-byte aligned).
 std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols);
 
-/// With n = (x - mean) * rstd and g = dy * weight: dx = rstd * (g - mean(g) - n * mean(g * n)) (+
-/// d_residual), dweight (+)= sum over rows of dy * n, dbias (+)= sum over rows of dy. Independent of the
-/// thread count.
+/// With n = (x - mean) * rstd and g = dy * weight:
+///   dx = rstd * (g - mean(g) - n * mean(g * n)) (+ d_residual)
+///   dweight (+)= sum over rows of dy * n,  dbias (+)= sum over rows of dy
+/// Results do not depend on the thread count.
 template <Storage S>
 [[gnu::noipa]] void layernorm_backward(const NormBackward<S>& a, void* scratch);
 
-/// With n = x * rstd and g = dy * weight: dx = rstd * (g - n * mean(g * n)) (+ d_residual),
-/// dweight (+)= sum over rows of dy * n.
+/// With n = x * rstd and g = dy * weight:
+///   dx = rstd * (g - n * mean(g * n)) (+ d_residual),  dweight (+)= sum over rows of dy * n
 template <Storage S>
 [[gnu::noipa]] void rmsnorm_backward(const NormBackward<S>& a, void* scratch);
 

@@ -14,7 +14,8 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 4096;  // elements below which a second thread does not pay
+// Least elements per thread: with fewer a second thread does not pay off.
+constexpr std::int64_t kGrain = 4096;
 
 using Doubles = double __attribute__((vector_size(kLanes * 4)));
 
@@ -34,7 +35,7 @@ ROOFLM_INLINE void add_squares(Floats x, Doubles& low, Doubles& high) {
 
 template <Storage G>
 double sum_of_squares_part(std::int64_t begin, std::int64_t end, const G* g) {
-  // What the processor fetches ahead by itself does not fill its connection to memory.
+  // The hardware prefetcher alone does not saturate the memory bandwidth.
   constexpr std::int64_t kAhead = 2048 / sizeof(G);
   Doubles sums[4] = {};
   std::int64_t i = begin;
@@ -109,7 +110,7 @@ void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity,
 
 template <Storage G>
 double sum_of_squares(std::int64_t n, const G* g) {
-  // Parts depend on n alone, and are added in order.
+  // Parts depend only on n and are summed in order.
   constexpr std::int64_t kParts = 256;
   const std::int64_t part = std::max<std::int64_t>(16384, (n / kParts + kLanes) / kLanes * kLanes);
   const std::int64_t parts = (n + part - 1) / part;
@@ -147,7 +148,7 @@ auto with_gradient(const void* data, DType dtype, With&& with) {
   return with(static_cast<const float*>(data));
 }
 
-/// The tensors of an update: where their operands are, and how they are kept.
+/// The tensors of an update: their operands, and how weights are stored.
 class Update : public program::UpdateOperands {
  public:
   explicit Update(const OpView& v) : UpdateOperands(v.op) {
@@ -160,7 +161,7 @@ class Update : public program::UpdateOperands {
     }
   }
 
-  /// Updates with loss scaling or other dtypes are the reference's.
+  /// With loss scaling or other dtypes the reference kernel runs instead.
   static bool is_fast(const OpView& v) {
     const Update at(v);
     if (v.op.attrs.flag("scaled") || !v.inputs_are({kHyper, kNorm}, DType::f32)) return false;
@@ -201,13 +202,13 @@ class Update : public program::UpdateOperands {
   struct Kept {
     std::int64_t size;
     bool is_halved;
-    bool has_copy;  ///< of whole weights; halves hold their own
+    bool has_copy;  ///< for whole weights; halves contain their own
     DType gradient;
   };
   std::vector<Kept> tensors_;
 };
 
-/// What clipping multiplies gradients by: min(1, max_norm / (norm + 1e-6)), NaN for NaN; 1 without a norm.
+/// The clipping factor of gradients: min(1, max_norm / (norm + 1e-6)); NaN for NaN; 1 without a norm.
 float clip_scale(const void* norm, double max_norm) {
   if (norm == nullptr) return 1.0F;
   const double ratio = max_norm / (static_cast<double>(*static_cast<const float*>(norm)) + 1e-6);
@@ -216,7 +217,7 @@ float clip_scale(const void* norm, double max_norm) {
 
 }  // namespace
 
-/// The sum of the squares of all inputs in fp64, or its root in fp32.
+/// The sum of squares of all inputs in fp64, or its root in fp32.
 Kernel make_square_sum(const OpView& v) {
   const bool is_root = v.op.is(program::ops::kGlobalNorm);
   if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};

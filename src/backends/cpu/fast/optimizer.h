@@ -20,10 +20,10 @@ struct AdamWStep {
   float grad_scale = 1;        ///< multiplies the gradient first (clipping)
 };
 
-/// Where n weights are that an update changes in place.
+/// Addresses of n weights that an update changes in place.
 struct WholeWeights {
   float* p;
-  core::Bf16* copy = nullptr;  ///< gets the new weights rounded to bf16, ties to even; null: none
+  core::Bf16* copy = nullptr;  ///< receives the new weights rounded to bf16, ties to even; null: none
 };
 struct HalvedWeights {
   std::uint16_t* upper;  ///< core::Halves of each weight
@@ -32,10 +32,11 @@ struct HalvedWeights {
 template <class W>
 concept WeightMemory = std::same_as<W, WholeWeights> || std::same_as<W, HalvedWeights>;
 
-/// g' = g * grad_scale; m = beta1 m + (1-beta1) g'; v = beta2 v + (1-beta2) g'^2;
-/// p = p (1 - lr weight_decay) - lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps), n elements,
-/// in place. Weights in halves get the same fp32 numbers as whole ones. Reads 12 bytes per element and the
-/// gradient, writes 12, and 2 more for a copy.
+/// One AdamW update of n elements, in place:
+///   g' = g * grad_scale;  m = beta1 m + (1 - beta1) g';  v = beta2 v + (1 - beta2) g'^2
+///   p  = p (1 - lr weight_decay) - lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)
+/// Weights in halves get the same fp32 values as whole ones. Traffic per element: reads 12 bytes and the
+/// gradient, writes 12 bytes, and 2 more for a copy.
 template <WeightMemory W, Storage G>
 [[gnu::noipa]] void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, float* v,
                                  const G* g);
@@ -43,13 +44,14 @@ template <WeightMemory W, Storage G>
 /// Settings of one SGD step.
 struct SgdStep {
   float lr = 0;
-  float momentum = 0;  ///< needs the velocity buffer if not 0
+  float momentum = 0;  ///< needs the velocity buffer unless 0
   float weight_decay = 0;
   float grad_scale = 1;
 };
 
-/// g' = g * grad_scale + weight_decay p; velocity = momentum velocity + g'; p -= lr velocity (without a
-/// velocity buffer: p -= lr g').
+/// One SGD update of n elements, in place:
+///   g' = g * grad_scale + weight_decay p;  velocity = momentum velocity + g';  p -= lr velocity
+/// Without a velocity buffer: p -= lr g'.
 template <WeightMemory W, Storage G>
 [[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g);
 

@@ -1,4 +1,4 @@
-// Static OpenMP partitions: who computes what depends on the range and the thread count alone.
+// Static OpenMP partitions: which thread computes what depends only on the range and the thread count.
 #pragma once
 
 #include <omp.h>
@@ -8,12 +8,12 @@
 
 namespace rooflm::backends::cpu {
 
-/// Threads that a parallel_for from here would use: 1 inside another parallel region.
+/// Number of threads of a parallel_for called here: 1 inside another parallel region.
 inline int thread_count() { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
 
-/// Calls `body(begin, end)` once per thread on consecutive parts of [0, n), whose borders are multiples of
-/// `grain` (> 0). Ranges of at most one grain, and calls from inside a parallel region, run on the calling
-/// thread. `body` must not throw. Returns when all parts are done.
+/// Splits [0, n) into consecutive parts, one per thread, and calls `body(begin, end)` on each. Borders are
+/// multiples of `grain` (> 0). Ranges of at most one grain, and calls from inside a parallel region, run on
+/// the calling thread. `body` must not throw. Returns when all parts are done.
 template <class Body>
 void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;
@@ -22,8 +22,8 @@ void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
     body(std::int64_t{0}, n);
     return;
   }
-  // Always the whole team, some of it idle: libgomp ends threads when a team shrinks and starts them again
-  // later.
+  // Always the whole team, even if some threads are idle: libgomp ends threads when a team shrinks and must
+  // restart them later.
 #pragma omp parallel
   {
     const std::int64_t count = omp_get_num_threads();
@@ -34,9 +34,9 @@ void parallel_for(std::int64_t n, std::int64_t grain, Body&& body) {
   }
 }
 
-/// Calls `body(index, worker)` for every index in [0, n), handing out the indices one by one in rising order:
-/// for tasks of uneven size whose results do not depend on who computes them. Tasks that run at the same time
-/// have different workers, in [0, thread_count()). `body` must not throw.
+/// Calls `body(index, worker)` for every index in [0, n), handing out indices dynamically in rising order.
+/// For tasks of uneven size whose results do not depend on the thread. Concurrent tasks have different
+/// workers, in [0, thread_count()). `body` must not throw.
 template <class Body>
 void parallel_tasks(std::int64_t n, Body&& body) {
   if (n <= 1 || thread_count() == 1) {

@@ -1,7 +1,7 @@
 // The element types that the fast kernels store: fp32 and bf16. All of them compute in fp32.
 //
-// Functions of this folder are [[gnu::noipa]]: inlined into the kernel that calls them in the same file, a
-// loop would be compiled anew and round a product and a sum differently than its copy for several threads.
+// Functions of this folder are [[gnu::noipa]]. Inlined into a caller in the same file, a loop would be
+// compiled again and might contract a multiplication and an addition differently than its multithreaded copy.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,4 @@
-// Bringing rows of tensors into the layouts that tile products read, and results back.
-// For the kernels of this folder only.
+// Packs rows of tensors into the layouts that tile_gemm reads, and unpacks results. For this folder only.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/cpu/fast/tile_product.h"
+#include "backends/cpu/fast/tile_gemm.h"
 
 namespace rooflm::backends::cpu {
 namespace {
@@ -30,7 +29,7 @@ ROOFLM_INLINE void exchange_all(Floats (&rows)[kLanes]) {
   }
 }
 
-// One function for all types and places: the exchanges become many moves.
+// A single function for all types: inlined, the exchanges would become many moves.
 [[gnu::noinline]] inline void transpose(Floats (&rows)[kLanes]) {
   if constexpr (kLanes > 8) exchange_all<8>(rows);
   exchange_all<4>(rows);
@@ -38,8 +37,8 @@ ROOFLM_INLINE void exchange_all(Floats (&rows)[kLanes]) {
   exchange_all<1>(rows);
 }
 
-/// to[j * to_stride + i] = factor * from[i * from_stride + j] for i < rows, j < cols; columns of `to` from
-/// rows up to the next multiple of kLanes become zero. Without kScaled the bits are moved as they are.
+/// to[j * to_stride + i] = factor * from[i * from_stride + j] for i < rows, j < cols. Columns of `to` from
+/// rows up to the next multiple of kLanes become zero. Without kScaled the bits are moved unchanged.
 template <bool kScaled, Storage S>
 void transpose_into(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t from_stride,
                     float factor, float* to, std::int64_t to_stride) {
@@ -62,8 +61,8 @@ void transpose_into(std::int64_t rows, std::int64_t cols, const S* from, std::in
   }
 }
 
-/// The rows as lanes, for the right factor of a sum over columns: element (j, i) of `to` holds the j-th terms
-/// of row i. fp32 is multiplied by `factor`; pairs are not, and need an even number of columns.
+/// Rows become lanes, for the right operand of a sum over columns: element (j, i) of `to` holds the j-th
+/// terms of row i. fp32 is multiplied by `factor`; pairs are not, and need an even number of columns.
 template <Storage S>
 ROOFLM_INLINE void pack_lanes(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t stride,
                               float factor, float* to, std::int64_t to_stride) {
@@ -71,13 +70,12 @@ ROOFLM_INLINE void pack_lanes(std::int64_t rows, std::int64_t cols, const S* fro
 }
 ROOFLM_INLINE void pack_lanes(std::int64_t rows, std::int64_t cols, const core::Bf16* from,
                               std::int64_t stride, float, Bf16Pair* to, std::int64_t to_stride) {
-  // A pair is moved as if it were one float.
+  // Moves a pair as if it were one float.
   transpose_into<false>(rows, cols / 2, reinterpret_cast<const float*>(from), stride / 2, 1.0F,
                         reinterpret_cast<float*>(to), to_stride);
 }
 
-/// The rows as they are, for the left factor of a sum over columns; fp32 is padded with zeros to whole
-/// vectors.
+/// Rows unchanged, for the left operand of a sum over columns; fp32 is zero-padded to whole vectors.
 template <Storage S>
 void pack_rows(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t stride, float* to,
                std::int64_t to_stride) {
@@ -97,14 +95,14 @@ inline void pack_rows(std::int64_t rows, std::int64_t cols, const core::Bf16* fr
   }
 }
 
-/// Two vectors of fp32, rounded to bf16, as pairs.
+/// Stores two vectors of fp32 as bf16 pairs.
 ROOFLM_INLINE void store_pairs(Bf16Pair* to, Floats low, Floats high) {
   const Words pairs = pair_bits(low, high);
   std::memcpy(static_cast<void*>(to), &pairs, sizeof pairs);
 }
 
-/// The rows for a sum over rows: element (i, j) of `to` holds the i-th terms of column j. Columns are padded
-/// with zeros to whole vectors, an odd last row of pairs with a row of zeros.
+/// Rows for a sum over rows: element (i, j) of `to` holds the i-th terms of column j. Columns are zero-padded
+/// to whole vectors, an odd last row of pairs with a row of zeros.
 template <Storage S>
 ROOFLM_INLINE void pack_terms(std::int64_t rows, std::int64_t cols, const S* from, std::int64_t stride,
                               float* to, std::int64_t to_stride) {

@@ -1,5 +1,5 @@
-// Vectors of floats: loads and stores of both storage types, past the caches too, and reductions.
-// For the kernels of this folder only: everything here is inlined into files compiled for one machine.
+// SIMD vectors of floats: loads and stores of both storage types, streaming stores, reductions. For this
+// folder only: everything is inlined into files compiled for one instruction set.
 #pragma once
 
 #if defined(__SSE2__)
@@ -16,11 +16,11 @@ namespace rooflm::backends::cpu {
 namespace {
 
 #define ROOFLM_INLINE [[gnu::always_inline]] inline
-// Of the body of a loop that is compiled for several kinds of groups.
+// For lambdas that are loop bodies compiled for several kinds of groups.
 #define ROOFLM_INLINE_LAMBDA __attribute__((always_inline))
 
-/// Lanes of a vector: one register. GCC takes operations on vectors of several registers apart through
-/// memory, comparisons and conversions lane by lane.
+/// Lanes of a vector: one register. GCC splits operations on wider vectors through memory, comparisons and
+/// conversions even lane by lane.
 #if defined(__AVX512F__)
 constexpr std::int64_t kLanes = 16;
 #else
@@ -32,8 +32,7 @@ using Words = std::uint32_t __attribute__((vector_size(kLanes * 4)));
 using Shorts = std::uint16_t __attribute__((vector_size(kLanes * 2)));
 
 #if defined(__AVX512F__)
-// GCC 12 warns about the unmasked intrinsics, which pass an undefined vector; a constant full mask costs
-// nothing.
+// GCC 12 warns about the unmasked intrinsics, which pass an undefined vector; a constant full mask is free.
 constexpr __mmask16 kAll = 0xffff;
 constexpr Ints kLaneIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 #else
@@ -42,8 +41,8 @@ constexpr Ints kLaneIndex = {0, 1, 2, 3, 4, 5, 6, 7};
 
 ROOFLM_INLINE Floats splat(float x) { return Floats{} + x; }
 
-/// Numbers of 16 bits as such of 32, and the lower 16 bits of such of 32. GCC 12 converts halves of vectors
-/// apart, so the instructions are asked for by name.
+/// Zero-extends 16-bit words to 32 bits, and truncates them back. GCC 12 converts the halves of a vector
+/// separately, so intrinsics are used.
 ROOFLM_INLINE Words to_32_bits(Shorts x) {
 #if defined(__AVX512F__)
   return std::bit_cast<Words>(_mm512_maskz_cvtepu16_epi32(kAll, std::bit_cast<__m256i>(x)));
@@ -67,7 +66,8 @@ ROOFLM_INLINE Shorts to_16_bits(Words x) {
 
 ROOFLM_INLINE Floats widen(Shorts x) { return std::bit_cast<Floats>(to_32_bits(x) << 16U); }
 
-/// Rounded to bf16 in the upper 16 bits: nearest, ties to even, NaN stays NaN. The lower bits are anything.
+/// x rounded to bf16 in the upper 16 bits: nearest, ties to even, NaN stays NaN. The lower bits are
+/// undefined.
 ROOFLM_INLINE Words rounded_bits(Floats x) {
   const auto u = std::bit_cast<Words>(x);
   const Words rounded = u + 0x7fffU + ((u >> 16U) & 1U);
@@ -83,14 +83,14 @@ ROOFLM_INLINE Shorts narrow(Floats x) {
 #endif
 }
 
-/// What a number is once it is stored in S.
+/// The value of a number after it is stored as S.
 template <Storage S>
 ROOFLM_INLINE Floats rounded_to(Floats x) {
   if constexpr (std::same_as<S, float>) return x;
   return widen(narrow(x));
 }
 
-/// Two vectors rounded to bf16, those of `low` in the lower halves of the words.
+/// Two vectors rounded to bf16, those of `low` in the lower half of each word.
 ROOFLM_INLINE Words pair_bits(Floats low, Floats high) {
 #if defined(__AVX512BF16__)
   using Both = std::uint16_t __attribute__((vector_size(64)));
@@ -125,7 +125,7 @@ ROOFLM_INLINE void store(core::Bf16* p, Floats x) {
   std::memcpy(static_cast<void*>(p), &half, sizeof half);
 }
 
-/// The first `count` (0..kLanes) elements; the other lanes are zero.
+/// Loads the first `count` (0..kLanes) elements; the other lanes are zero.
 ROOFLM_INLINE Floats load_n(const float* p, std::int64_t count) {
 #if defined(__AVX512F__)
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << count) - 1U), p);
@@ -167,7 +167,7 @@ ROOFLM_INLINE void store_bits_n(void* p, Shorts x, std::int64_t count) {
 ROOFLM_INLINE void store_n(std::uint16_t* p, Shorts x, std::int64_t count) { store_bits_n(p, x, count); }
 ROOFLM_INLINE void store_n(core::Bf16* p, Floats x, std::int64_t count) { store_bits_n(p, narrow(x), count); }
 
-/// Stores that do not read the line first and leave nothing in the caches; p is aligned to the vector's size.
+/// Streaming store: bypasses the caches and does not read the line. p is aligned to the vector size.
 ROOFLM_INLINE void stream(float* p, Floats x) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, x);
@@ -186,15 +186,15 @@ ROOFLM_INLINE void stream(core::Bf16* p, Floats x) {
   store(p, x);
 #endif
 }
-/// Before others read what this thread has streamed.
+/// Fence: must follow streaming stores before other threads read their results.
 ROOFLM_INLINE void end_stream() {
 #if defined(__SSE2__)
   _mm_sfence();
 #endif
 }
 
-/// As core::Halves: fp32 from its two halves, and the halves of fp32, the upper one rounded, NaN the same
-/// one.
+/// As core::Halves: joins halves into fp32, and splits fp32 into a rounded upper and a lower half; NaN
+/// becomes the canonical NaN.
 ROOFLM_INLINE Floats join_halves(Shorts upper, Shorts lower) {
   const auto missing = std::bit_cast<Ints>(to_32_bits(lower) << 16U) >> 16;
   return std::bit_cast<Floats>((to_32_bits(upper) << 16U) + std::bit_cast<Words>(missing));
@@ -224,7 +224,7 @@ ROOFLM_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
-/// Lane by lane maximum and minimum; a NaN in b is kept, a NaN in a gives b.
+/// Lane-wise maximum and minimum; a NaN in b is kept, a NaN in a gives b.
 ROOFLM_INLINE Floats max(Floats a, Floats b) {
 #if defined(__AVX512F__)
   return _mm512_maskz_max_ps(kAll, a, b);
@@ -283,10 +283,10 @@ ROOFLM_INLINE Floats round_to_integer(Floats x) {
 #endif
 }
 
-/// Calls `body(i, count)` for consecutive groups of lanes of [begin, end); count is a WholeGroup for whole
-/// groups, so that `load_at` and `store_at` become plain moves, and 1..kLanes-1 for the last.
+/// Calls `body(i, count)` for consecutive groups of lanes of [begin, end). count is a WholeGroup for whole
+/// groups, so `load_at` and `store_at` are plain moves, and 1..kLanes-1 for the last group.
 struct WholeGroup {};
-/// A whole group whose results bypass the caches; they are aligned.
+/// A whole group whose results are streamed past the caches; they are aligned.
 struct StreamedGroup {};
 ROOFLM_INLINE auto load_at(const auto* p, WholeGroup) { return load(p); }
 ROOFLM_INLINE auto load_at(const auto* p, StreamedGroup) { return load(p); }
@@ -294,7 +294,7 @@ ROOFLM_INLINE auto load_at(const auto* p, std::int64_t count) { return load_n(p,
 ROOFLM_INLINE void store_at(auto* p, auto x, WholeGroup) { store(p, x); }
 ROOFLM_INLINE void store_at(auto* p, auto x, StreamedGroup) { stream(p, x); }
 ROOFLM_INLINE void store_at(auto* p, auto x, std::int64_t count) { store_n(p, x, count); }
-/// The same lanes, of an array that stays in the caches, or is not aligned.
+/// The same lanes for an array that stays in the caches or is not aligned.
 ROOFLM_INLINE WholeGroup plain(WholeGroup group) { return group; }
 ROOFLM_INLINE WholeGroup plain(StreamedGroup) { return {}; }
 ROOFLM_INLINE std::int64_t plain(std::int64_t count) { return count; }
@@ -308,10 +308,10 @@ ROOFLM_INLINE void for_lanes(std::int64_t begin, std::int64_t end, Body&& body) 
   if (i < end) body(i, end - i);
 }
 
-/// What is streamed is whole lines of the caches: one that is written in both ways moves twice.
+/// Streaming covers whole cache lines: a line that is written both ways would be transferred twice.
 constexpr std::int64_t kLineBytes = 64;
 
-/// Elements from p on up to the next line, at most `most`.
+/// Number of elements from p to the next cache line, at most `most`.
 template <class T>
 std::int64_t elements_to_line(const T* p, std::int64_t most) {
   const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(p) % kLineBytes);
@@ -319,8 +319,8 @@ std::int64_t elements_to_line(const T* p, std::int64_t most) {
   return elements < most ? elements : most;
 }
 
-/// The same; where `streams`, the groups of whole lines of `to`, the only array that the body writes, are
-/// StreamedGroups. Groups are others then: no sum may depend on them.
+/// The same. If `streams`, groups that cover whole lines of `to`, the only array that the body writes, are
+/// StreamedGroups. The groups then differ, so no sum may depend on them.
 template <class T, class Body>
 ROOFLM_INLINE void for_lanes_to(const T* to, bool streams, std::int64_t begin, std::int64_t end,
                                 Body&& body) {

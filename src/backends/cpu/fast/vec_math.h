@@ -1,5 +1,4 @@
-// exp of vectors, as precise as what is stored needs it; several vectors in step.
-// For the kernels of this folder only.
+// exp of vectors, as precise as the storage type needs, several vectors interleaved. For this folder only.
 #pragma once
 
 #include "backends/cpu/fast/vec.h"
@@ -7,8 +6,8 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-/// Several vectors that go through the same operations in turn. A processor looks about one exp ahead, so
-/// independent ones must stand side by side to fill its ports. As many as there are registers for.
+/// Several vectors that go through the same operations. A CPU's out-of-order window covers about one exp, so
+/// independent ones must be interleaved to fill its ports. Sized by the number of registers.
 struct Bundle {
 #if defined(__AVX512F__)
   static constexpr int kCount = 4;
@@ -19,12 +18,12 @@ struct Bundle {
   Floats v[kCount];
 };
 
-/// Vector i of an operand of a bundle, or the operand itself.
+/// Vector i of a bundle operand, or the operand itself.
 ROOFLM_INLINE Floats part(const Bundle& x, int i) { return x.v[i]; }
 ROOFLM_INLINE Floats part(Floats x, int) { return x; }
 ROOFLM_INLINE float part(float x, int) { return x; }
 
-/// operation(parts of the operands) for each of a bundle's vectors; of operands that are vectors it is one.
+/// operation(parts of the operands) for each vector of a bundle; a single vector if all operands are.
 template <class Operation, class... Operands>
 ROOFLM_INLINE auto each(const Operation& operation, const Operands&... operands) {
   if constexpr ((std::same_as<Operands, Bundle> || ...)) {
@@ -60,7 +59,7 @@ ROOFLM_INLINE Bundle operator-(const Bundle& a) {
   return each([](Floats x) { return -x; }, a);
 }
 
-/// What reductions begin with, and end with.
+/// Start and end of reductions.
 ROOFLM_INLINE Bundle splat_bundle(float x) { return Bundle{} + x; }
 ROOFLM_INLINE Floats sum_of(const Bundle& x) {
   if constexpr (Bundle::kCount == 2) return x.v[0] + x.v[1];
@@ -73,8 +72,8 @@ ROOFLM_INLINE Floats max_of(const Bundle& x) {
 ROOFLM_INLINE Bundle max(const Bundle& a, const Bundle& b) {
   return each([](Floats x, Floats y) { return max(x, y); }, a, b);
 }
-/// Bundle::kElements numbers. Of bf16 each vector has every second one of a part, which saves moving them
-/// across lanes: what is computed from several arrays must be stored alike.
+/// Bundle::kElements elements. In bf16 each vector holds every second element of a part, which avoids moving
+/// them across lanes: arrays that are combined must have the same storage type.
 struct BundleGroup {};
 struct StreamedBundle {};
 ROOFLM_INLINE Bundle load_bundle(const float* p) {
@@ -113,8 +112,8 @@ ROOFLM_INLINE void store_at(auto* p, const Bundle& x, StreamedBundle) {
   store_bundle(p, x, [](float* to, Floats part) { stream(to, part); });
 }
 
-/// Has the lines of a whole group brought into the caches, some time before they are loaded. They may lie
-/// past the array. What the processor fetches ahead by itself ends with a run of lines.
+/// Prefetches the lines of a whole group, some time before they are loaded. They may lie past the array. The
+/// hardware prefetcher stops at the end of a run of lines.
 template <class T>
 ROOFLM_INLINE void fetch_line_by_line(const T* p, std::int64_t elements) {
   for (std::int64_t i = 0; i < elements; i += kLineBytes / static_cast<std::int64_t>(sizeof(T)))
@@ -124,8 +123,8 @@ ROOFLM_INLINE void fetch(const auto* p, BundleGroup) { fetch_line_by_line(p, Bun
 ROOFLM_INLINE void fetch(const auto* p, StreamedBundle) { fetch_line_by_line(p, Bundle::kElements); }
 ROOFLM_INLINE void fetch(const auto*, auto) {}
 
-/// As for_lanes_to, most of it in BundleGroups. What the body computes of an element depends on no other one,
-/// nor on its group.
+/// As for_lanes_to, mostly in BundleGroups. The body must compute each element independently of other
+/// elements and of its group.
 template <class T, class Body>
 ROOFLM_INLINE void for_bundles_to(const T* to, bool streams, std::int64_t begin, std::int64_t end,
                                   Body&& body) {
@@ -141,9 +140,8 @@ ROOFLM_INLINE void for_bundles_to(const T* to, bool streams, std::int64_t begin,
   for_lanes(i, end, body);
 }
 
-/// 2^t for |t| <= 0.5, what is left of an exponent after its nearest integer was taken off. Minimax
-/// polynomials; relative error before rounding 1e-8, and 3e-6 where the result is stored in bf16, whose own
-/// rounding is 2e-3.
+/// 2^t for |t| <= 0.5, the fractional part of an exponent. Minimax polynomials with a relative error before
+/// rounding of 1e-8; of 3e-6 if the result is stored in bf16, whose rounding error is 2e-3.
 template <Storage S, class V>
 ROOFLM_INLINE V exp2_fraction(const V& t) {
   if constexpr (std::same_as<S, core::Bf16>) {
@@ -173,8 +171,8 @@ ROOFLM_INLINE Floats scaled(Floats fraction, Floats n, [[maybe_unused]] Floats z
 #endif
 }
 
-/// Infinities become finite, for the difference to their nearest integer; elsewhere `scaled` looks after
-/// them.
+/// Clamps infinities to finite values, so that z minus its nearest integer is defined; otherwise `scaled`
+/// handles them.
 ROOFLM_INLINE Floats finite_below(Floats z) {
 #if defined(__AVX512F__)
   return max(splat(-200.0F), z);
@@ -196,8 +194,8 @@ ROOFLM_INLINE V nearest(const V& z) {
   return each([](Floats x) { return round_to_integer(x); }, z);
 }
 
-/// 2^z for finite z <= 0, as softmax needs it; 0 for what is far below. Within 2 ulp of fp32; for results in
-/// bf16 within a relative 4e-6.
+/// 2^z for finite z <= 0, as softmax needs it; far below, the result is 0. Within 2 ulp in fp32; within a
+/// relative 4e-6 for results in bf16.
 template <Storage S, class V>
 ROOFLM_INLINE V exp2_nonpositive(const V& z) {
   const V n = nearest(z);
@@ -208,14 +206,14 @@ ROOFLM_INLINE V exp2_nonpositive(const V& z) {
 constexpr float kLog2eHigh = 1.44269502F;
 constexpr float kLog2eLow = 1.92596303e-8F;
 
-/// exp(x) of x that `finite` has seen.
+/// exp(x), where x has passed through `finite`.
 template <Storage S, class V>
 ROOFLM_INLINE V exp_of_finite(const V& x) {
   const V z = x * kLog2eHigh;
   const V n = nearest(z);
   const auto fraction = [&] {
     if constexpr (std::same_as<S, core::Bf16>) return z - n;
-    // Written out: left to itself, the compiler reuses the rounded product.
+    // Written out, because the compiler would reuse the rounded product.
     return each([](Floats y, Floats m) { return fma(y, splat(kLog2eHigh), -m) + y * kLog2eLow; }, x, n);
   };
   return each([](Floats y, Floats m, Floats all) { return scaled(y, m, all); },

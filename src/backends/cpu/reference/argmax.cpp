@@ -1,4 +1,4 @@
-// The place of the largest number of each row (program/ops/argmax.cpp).
+// Index of the largest element of each row (program/ops/argmax.cpp).
 #include <limits>
 
 #include "backends/cpu/reference/operand.h"

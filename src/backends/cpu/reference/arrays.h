@@ -1,4 +1,4 @@
-// Rows of elements as Eigen arrays, for the reference kernels that need exp, tanh or products of matrices.
+// Rows of elements as Eigen arrays, for the reference kernels that need exp, tanh or GEMMs.
 #pragma once
 
 #include <Eigen/Core>

@@ -1,7 +1,7 @@
 // flash_attention: y = softmax(q k^T / sqrt(D)) v per head on packed projections qkv [B, T, (H + 2K) D], and
-// its gradient; attention_block: the same with keys and values of another rank (program/ops/ring.cpp). A few
-// query rows at a time against all keys they see: never a T x T matrix. Query heads of one key/value head are
-// one task, so its gradients have one writer.
+// its gradient; attention_block: the same with keys and values of another rank (program/ops/ring.cpp).
+// Processes a few query rows at a time against all keys that they see; never a T x T matrix. Query heads of
+// one key/value head form one task, so its gradients have one writer.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "backends/cpu/reference/arrays.h"
+#include "backends/cpu/reference/multiply.h"
 #include "backends/cpu/reference/operand.h"
-#include "backends/cpu/reference/products.h"
 #include "program/ops.h"
 #include "program/pieces.h"
 
@@ -21,14 +21,14 @@ namespace rooflm::backends::cpu::reference {
 namespace {
 
 using Index = std::int64_t;
-/// Query rows that are worked on together.
+/// Query rows processed at a time.
 constexpr Index kRows = 32;
 
 struct Extents {
   Index batch, seq, heads, kv_heads, dim;
-  Index kv_width, key_begin, value_begin;  ///< of rows that have keys and values, in elements
+  Index kv_width, key_begin, value_begin;  ///< in elements, of rows that contain keys and values
   program::SeenKeys seen;
-  /// Keys and values beside the queries.
+  /// Keys and values are in the same rows as the queries.
   explicit Extents(const OpView& v, const core::Shape& qkv)
       : batch(qkv[0]),
         seq(qkv[1]),
@@ -39,7 +39,7 @@ struct Extents {
         key_begin(heads * dim),
         value_begin((heads + kv_heads) * dim),
         seen{.keys = seq, .causal = true} {}
-  /// Of a block: keys and values of another rank.
+  /// For a block: keys and values come from another rank.
   static Extents of_block(const OpView& v, const core::Shape& qkv) {
     Extents e(v, qkv);
     e.kv_width = 2 * e.kv_heads * e.dim;
@@ -50,7 +50,7 @@ struct Extents {
   }
   [[nodiscard]] Index group() const { return heads / kv_heads; }
   [[nodiscard]] Index width() const { return (heads + 2 * kv_heads) * dim; }
-  /// Keys that query t sees.
+  /// Number of keys that query t sees.
   [[nodiscard]] Index keys_of(Index t) const { return seen.causal ? t + 1 : seen.keys; }
   /// Offset in qkv of position t of query head h.
   [[nodiscard]] Index q_at(Index b, Index t, Index h) const { return (b * seq + t) * width() + h * dim; }
@@ -92,12 +92,12 @@ Workspaces<C> make_workspaces(const Extents& e, int threads, bool backward) {
   return workspaces;
 }
 
-/// Rows t, t + 1, .. of one head: `at(i)` is the offset of row i.
+/// Reads rows t, t + 1, ... of one head; `at(i)` is the offset of row i.
 template <class C, class At>
 void gather(const Operand<C>& from, const void* base, Index rows, Index dim, At&& at, C* to) {
   for (Index i = 0; i < rows; ++i) std::copy_n(from.read(base, at(i), dim), dim, to + i * dim);
 }
-/// `accumulate`: to elements of C.
+/// Writes rows; `accumulate` adds to elements of type C.
 template <class C, class At>
 void scatter(const C* from, Index rows, Index dim, At&& at, const Operand<C>& to, void* base,
              bool accumulate = false) {
@@ -109,7 +109,7 @@ void scatter(const C* from, Index rows, Index dim, At&& at, const Operand<C>& to
   }
 }
 
-/// Calls body(b, kv head, workspace) for all of them, in parallel.
+/// Calls body(b, kv head, workspace) for all batch elements and key/value heads, in parallel.
 template <class C, class Body>
 void for_kv_heads(const Extents& e, const Workspaces<C>& workspaces, Body&& body) {
   for_rows(e.batch * e.kv_heads, [&](Index task) {
@@ -123,7 +123,7 @@ struct Forward {
   C scale;
   Operand<C> qkv, y, lse;
 
-  /// y and lse of query rows [t, t + rows) of head h.
+  /// Computes y and lse of query rows [t, t + rows) of head h.
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
     const Index keys = e.keys_of(t + rows - 1);
     gather(
@@ -147,16 +147,16 @@ struct Forward {
   }
 };
 
-/// Inputs, and which of them `y` and `lse` are; results.
+/// The inputs, the indices of `y` and `lse` among them, and the results.
 template <class C>
 struct Backward {
   Extents e;
   C scale;
   Operand<C> dy, qkv, y, lse, dq;
-  std::size_t first_of_y = 2;  ///< the input that y is; lse follows
-  bool is_block = false;       ///< dq has rows as y, and is added to
+  std::size_t first_of_y = 2;  ///< index of input y; lse follows
+  bool is_block = false;       ///< dq has rows like y and is accumulated into
 
-  /// dq of query rows [t, t + rows) of head h, and their part of dk and dv:
+  /// dq of query rows [t, t + rows) of head h, and their contributions to dk and dv:
   /// p = exp(scale q k^T - lse), dv += p^T dy, dp = dy v^T, ds = scale p (dp - rowsum(dy y)), dq = ds k,
   /// dk += ds^T q.
   void block(Index b, Index h, Index t, Index rows, Workspace<C>& w, const KernelArgs& args) const {
@@ -191,7 +191,7 @@ struct Backward {
   }
 };
 
-/// Calls body(head, first row, rows) for all blocks of query rows of the key/value head.
+/// Calls body(head, first row, rows) for all blocks of query rows of a key/value head.
 template <class Body>
 void for_query_blocks(const Extents& e, Index kv_head, Body&& body) {
   for (Index h = kv_head * e.group(); h < (kv_head + 1) * e.group(); ++h) {
@@ -199,7 +199,7 @@ void for_query_blocks(const Extents& e, Index kv_head, Body&& body) {
   }
 }
 
-/// Reads k and v of one head, as far as they are seen.
+/// Reads the visible k and v of one head.
 template <class C>
 void gather_kv(const Extents& e, const Operand<C>& from, const void* base, Index b, Index kv_head,
                Workspace<C>& w) {
@@ -214,7 +214,7 @@ C scale_of(const Extents& e) {
   return static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim)));
 }
 
-/// `kv`: input `kv_input`, which has keys and values.
+/// `kv`: the layout of input `kv_input`, which contains keys and values.
 template <class C>
 Kernel forward_kernel(const OpView& v, const Extents& e, std::size_t kv_input) {
   const Forward<C> forward{e, scale_of<C>(e), in_operand<C>(v, 0, e.dim), out_operand<C>(v, 0, e.dim),
@@ -268,7 +268,7 @@ Kernel make_flash_attention(const OpView& v) {
       v, [&]<class C>(C) -> Kernel { return forward_kernel<C>(v, Extents(v, v.in(0).shape), 0); });
 }
 
-/// Queries that see nothing get 0 and -inf.
+/// Queries that see no key get y = 0 and lse = -inf.
 Kernel make_attention_block(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const auto e = Extents::of_block(v, v.in(0).shape);

@@ -1,4 +1,4 @@
-// Reading on with kept keys and values: append_cache, decode_attention, last_rows (program/ops/cache.cpp).
+// Key/value caches: append_cache, decode_attention, last_rows (program/ops/cache.cpp).
 #include <cmath>
 #include <memory>
 
@@ -21,7 +21,7 @@ struct Extents {
         kv_heads(v.integer("kv_heads")),
         dim(v.integer("head_dim")),
         positions(cache[2]) {}
-  /// Scores of one thread: they begin at borders (aligned_array).
+  /// Stride of the threads' scores; each begins at an aligned boundary (aligned_array).
   [[nodiscard]] Index score_stride() const { return (positions + 15) / 16 * 16; }
   [[nodiscard]] Index group() const { return heads / kv_heads; }
   /// Offset in qkv of row t of head h, counting query, then key, then value heads.
@@ -34,7 +34,7 @@ struct Extents {
   }
 };
 
-/// to[at] = from[from_at], one row.
+/// Copies one row: to[at] = from[from_at].
 template <class C>
 void copy_row(const Operand<C>& from, const void* base, Index from_at, Index count, const Operand<C>& to,
               void* to_base, Index at) {
@@ -48,7 +48,7 @@ struct Decode {
   Operand<C> qkv, y, k, v;
   std::shared_ptr<C[]> scores;  // [threads, P rounded up]
 
-  /// Row `position` of the caches of one head becomes that of qkv.
+  /// Row `position` of one head's caches becomes that of qkv.
   void append(Index b, Index head, Index position, const KernelArgs& args) const {
     const Index at = e.cache_at(b, head, position);
     copy_row(qkv, args.in[0], e.qkv_at(b, 0, e.heads + head), e.dim, k, args.out[1], at);
@@ -98,7 +98,7 @@ Kernel make_append_cache(const OpView& view) {
   });
 }
 
-/// Inputs: qkv, first, k, v. Outputs: y, k, v. A thread has all query heads of a key/value head.
+/// Inputs: qkv, first, k, v. Outputs: y, k, v. One thread computes all query heads of a key/value head.
 Kernel make_decode_attention(const OpView& view) {
   return with_compute_type(view, [&]<class C>(C) -> Kernel {
     const Extents e(view, view.in(2).shape);

@@ -1,5 +1,5 @@
 // cross_entropy: losses[r] = lse[r] - logits[r, targets[r]]; its gradient; mean.
-// A row whose target is negative takes no part: loss 0, gradient 0.
+// A row with a negative target is ignored: loss 0, gradient 0.
 #include <array>
 #include <cmath>
 
@@ -48,7 +48,7 @@ Kernel make_cross_entropy(const OpView& v) {
   });
 }
 
-/// dlogits = (exp(logits - lse) - onehot(targets)) * grad_scale * the loss scale, 0 in the padding
+/// dlogits = (exp(logits - lse) - onehot(targets)) * grad_scale * the loss scale; 0 in the padding.
 Kernel make_cross_entropy_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t rows = v.integer("rows");

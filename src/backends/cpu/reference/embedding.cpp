@@ -82,7 +82,7 @@ Kernel make_add_positions(const OpView& v) {
   });
 }
 
-/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; without accumulation other rows become zero.
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; without accumulation all other rows become zero.
 Kernel make_add_positions_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const core::Shape& shape = v.in(0).shape;

@@ -1,5 +1,5 @@
-// fp8_cast: a tensor in fp8, as stored and transposed; the same of swiglu, its gradient and norms, which are
-// made first; fp8_scales: the scales of the next step.
+// fp8_cast: fp8 copies of a tensor, as stored and transposed; the same for the results of swiglu, its
+// gradient and norms, which are computed first; fp8_scales: the scales of the next step.
 #include "program/fp8.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 using program::kFp8Amax;
 using program::kFp8Scale;
 
-/// The largest magnitude, as the bits of a float: those of NaN are above all others.
+/// The largest magnitude, as the bits of a float. The bits of NaN compare above all others.
 class LargestMagnitude {
  public:
   void add(const float* values, std::int64_t count) {
@@ -37,7 +37,7 @@ class LargestMagnitude {
   std::atomic<std::uint32_t> bits_{0};
 };
 
-/// Where the op reads and writes; the copies may be absent.
+/// Operands of the cast; the copies may be absent.
 template <class F8>
 struct Cast {
   std::int64_t rows = 0, cols = 0;
@@ -85,16 +85,16 @@ Kernel make_fp8_cast(const OpView& v) {
 
 namespace {
 
-/// What makes the tensor that an op casts. `adds`: of the sum of its first two inputs, which is stored, too.
+/// The op that produces the tensor that is cast. `adds`: it first adds two inputs and stores the sum, too.
 struct Producer {
   const program::OpDef* def;
   Kernel (*make)(const OpView&);
   bool adds = false;
 };
 
-constexpr std::size_t kOthers = 3;  // where outputs of the producer begin, behind copies and slot
+constexpr std::size_t kOthers = 3;  // index of the producer's other outputs, after the copies and the slot
 
-/// `producer` of the op's inputs into memory of the kernel's own, and the cast of what it makes.
+/// Runs `producer` into memory of the kernel's own, then casts the result.
 Kernel make_cast_of(const OpView& v, const Producer& producer) {
   const std::size_t inputs = v.op.inputs.size() - (v.op.attrs.flag("current") ? 0 : 1);
   const std::size_t summed = producer.adds ? 2 : 0;

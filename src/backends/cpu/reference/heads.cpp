@@ -1,5 +1,5 @@
-// Moving heads: packed projections [B, T, (H + 2K) D] to q [B, H, T, D], k and v [B, K, T, D], and back.
-// Rows of D elements are copied as bytes.
+// Splits and merges heads: packed projections [B, T, (H + 2K) D] to q [B, H, T, D], k and v [B, K, T, D], and
+// back. Copies rows of D elements as bytes.
 #include <cstring>
 
 #include "backends/cpu/reference/operand.h"
@@ -8,13 +8,13 @@
 namespace rooflm::backends::cpu::reference {
 namespace {
 
-/// B, T, and bytes of one row of a head.
+/// B, T, and bytes per row of a head.
 struct Extents {
   std::int64_t batch, seq, heads, kv_heads;
   std::size_t row_bytes;
 };
 
-/// Empty when an operand has another dtype than the first input: nothing is converted here.
+/// Whether all operands have the dtype of the first input: nothing is converted here.
 bool same_types(const OpView& v) {
   const auto is_same = [&](program::TensorId id) { return v.program.tensor(id).dtype == v.in(0).dtype; };
   return std::all_of(v.op.inputs.begin(), v.op.inputs.end(), is_same) &&

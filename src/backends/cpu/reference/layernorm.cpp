@@ -9,7 +9,7 @@
 namespace rooflm::backends::cpu::reference {
 namespace {
 
-/// The norm of rows that are already in the computed type.
+/// The norm of rows that are already in the compute type.
 template <class C>
 struct LayerNorm {
   std::int64_t cols;
@@ -41,7 +41,7 @@ struct LayerNorm {
   }
 };
 
-/// `weight` and `y`: the positions of the weight among the inputs and of y among the outputs.
+/// `weight`: index of the weight among the inputs; `y`: index of y among the outputs.
 template <class C>
 LayerNorm<C> layernorm_of(const OpView& v, std::size_t weight, std::size_t y) {
   const std::int64_t cols = v.in(0).shape[-1];
@@ -141,7 +141,7 @@ Kernel make_layernorm_backward(const OpView& v) {
                                out_operand<C>(v, 0, cols),
                                out_operand<C>(v, 1, kColumns),
                                out_operand<C>(v, 2, kColumns)};
-    // The weights first: dx may take the place of dy.
+    // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
       for_columns(backward.cols,
                   [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });

@@ -1,4 +1,4 @@
-// loss_scale: whether an update with scaled gradients is made, and the next scale.
+// loss_scale: whether an update with scaled gradients is applied, and the next scale.
 #include "program/loss_scale.h"
 
 #include <cmath>

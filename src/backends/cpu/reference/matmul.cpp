@@ -1,16 +1,16 @@
-// matmul: c[i] (+)= op(a[i]) op(b[i]) for i < batch, by Eigen's products.
+// matmul: c[i] (+)= op(a[i]) op(b[i]) for i < batch, by Eigen's GEMM.
 //
-// One product, or one after the other when looped: Eigen spreads each over the threads. A batch: the threads
-// share the products. Operands that are not stored in the computed type are converted block by block. Sums of
-// scaled products (fp8) are multiplied by the inverses of the scales of both factors.
+// A single or looped matmul: Eigen spreads each over the threads. A batch: the threads split the batch.
+// Operands that are not stored in the compute type are converted block by block. The sums of fp8 operands are
+// multiplied by the inverse scales of both.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 #include "backends/cpu/reference/arrays.h"
+#include "backends/cpu/reference/multiply.h"
 #include "backends/cpu/reference/operand.h"
-#include "backends/cpu/reference/products.h"
 #include "program/fp8.h"
 #include "program/ops.h"
 
@@ -28,7 +28,7 @@ auto map(const Matrix<const C>& x, Index rows, Index cols) {
 
 /// c += a b
 template <class C, bool kTransA, bool kTransB>
-void add_product(
+void add_gemm(
     Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<const C>& b,
     Eigen::Map<Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>, 0, Eigen::OuterStride<>>
         c) {
@@ -43,10 +43,10 @@ void multiply(Index m, Index n, Index k, const Matrix<const C>& a, const Matrix<
   using Dense = Eigen::Matrix<C, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   Eigen::Map<Dense, 0, Eigen::OuterStride<>> to(c.data, m, n, Eigen::OuterStride<>(c.stride));
   if (!accumulate) to.setZero();
-  if (a.transposed && b.transposed) return add_product<C, true, true>(m, n, k, a, b, to);
-  if (a.transposed) return add_product<C, true, false>(m, n, k, a, b, to);
-  if (b.transposed) return add_product<C, false, true>(m, n, k, a, b, to);
-  add_product<C, false, false>(m, n, k, a, b, to);
+  if (a.transposed && b.transposed) return add_gemm<C, true, true>(m, n, k, a, b, to);
+  if (a.transposed) return add_gemm<C, true, false>(m, n, k, a, b, to);
+  if (b.transposed) return add_gemm<C, false, true>(m, n, k, a, b, to);
+  add_gemm<C, false, false>(m, n, k, a, b, to);
 }
 template void multiply(Index, Index, Index, const Matrix<const float>&, const Matrix<const float>&,
                        const Matrix<float>&, bool);
@@ -55,10 +55,10 @@ template void multiply(Index, Index, Index, const Matrix<const double>&, const M
 
 namespace {
 
-/// The op as its attributes and dtypes say.
+/// The op's extents, strides and dtypes.
 struct Problem {
   Index batch, m, n, k;
-  Index a_stride = 0, b_stride = 0, c_stride = 0;  ///< from one stored row to the next
+  Index a_stride = 0, b_stride = 0, c_stride = 0;  ///< row strides as stored
   bool trans_a, trans_b, accumulate, looped;
   DType a_type, b_type, c_type;
 
@@ -95,7 +95,7 @@ void* advance(void* data, DType dtype, Index elements) {
   return static_cast<std::byte*>(data) + elements * static_cast<Index>(core::size_of(dtype));
 }
 
-/// All matrices as they are stored.
+/// Multiplies all matrices in place, without conversion.
 template <class C>
 void multiply_stored(const Problem& p, const void* a, const void* b, void* c) {
   multiply<C>(p.m, p.n, p.k, {static_cast<const C*>(a), p.a_stride, p.trans_a},
@@ -103,10 +103,10 @@ void multiply_stored(const Problem& p, const void* a, const void* b, void* c) {
               p.accumulate);
 }
 
-/// Longest edge of a block that is converted to the computed type.
+/// Longest edge of a block that is converted to the compute type.
 constexpr Index kEdge = 1024;
 
-/// Converted blocks of a, b and c.
+/// Scratch memory for converted blocks of a, b and c.
 template <class C>
 struct Blocks {
   Index m, n, k;
@@ -117,13 +117,13 @@ struct Blocks {
   }
 };
 
-/// to [rows, cols] = elements of `from` that start at `first`, `stride` apart from row to row.
+/// to [rows, cols] = elements of `from` beginning at `first`, with row stride `stride`.
 template <class C>
 void convert_block(const void* from, DType dtype, Index first, Index stride, Index rows, Index cols, C* to) {
   for_rows(rows, [&](Index r) { core::load_elements(dtype, from, first + r * stride, to + r * cols, cols); });
 }
 
-/// The block of a factor whose corner is (row, col) of op(x), converted; stored as the factor is.
+/// The converted block of an operand at (row, col) of op(x); stored like the operand.
 template <class C>
 Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool transposed, Index row, Index col,
                              Index rows, Index cols, C* to) {
@@ -135,7 +135,7 @@ Matrix<const C> factor_block(const void* x, DType dtype, Index stride, bool tran
   return {to, cols, false};
 }
 
-/// The block of c at (row, col), `from` [rows, cols] times `scale`, rounded to the stored type.
+/// Writes `from` [rows, cols] times `scale`, rounded to the stored type, to the block of c at (row, col).
 template <class C>
 void store_block(const Problem& p, C* from, C scale, Index row, Index col, Index rows, Index cols, void* c) {
   for_rows(rows, [&](Index r) {
@@ -151,7 +151,7 @@ void store_block(const Problem& p, C* from, C scale, Index row, Index col, Index
   });
 }
 
-/// Block by block through `scratch` (Blocks::bytes()); sums over k stay in the computed type.
+/// Multiplies block by block through `scratch` (Blocks::bytes()); sums over k stay in the compute type.
 template <class C>
 void multiply_converted(const Problem& p, const void* a, const void* b, void* c, C scale,
                         std::byte* scratch) {
@@ -191,7 +191,7 @@ float inverse_of(const void* slot) { return static_cast<const float*>(slot)[prog
 /// A bias is added by bias_add (the plain form of the op).
 Kernel make_matmul(const OpView& v) {
   constexpr std::size_t kBias = 2;
-  constexpr std::size_t kSlots = 3;  // of scaled products
+  constexpr std::size_t kSlots = 3;  // index of the slots among the inputs
   if (v.has_in(kBias)) return {};
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const Problem p(v);

@@ -1,5 +1,5 @@
-// How the reference kernels read and write tensors of any floating-point type: converted row by row to the
-// type they compute in, or in place where the two are the same.
+// How the reference kernels access tensors of any floating-point type: converted row by row to the compute
+// type, or in place if it is the same.
 #pragma once
 
 #include <omp.h>
@@ -18,15 +18,15 @@ namespace rooflm::backends::cpu::reference {
 
 using core::DType;
 
-/// The dtype of the type C that kernels compute in: double for fp64 programs, float for the others.
+/// The dtype of the compute type C: double for fp64 programs, float otherwise.
 template <class C>
 constexpr DType kComputed = std::is_same_v<C, double> ? DType::f64 : DType::f32;
 
-/// Elements of one piece of an elementwise op.
+/// Elements per piece of an elementwise op.
 constexpr std::int64_t kPiece = 2048;
 
-/// Memory for `count` elements on a 64-byte border. Eigen treats what lies before the first such border of a
-/// row with scalar code, whose exp differs in the last bit: results repeat only where borders do.
+/// Memory for `count` elements at a 64-byte boundary. Eigen processes elements before the first such boundary
+/// with scalar code, whose exp differs in the last bit: results are reproducible only for equal alignment.
 template <class C>
 std::shared_ptr<C[]> aligned_array(std::int64_t count) {
   constexpr std::align_val_t kBorder{64};
@@ -40,7 +40,7 @@ void convert(const From* from, To* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
 }
 
-/// One operand. Each thread has a buffer of `width` elements when the stored type is not C.
+/// One operand. If the stored type is not C, each thread has a buffer of `width` elements.
 template <class C>
 class Operand {
  public:
@@ -57,7 +57,7 @@ class Operand {
     return to;
   }
 
-  /// Calls `fill(C*)`, which writes all `count` elements, and stores them at `offset`.
+  /// Calls `fill(C*)`, which must write all `count` elements, and stores them at `offset`.
   template <class Fill>
   void write(void* base, std::int64_t offset, std::int64_t count, Fill&& fill) const {
     C* to = buffer_ == nullptr ? static_cast<C*>(base) + offset : own_buffer();
@@ -73,7 +73,7 @@ class Operand {
   std::shared_ptr<C[]> buffer_;  ///< none when the stored type is C
 };
 
-/// Input or output `i` of an op as an operand read in rows of `width`.
+/// Input or output `i` of an op, accessed in rows of `width`.
 template <class C>
 Operand<C> in_operand(const OpView& v, std::size_t i, std::int64_t width) {
   return {v.in(i).dtype, width, v.context->threads()};
@@ -99,7 +99,7 @@ void for_rows(std::int64_t rows, Body&& body) {
   });
 }
 
-/// Columns that one thread sums at a time, and body(first, count) for all of them, in parallel. Sums over
+/// Columns that one thread sums at a time; body(first, count) runs for all of them in parallel. Sums over
 /// rows are split by columns, so their order does not depend on the thread count.
 constexpr std::int64_t kColumns = 64;
 template <class Body>
@@ -109,7 +109,7 @@ void for_columns(std::int64_t columns, Body&& body) {
   });
 }
 
-/// Sums in double: x_i, and x_i y_i.
+/// Sums in double: of x_i, and of x_i y_i.
 template <class C>
 double sum(const C* x, std::int64_t count) {
   double total = 0;
@@ -125,7 +125,7 @@ double dot(const C* x, const C* y, std::int64_t count) {
   return total;
 }
 
-/// Calls make(C{}) with the type to compute in.
+/// Calls make(C{}) with the compute type.
 template <class Make>
 Kernel with_compute_type(const OpView& v, Make&& make) {
   const auto is_double = [&](program::TensorId id) {

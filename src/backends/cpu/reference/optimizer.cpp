@@ -15,13 +15,14 @@
 namespace rooflm::backends::cpu::reference {
 namespace {
 
-/// Elements whose squares are summed one after the other; the sums of pieces are then added in order.
+/// Squares are summed sequentially within pieces of this many elements; the sums of pieces are then added in
+/// order.
 constexpr std::int64_t kNormPiece = 65536;
-/// Pieces whose sums are kept at a time: however large a tensor is, its norm takes no memory of its size.
+/// Partial sums kept at a time, so the norm of a tensor of any size needs constant memory.
 constexpr std::int64_t kNormPieces = 1024;
 
-/// The learning rate and the bias corrections of one step, and what gradients are multiplied by: clipping,
-/// and the inverse of the loss scale, 0 when the step is skipped.
+/// Learning rate and bias corrections of one step, and the factor of gradients: clipping and the inverse loss
+/// scale; 0 if the step is skipped.
 struct Step {
   double lr, correction1, correction2, clip;
   bool is_skipped;
@@ -42,7 +43,7 @@ Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs
   return step;
 }
 
-/// What adamw and sgd share: where the operands of the tensors are, and how they are stored.
+/// Shared by adamw and sgd: where the operands of the tensors are, and how they are stored.
 template <class C>
 struct Tensors : program::UpdateOperands {
   bool is_scaled;
@@ -71,7 +72,7 @@ struct Tensors : program::UpdateOperands {
   [[nodiscard]] C* moment_of(std::size_t tensor, std::size_t k, const KernelArgs& args) const {
     return static_cast<C*>(args.out[moment_out(tensor, k)]);
   }
-  /// Where the copy of a tensor is to be written; halves hold their own.
+  /// Destination of a tensor's copy, or nullptr; halves contain their own.
   [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
     return !has_copies() || halved[tensor] ? nullptr : args.out[copy_out(tensor)];
   }
@@ -81,14 +82,14 @@ struct Tensors : program::UpdateOperands {
   }
 };
 
-/// Calls update(C*) on elements [i, i + n) of a tensor of `count`, as they lie or put together from halves.
+/// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
 template <class C, class Update>
 void update_in_place(void* base, bool halved, std::int64_t count, std::int64_t i, std::int64_t n,
                      Update&& update) {
   if (!halved) return update(static_cast<C*>(base) + i);
   auto* upper = static_cast<std::uint16_t*>(base) + i;
   auto* lower = upper + count;
-  alignas(64) std::array<C, kPiece> values;  // as all rows: Eigen rounds alike where borders do
+  alignas(64) std::array<C, kPiece> values;  // aligned like all rows: Eigen's rounding depends on alignment
   for (std::int64_t k = 0; k < n; ++k) {
     core::Halves halves;
     halves.upper = upper[k];
@@ -116,7 +117,7 @@ bool state_is_computed(const OpView& v) {
   return true;
 }
 
-/// The sum of the squares of all inputs.
+/// The sum of squares of all inputs.
 template <class C>
 class Squares {
  public:
@@ -144,7 +145,7 @@ class Squares {
           }
           totals[static_cast<std::size_t>(i)] = total;
         });
-        // In their order, the zeros behind the last one included: the same bits for any number of threads.
+        // In order, including trailing zeros: the same bits for any number of threads.
         for (const double total : totals) square += total;
       }
     }
@@ -167,7 +168,7 @@ Kernel make_global_norm(const OpView& v) {
   });
 }
 
-/// The numbers of global_norm before its root, whatever part of the gradients is here.
+/// The sum of squares of global_norm, for the part of the gradients that this rank has.
 Kernel make_square_sum(const OpView& v) {
   const auto make = [&]<class C>(C) -> Kernel {
     return [squares = Squares<C>(v)](const KernelArgs& args) {

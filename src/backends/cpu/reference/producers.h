@@ -1,4 +1,4 @@
-// Makers of what kernels that cast their results are made of.
+// Makers of kernels that the fused fp8 casts are composed of.
 #pragma once
 
 #include "backends/cpu/resources.h"

@@ -1,4 +1,4 @@
-// What ring attention does beside its blocks: take_keys_values, join_blocks, join_gradients
+// The ops of ring attention other than its blocks: take_keys_values, join_blocks, join_gradients
 // (program/ops/ring.cpp).
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,7 @@
 
 namespace rooflm::backends::cpu::reference {
 
-/// The end of each row.
+/// Copies the end of each row.
 Kernel make_take_keys_values(const OpView& v) {
   const std::int64_t element = static_cast<std::int64_t>(core::size_of(v.in(0).dtype));
   const std::int64_t width = v.in(0).shape[-1] * element;
@@ -23,7 +23,7 @@ Kernel make_take_keys_values(const OpView& v) {
   };
 }
 
-/// Heads of y lie beside each other in a row, those of lse one after another.
+/// Heads of y are contiguous within a row; those of lse follow one another.
 Kernel make_join_blocks(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     if (v.in(1).dtype != kComputed<C> || !v.outputs_are({1}, kComputed<C>)) return {};

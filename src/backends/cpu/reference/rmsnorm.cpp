@@ -9,7 +9,7 @@
 namespace rooflm::backends::cpu::reference {
 namespace {
 
-/// The norm of rows that are already in the computed type.
+/// The norm of rows that are already in the compute type.
 template <class C>
 struct RmsNorm {
   std::int64_t cols;
@@ -28,7 +28,7 @@ struct RmsNorm {
   }
 };
 
-/// `weight` and `y`: the positions of the weight among the inputs and of y among the outputs.
+/// `weight`: index of the weight among the inputs; `y`: index of y among the outputs.
 template <class C>
 RmsNorm<C> rmsnorm_of(const OpView& v, std::size_t weight, std::size_t y) {
   const std::int64_t cols = v.in(0).shape[-1];
@@ -107,7 +107,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
                                has_residual ? in_operand<C>(v, 4, cols) : Operand<C>(),
                                out_operand<C>(v, 0, cols),
                                out_operand<C>(v, 1, kColumns)};
-    // The weights first: dx may take the place of dy.
+    // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
       for_columns(backward.cols,
                   [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });

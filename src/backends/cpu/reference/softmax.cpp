@@ -6,7 +6,7 @@
 namespace rooflm::backends::cpu::reference {
 namespace {
 
-/// Rows of one dispatch and the number of dispatches: one per matrix of the batch when looped.
+/// Rows per launch and number of launches: one per matrix of the batch if looped.
 struct Dispatches {
   std::int64_t count, rows;
   Dispatches(const OpView& v, std::int64_t all_rows)

@@ -21,8 +21,8 @@ Kernel make_swiglu(const OpView& v) {
   });
 }
 
-/// s = sigmoid(gate): d gate = dy * up * s * (1 + gate * (1 - s)), d up = dy * gate * s.
-/// dh may take the place of h: both halves of a pair are read before either is written.
+/// With s = sigmoid(gate): d gate = dy * up * s * (1 + gate * (1 - s)), d up = dy * gate * s. dh may
+/// overwrite h: both halves of a pair are read before either is written.
 Kernel make_swiglu_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t f = v.in(0).shape[-1];

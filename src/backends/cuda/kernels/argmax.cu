@@ -1,4 +1,4 @@
-// The place of the largest number of each row: a block per row.
+// Index of the largest element of each row: one block per row.
 #include <cstdint>
 
 #include "backends/cuda/kernels/launch.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kArgmaxThreads = 1024;
 
-/// A number and where it stands; of equal ones the first is larger.
+/// A value and its index; ties go to the lower index.
 struct Placed {
   float value = -INFINITY;
   int place = 0x7fffffff;
@@ -32,7 +32,7 @@ __device__ Placed warp_largest(Placed x) {
   return x;
 }
 
-/// Block b: y[b] of x [rows, cols]; a row without a number that is larger than -inf has place 0.
+/// Block b computes y[b] of x [rows, cols]. A row without an element above -inf gets index 0.
 __global__ void __launch_bounds__(kArgmaxThreads)
     argmax(std::int64_t cols, std::int64_t valid, const float* x, std::int32_t* y) {
   __shared__ float values[kMostWarps];
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kArgmaxThreads)
   }
   __syncthreads();
   if (warp != 0) return;
-  largest.value = values[lane];  // as many warps as lanes
+  largest.value = values[lane];  // one warp per lane
   largest.place = places[lane];
   largest = warp_largest(largest);
   if (lane == 0) y[blockIdx.x] = largest.value == -INFINITY ? 0 : largest.place;

@@ -1,5 +1,5 @@
-// Rows into a cache of keys and values, and the last row of each text: a block per row, moved as bytes, 16 at
-// a time where the sizes allow it.
+// Writes rows into key/value caches, and gathers the last row of each text: one block per row, moved as
+// bytes, 16 at a time if the sizes allow it.
 #include <algorithm>
 
 #include "backends/cuda/kernels/decode_attention.h"
@@ -10,13 +10,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Sizes in units of what is moved at once.
+/// Sizes in units of one access.
 struct Units {
   std::int64_t seq, positions;
   int heads, kv_heads, head;
 };
 
-/// Block (b, t): the keys and values of that row, into slot b, or slots[b] where there are slots.
+/// Block (b, t) writes the keys and values of that row into slot b, or slots[b] if there are slots.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     append_cache(Units u, const Unit* qkv, const std::int32_t* slots, Unit* k, Unit* v) {
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Block b.
+/// Block b gathers the last row of text b.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     last_rows(std::int64_t seq, std::int64_t cols, const Unit* x, const std::int32_t* lengths, Unit* y) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads)
     y[b * cols + i] = x[(b * seq + last) * cols + i];
 }
 
-/// Calls body(Unit{}, units of `row_bytes`) with what rows of so many bytes are moved in.
+/// Calls body(Unit{}, units of `row_bytes`) with the access type for rows of that size.
 template <class T, class Body>
 void with_unit(std::int64_t row_elements, bool aligned, Body&& body) {
   const std::int64_t bytes = row_elements * static_cast<std::int64_t>(sizeof(T));

@@ -1,4 +1,5 @@
-// Sums over rows. First stage: a block per tile of columns and chunk of rows; second stage: over the chunks.
+// Sums over rows. First stage: one block per tile of columns and chunk of rows. Second stage: over the
+// chunks.
 #include <algorithm>
 
 #include "backends/cuda/kernels/column_sums.h"
@@ -9,14 +10,14 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kLanes = 8;                // rows that a block of the first stage works on at once
-constexpr int kTile = kWarp * kPack;     // columns of a block of the first stage
-constexpr int kPartialLanes = 64;        // partial sums that a block of the second stage reads at once
-constexpr int kPartialCols = 16;         // columns of such a block
-constexpr std::int64_t kLeastRows = 32;  // of a chunk
+constexpr int kLanes = 8;                // rows per step of a first-stage block
+constexpr int kTile = kWarp * kPack;     // columns of a first-stage block
+constexpr int kPartialLanes = 64;        // partial sums per step of a second-stage block
+constexpr int kPartialCols = 16;         // columns of a second-stage block
+constexpr std::int64_t kLeastRows = 32;  // least rows per chunk
 constexpr std::int64_t kBlocksPerMultiprocessor = 6;
 
-/// Chunks of rows that give every multiprocessor its blocks.
+/// Number of chunks that gives every multiprocessor its blocks.
 std::int64_t chunks_of(std::int64_t rows, std::int64_t cols) {
   const std::int64_t tiles = ceil_div(cols, kTile);
   const std::int64_t wanted = ceil_div(kBlocksPerMultiprocessor * multiprocessors(), tiles);
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kWarp* kLanes)
 #pragma unroll
     for (int i = 0; i < kPack; ++i) total[i] += pack[i];
   };
-  if (aligned && col < cols) {  // without a condition in the loop several loads are under way at once
+  if (aligned && col < cols) {  // no condition in the loop, so several loads are in flight
 #pragma unroll 8
     for (std::int64_t r = first + threadIdx.y; r < end; r += kLanes) add(load_whole(x + r * cols + col));
   } else {
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // A warp finishes each column: the first kPartialCols warps.
+  // One warp finishes each column: the first kPartialCols warps.
   const int own = static_cast<int>(threadIdx.y * kPartialCols + threadIdx.x);
   const int lane = own % kWarp;
   const int own_col = own / kWarp;

@@ -1,4 +1,4 @@
-// Cross entropy: a block per row, which reads it once forward and once backward.
+// Cross entropy: one block per row, which reads the row once forward and once backward.
 #include <algorithm>
 
 #include "backends/cuda/kernels/cross_entropy.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kMeanThreads = 1024;
 
-/// Adds the first `count` of eight.
+/// Adds the first `count` of eight elements.
 __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t count = kPack) {
   LogSumExp part;
 #pragma unroll
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   LogSumExp total;
   std::int64_t v = threadIdx.x * kPack;
   if (aligned) {
-    constexpr int kFetched = 4;  // loads that are under way at once
+    constexpr int kFetched = 4;  // loads in flight
     constexpr std::int64_t kStep = kThreads * kPack;
     for (; v + (kFetched - 1) * kStep + kPack <= shape.valid; v += kFetched * kStep) {
       RawPack<T> raw[kFetched];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
   losses[row] = loss_of(x, targets[row], shape.valid, log_sum, bad_id);
 }
 
-/// The gradient of eight logits from `first` on, of a row that takes part.
+/// The gradient of eight logits from `first` on, in a row that has a target.
 __device__ inline Pack gradient(Pack pack, std::int64_t first, std::int64_t valid, std::int64_t target,
                                 float log_sum, float scale) {
   const bool whole = first + kPack <= valid;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   const float scale = grad_scale * scale_of(loss_scale);
   const std::int64_t row = blockIdx.x;
   const std::int64_t target = targets[row];
-  const std::int64_t valid = target < 0 ? 0 : shape.valid;  // of a row without a target nothing takes part
+  const std::int64_t valid = target < 0 ? 0 : shape.valid;  // a row without a target is skipped
   const float log_sum = lse[row];
   const T* x = logits + row * shape.cols;
   T* to = dlogits + row * shape.cols;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// What both launches compute, in the same order, with the row kept in shared memory between them.
+/// The computations of both launches, in the same order, with the row kept in shared memory between them.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_with_gradient(LossShape shape, const T* logits, const std::int32_t* targets,
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
                                 T* dlogits, std::int32_t* bad_id) {
   const float scale = grad_scale * scale_of(loss_scale);
   constexpr std::int64_t kStep = kThreads * kPack;
-  constexpr int kFetched = 4;  // loads that are under way at once
+  constexpr int kFetched = 4;  // loads in flight
   extern __shared__ uint4 kept[];
   const std::int64_t row = blockIdx.x;
   const T* x = logits + row * shape.cols;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  total = block_merge(total);  // all of the row is there for all threads
+  total = block_merge(total);  // the barrier also makes the row visible to all threads
   const float log_sum = total.value();
   const std::int32_t target = targets[row];
   if (threadIdx.x == 0) {
@@ -157,10 +157,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Whether a block can have so many bytes of shared memory; asks for it.
+/// Requests so much shared memory for a block; returns whether the device grants it.
 template <class T>
 bool reserve_row(std::size_t bytes) {
-  constexpr std::size_t kOthers = 1024;  // what the kernel and the device need besides
+  constexpr std::size_t kOthers = 1024;  // shared memory that the kernel and the device need besides
   int device = 0;
   int most = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kMeanThreads)
   *loss = static_cast<float>(before + weight * sum);
 }
 
-/// Whether a block can keep a row of logits in shared memory and read it by vectors.
+/// Whether a row of logits fits in shared memory and can be read by vectors.
 template <class T>
 bool row_fits(const LossShape& shape) {
   return shape.cols % kPack == 0 && reserve_row<T>(static_cast<std::size_t>(shape.cols) * sizeof(T));

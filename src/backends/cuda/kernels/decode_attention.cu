@@ -1,6 +1,6 @@
-// Decode attention: a block per text, key/value head and part of the cache. Eight elements of a row belong to
-// a thread and a row to a few neighbouring threads, which keep a maximum and a sum of their own; the block
-// that is done last puts the parts together.
+// Decode attention: one block per text, key/value head and part of the cache. Each thread holds eight
+// elements of a row; a few neighbouring threads share a row and keep their own maximum and sum. The last
+// block of a text and head to finish merges the parts.
 #include <algorithm>
 #include <cmath>
 
@@ -13,9 +13,9 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRows = 4;                  // that a thread has under way
-constexpr int kSharedHeads = 4;           // query heads of one key/value head that a block takes at once
-constexpr std::int64_t kFewestKeys = 64;  // of a part
+constexpr int kRows = 4;                  // rows in flight per thread
+constexpr int kSharedHeads = 4;           // query heads of one key/value head per block
+constexpr std::int64_t kFewestKeys = 64;  // least keys per part
 constexpr float kNothing = -1e30F;
 
 struct Decode {
@@ -26,10 +26,10 @@ struct Decode {
   [[nodiscard]] __host__ __device__ int group() const { return heads / kv_heads; }
 };
 
-/// Maximum, sum and weighted values, merged where their maxima differ.
+/// Weight of a partial softmax whose maximum is `top`, relative to the maximum `greatest`.
 __device__ float weight_of(float top, float greatest) { return exp2f(top - greatest); }
 
-/// What one block works on.
+/// The work of one block.
 struct Place {
   std::int64_t text;
   int kv_head, first_head, heads;  // query heads first_head .. first_head + heads
@@ -46,7 +46,7 @@ __device__ Place place_of(const Decode& d) {
           .heads = min(kHeads, d.group() - chunk * kHeads)};
 }
 
-/// The row of the new token, by the block whose part it is in.
+/// Writes the new token's row into the cache; done by the block whose part contains it.
 template <class T>
 __device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t position, T* k, T* v) {
   const T* key = row + std::int64_t{d.heads + place.kv_head} * d.dim;
@@ -65,7 +65,7 @@ struct State {
   float top[kHeads], sum[kHeads];
 };
 
-/// Rows [begin, end) of the cache.
+/// Attends to rows [begin, end) of the cache.
 template <int kHeads, class T>
 __device__ void attend(const Decode& d, std::int64_t begin, std::int64_t end, const T* k, const T* v,
                        State<kHeads>& state) {
@@ -109,7 +109,7 @@ __device__ void attend(const Decode& d, std::int64_t begin, std::int64_t end, co
   }
 }
 
-/// `count` results, merged: of each the maximum, the sum and the element asked for.
+/// Merges `count` partial results: the maximum, the sum and the requested element.
 struct Merged {
   float top, sum, value;
 };
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t position = first[place.text];
   const std::int64_t keys = position + 1;
   const int groups = kThreads / d.lanes;
-  // The rows that there are now are shared out evenly; the parts beyond the last have none.
+  // Rows are distributed evenly; parts beyond the last have none.
   const std::int64_t each = max((keys + d.parts - 1) / d.parts, kFewestKeys);
   const int parts = static_cast<int>((keys + each - 1) / each);
   const int part = static_cast<int>(blockIdx.x);
@@ -217,15 +217,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Query heads that a block takes.
+/// Query heads per block.
 int heads_of_block(const DecodeShape& s) { return s.heads == s.kv_heads ? 1 : kSharedHeads; }
 
-/// Blocks of one part.
+/// Blocks per part.
 std::int64_t blocks_of(const DecodeShape& s) {
   return s.batch * s.kv_heads * ceil_div(s.heads / s.kv_heads, heads_of_block(s));
 }
 
-/// Neighbouring threads that have one row: a power of two.
+/// Neighbouring threads that share a row: a power of two.
 int lanes_of(std::int64_t head_dim) {
   int lanes = 1;
   while (lanes * kPack < head_dim) lanes *= 2;
@@ -235,7 +235,7 @@ int lanes_of(std::int64_t head_dim) {
 }  // namespace
 
 int decode_parts(const DecodeShape& shape, int multiprocessors) {
-  constexpr std::int64_t kBlocks = 4;  // of a multiprocessor
+  constexpr std::int64_t kBlocks = 4;  // blocks per multiprocessor
   const std::int64_t wanted = ceil_div(kBlocks * multiprocessors, blocks_of(shape));
   return static_cast<int>(std::min(wanted, ceil_div(shape.positions, kFewestKeys)));
 }

@@ -1,4 +1,4 @@
-// Runs y = a*x + y on a device, to learn whether it executes the code that this binary carries.
+// Runs y = a*x + y on a device to check that it executes the code of this binary.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr std::int64_t kCount = 4099;  // not a multiple of the block: the guard is exercised
+constexpr std::int64_t kCount = 4099;  // not a multiple of the block, so the bounds check is exercised
 constexpr int kThreads = 256;
 constexpr float kScale = 0.5F;
 
@@ -25,7 +25,7 @@ struct DeviceFree {
 };
 using DeviceArray = std::unique_ptr<float, DeviceFree>;
 
-// The first failure of a sequence of calls; later calls are not made.
+// The first failure in a sequence of calls; later calls are skipped.
 class Sequence {
  public:
   template <typename Call>
@@ -33,7 +33,7 @@ class Sequence {
     if (!message_.empty()) return *this;
     if (const cudaError_t error = call(); error != cudaSuccess) {
       message_ = std::string(what) + ": " + explain(error);
-      cudaGetLastError();  // not for the next caller
+      cudaGetLastError();  // clears the error
     }
     return *this;
   }

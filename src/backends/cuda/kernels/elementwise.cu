@@ -56,13 +56,13 @@ void launch_map(Stream stream, const char* what, std::int64_t count, F f, Out* o
   check_launch(what);
 }
 
-/// Where pack number i of rows of `cols` elements lies.
+/// Row and column of pack number i, with rows of `cols` elements.
 struct Place {
   std::int64_t row, col;
   __device__ Place(std::int64_t pack, std::int64_t cols) {
     const std::int64_t per_row = (cols + kPack - 1) / kPack;
     constexpr std::int64_t kNarrow = 0xffffffff;
-    row = pack <= kNarrow && per_row <= kNarrow  // the division of 64 bits takes several times longer
+    row = pack <= kNarrow && per_row <= kNarrow  // 64-bit division is several times slower
               ? static_cast<unsigned>(pack) / static_cast<unsigned>(per_row)
               : pack / per_row;
     col = (pack - row * per_row) * kPack;

@@ -1,4 +1,4 @@
-// Kernels that map elements one by one: add, cast, gelu, swiglu and their gradients, bias_add.
+// Elementwise kernels: add, cast, gelu, swiglu and their gradients, bias_add.
 //
 // Activations are fp32 or bf16, `dtype`; the arithmetic is fp32. Launchers only submit. They throw
 // core::Unavailable for another dtype and std::runtime_error when the launch is refused.
@@ -14,8 +14,8 @@ namespace rooflm::backends::cuda {
 /// z = x + y, `count` elements each; z may be x or y.
 void launch_add(Stream stream, core::DType dtype, std::int64_t count, const void* x, const void* y, void* z);
 
-/// y = (y +) (x[0] + x[1] + ...): `parts` of `count` elements each, one after the other in x, added in that
-/// order in fp32; their sum is rounded before y is added. y may be one of them.
+/// y = (y +) (x[0] + x[1] + ...): x holds `parts` consecutive arrays of `count` elements, added in that order
+/// in fp32; the sum is rounded before y is added. y may be one of them.
 void launch_sum_parts(Stream stream, core::DType dtype, std::int64_t count, int parts, const void* x, void* y,
                       bool accumulate);
 

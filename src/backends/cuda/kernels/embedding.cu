@@ -1,4 +1,4 @@
-// Embeddings: a block per row; positions and their gradient: a thread per pack.
+// Embeddings: one block per row. Positions and their gradient: one thread per pack.
 #include <algorithm>
 
 #include "backends/cuda/kernels/embedding.h"
@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A block per row, no more threads than it has packs.
+/// Threads of a block with one row: at most one per pack.
 int row_threads(std::int64_t cols) {
   constexpr std::int64_t kWhole = 32;
   return static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(ceil_div(cols, kPack), kWhole) * kWhole));
 }
 
-/// Where a row stands in its text.
+/// The position of a row in its text.
 __device__ std::int64_t position_of(const EmbeddingShape& shape, const std::int32_t* first,
                                     std::int64_t row) {
   return place_of(shape.places, row % shape.seq) + (first == nullptr ? 0 : first[row / shape.seq]);
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void set_first_bad(std::int64_t count, std::int64_t* first_bad) { *first_bad = count; }
 
-/// The least place is the same in whatever order the threads come.
+/// atomicMin makes the result independent of the order of threads.
 __global__ void __launch_bounds__(kThreads)
     find_bad_id(std::int64_t count, const std::int32_t* ids, std::int64_t limit, bool allow_negative,
                 std::int64_t* first_bad) {
@@ -122,7 +122,7 @@ void launch_add_positions_backward(Stream stream, core::DType dtype, const Embed
                                    std::int64_t positions, const void* dy, float* dwpe, bool accumulate) {
   const char* what = "add_positions_backward";
   const int threads = row_threads(shape.cols);
-  if (shape.places.is_split() && !accumulate) {  // rows between the rank's own: others write them
+  if (shape.places.is_split() && !accumulate) {  // rows between the rank's own belong to other ranks
     const auto bytes = static_cast<std::size_t>(positions * shape.cols) * sizeof(float);
     if (cudaMemsetAsync(dwpe, 0, bytes, stream) != cudaSuccess) check_launch(what);
     accumulate = true;

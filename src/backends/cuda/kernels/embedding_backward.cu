@@ -1,4 +1,4 @@
-// The gradient of the token embedding: tokens are sorted with their rows, so that each row of the table has
+// Gradient of the token embedding. Tokens are sorted together with their rows, so each row of the table has
 // one writer, which adds in a fixed order.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -12,8 +12,8 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 8;             // rows of one token that are added at once
-constexpr int kTile = kWarp * kPack;  // columns of a block
+constexpr int kLanes = 8;             // rows of one token added per step
+constexpr int kTile = kWarp * kPack;  // columns per block
 constexpr std::size_t kAlignment = 256;
 constexpr const char* kWhat = "embedding_backward";
 
@@ -25,7 +25,7 @@ void check(cudaError_t error, const char* doing) {
   }
 }
 
-/// Parts of the workspace: keys before and after sorting, rows before and after, and what the sort needs.
+/// Parts of the workspace: keys before and after sorting, rows before and after, and scratch for the sort.
 struct Workspace {
   std::size_t array_bytes, sort_bytes = 0;
   int key_bits;
@@ -38,7 +38,8 @@ struct Workspace {
   [[nodiscard]] std::uint32_t* array(void* base, int i) const {
     return reinterpret_cast<std::uint32_t*>(static_cast<char*>(base) + i * array_bytes);
   }
-  /// Keys in array 0 to array 1, values in array 2 to array 3. With a null base only sort_bytes is set.
+  /// Sorts keys from array 0 to array 1, values from array 2 to array 3. With a null base it only sets
+  /// sort_bytes.
   cudaError_t sort(Stream stream, void* base, std::int64_t rows) {
     void* scratch = base == nullptr ? nullptr : array(base, 4);
     return cub::DeviceRadixSort::SortPairs(scratch, sort_bytes, array(base, 0), array(base, 1),
@@ -48,7 +49,7 @@ struct Workspace {
   [[nodiscard]] std::size_t bytes() const { return 4 * array_bytes + sort_bytes; }
 };
 
-/// Ids outside of the table become `vocab`, behind all others.
+/// Ids outside the table become `vocab` and sort to the end.
 __global__ void __launch_bounds__(kThreads)
     number_rows(std::int64_t rows, std::int64_t vocab, const std::int32_t* tokens, std::uint32_t* keys,
                 std::uint32_t* values) {
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   values[i] = static_cast<std::uint32_t>(i);
 }
 
-/// Block (place in the sorted list, tile of columns): works where a token's rows begin.
+/// Block (index in the sorted list, tile of columns): works only where the rows of a token begin.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kLanes)
     add_rows(std::int64_t rows, std::int64_t cols, std::int64_t vocab, bool aligned,

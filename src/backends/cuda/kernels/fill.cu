@@ -1,4 +1,4 @@
-// Filling memory by a kernel.
+// Fills memory with a kernel.
 #include <algorithm>
 
 #include "backends/cuda/kernels/fill.h"
@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr std::size_t kWord = sizeof(uint4);
 constexpr std::int64_t kWordsOfThread = 8;
 
-/// Bytes before the first and after the last border of 16 are written one by one by the first block.
+/// The first block writes the bytes before the first and after the last 16-byte boundary one by one.
 __global__ void __launch_bounds__(kThreads) fill_memory(Fill fill) {
   auto* bytes = static_cast<unsigned char*>(fill.to);
   const std::size_t skew = reinterpret_cast<std::uintptr_t>(bytes) % kWord;

@@ -1,4 +1,5 @@
-// Filling memory by a kernel: what a memset is in a stream, and cheaper than one in a graph.
+// Fills memory with a kernel: the equivalent of a memset in a stream, and faster than a memset node in a
+// graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +11,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// Sets `bytes` bytes to repetitions of the four bytes of `pattern`, beginning with its lowest at `to`.
+/// Sets `bytes` bytes to repetitions of the four bytes of `pattern`, lowest byte first.
 struct Fill {
   void* to = nullptr;
   std::size_t bytes = 0;
@@ -19,7 +20,7 @@ struct Fill {
 
 void launch_fill(Stream stream, const Fill& fill);
 
-/// *to = value, also in the host's memory.
+/// *to = value; `to` may be pinned host memory.
 void launch_store(Stream stream, std::uint32_t* to, std::uint32_t value);
 
 /// Adds a fill to a graph, after `dependencies`.

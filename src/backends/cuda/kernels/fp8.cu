@@ -1,8 +1,9 @@
-// Copies of tensors in fp8, as stored and transposed, in one pass over the tensor, and their scales.
+// fp8 copies of tensors, as stored and transposed, in one pass over the tensor; and their scales.
 //
-// A block casts a tile of 128 x 128 elements. A thread casts 4 rows of 8 columns, so that it has the 4 bytes
-// of a column of the transpose in one word: 8 x 4 lanes of a warp cover 32 x 32 elements. Words of columns go
-// through shared memory, 33 words apart, which no bank sees twice in either direction, and are written 16
+// A block casts a tile of 128 x 128 elements, a warp 32 x 32 (8 x 4 lanes). A thread casts 4 rows of 8
+// columns, so it holds the 4 bytes of one column of the transpose in one word. The words are transposed
+// through shared memory with a pitch of 33 words, which avoids bank conflicts in both directions, and written
+// 16 bytes at a time, 128 contiguous bytes per row of the transpose.
 // bytes at a time, 128 bytes of a row of the transpose side by side.
 #include <algorithm>
 
@@ -24,14 +25,14 @@ using program::kFp8Slot;
 
 constexpr int kTile = 128;
 constexpr int kThreads = 256;
-constexpr int kRows = kWordRows;           ///< of a thread at a time
+constexpr int kRows = kWordRows;           ///< rows per thread at a time
 constexpr int kPitch = kTile / kRows + 1;  ///< words from one column of a tile to the next
-constexpr int kPart = 32;                  ///< edge of what a warp casts at a time
-constexpr int kChunk = sizeof(uint4);      ///< bytes of the transpose that a thread writes at a time
+constexpr int kPart = 32;                  ///< edge of a warp's square
+constexpr int kChunk = sizeof(uint4);      ///< bytes of the transpose per store
 
 __global__ void fp8_reset(float* slot) { slot[threadIdx.x] = 0; }
 
-/// The elements that are cast, [.., cols]: what is fetched of memory for eight of them, and their values.
+/// The source [.., cols]: the raw loads for eight elements, and their values.
 struct Tensor {
   using Raw = RawPack<bf16>;
   const bf16* x;
@@ -58,7 +59,7 @@ struct SwiGlu {
 struct SwiGluBackward {
   struct Raw {
     RawPack<bf16> dy, gate, up;
-    bool is_gate;  ///< of whose gradient the elements are
+    bool is_gate;  ///< whether the elements are the gradient of the gate
   };
   const bf16 *dy, *h;
   __device__ Raw fetch(std::int64_t row, std::int64_t col, std::int64_t cols) const {
@@ -129,9 +130,9 @@ __global__ void __launch_bounds__(kThreads)
       tile[(col + i + kPack / 2) * kPitch + row / kRows] = column_of(right, i);
     }
   }
-  add_magnitude(largest, slot);  // waits for all threads of the block
+  add_magnitude(largest, slot);  // contains a barrier
   if (transposed == nullptr) return;
-  constexpr int kChunks = kTile / kChunk;  // of a column
+  constexpr int kChunks = kTile / kChunk;  // chunks per column
 #pragma unroll
   for (int pass = 0; pass < kTile * kChunks / kThreads; ++pass) {
     const int col = pass * (kThreads / kChunks) + static_cast<int>(threadIdx.x) / kChunks;
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// program::fp8_next_scale, a thread for each slot.
+/// program::fp8_next_scale, one thread per slot.
 __global__ void fp8_scales(std::int64_t slots, bool e5m2_gradients, float* state) {
   const std::int64_t index = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (index >= slots) return;
@@ -169,7 +170,7 @@ __global__ void fp8_scales(std::int64_t slots, bool e5m2_gradients, float* state
 
 namespace {
 
-/// Calls body(source) with what is cast.
+/// Calls body(source) for the kind of source.
 template <class Body>
 void with_source(const Fp8Cast& cast, Body&& body) {
   const auto* h = static_cast<const bf16*>(cast.h);

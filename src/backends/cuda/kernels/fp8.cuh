@@ -1,4 +1,5 @@
-// What kernels that write fp8 share: scales, magnitudes, conversions, and columns of four rows as words.
+// Shared by kernels that write fp8: scales, magnitudes, conversions, and the transposition of four rows in
+// words.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -9,7 +10,7 @@
 
 namespace rooflm::backends::cuda {
 
-constexpr int kWordRows = 4;  ///< rows whose bytes of a column are a word of the transpose
+constexpr int kWordRows = 4;  ///< rows whose bytes of one column form a word of the transpose
 constexpr float kLargestE4M3 = 448;
 constexpr float kLargestE5M2 = 57344;
 
@@ -26,8 +27,8 @@ __device__ inline void set_scale(float* slot, float scale) {
   slot[program::kFp8Inverse] = 1 / scale;
 }
 
-/// The scale of a slot; of one that has none the scale of its amax, which becomes the slot's. All blocks find
-/// the same, whoever is first.
+/// The scale of a slot. A slot without one gets it from its amax. All blocks compute the same value, so the
+/// order does not matter.
 __device__ inline float scale_of(float* slot, float largest) {
   const float scale = slot[program::kFp8Scale];
   const float amax = slot[program::kFp8Amax];
@@ -37,14 +38,14 @@ __device__ inline float scale_of(float* slot, float largest) {
   return first;
 }
 
-/// The largest magnitude as the bits of a float: those of NaN are above all others.
+/// The largest magnitude, as the bits of a float. The bits of NaN compare above all others.
 __device__ inline unsigned magnitude(unsigned largest, const Pack& pack) {
 #pragma unroll
   for (int i = 0; i < kPack; ++i) largest = max(largest, __float_as_uint(pack[i]) & 0x7fffffffU);
   return largest;
 }
 
-/// slot.amax = max(slot.amax, what the threads of the block have). Waits for all threads of the block.
+/// slot.amax = max(slot.amax, the block's largest magnitude). Contains a barrier for the whole block.
 __device__ inline void add_magnitude(unsigned largest, float* slot) {
   __shared__ unsigned of_warps[kMostWarps];
 #pragma unroll
@@ -72,7 +73,7 @@ __device__ uint2 to_fp8(const Pack& pack, float scale) {
   return make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
 }
 
-/// The bytes of one column of 4 rows of a word of 4 columns each.
+/// The bytes of one column, from 4 rows that are words of 4 columns each.
 __device__ inline unsigned column_of(const unsigned (&words)[kWordRows], int column) {
   const unsigned pick = static_cast<unsigned>(column) | (static_cast<unsigned>(column) + 4) << 4;
   const unsigned low = __byte_perm(words[0], words[1], pick);

@@ -1,4 +1,4 @@
-// Pointers to bf16 or fp16, known at run time only: where elements are converted on their way to shared
+// Pointers to bf16 or fp16, distinguished at run time: where elements are converted on their way to shared
 // memory, one kernel for both costs nothing.
 #pragma once
 
@@ -30,8 +30,8 @@ __device__ inline void store_element(HalfPointer<unsigned short> to, std::int64_
   to.bits[i] = to.is_bf16 ? __bfloat16_as_ushort(from_float<bf16>(x)) : __half_as_ushort(from_float<fp16>(x));
 }
 
-/// Calls body with functions that make pointers of inputs and of outputs: of fp32, or of halves. Throws
-/// core::Unavailable when there is no kernel for the dtype.
+/// Calls body with functions that make pointers of inputs and of outputs, to fp32 or to halves. Throws
+/// core::Unavailable if there is no kernel for the dtype.
 template <class Body>
 void with_pointers(core::DType dtype, const char* what, Body&& body) {
   with_element(dtype, what, [](auto) {});

@@ -1,4 +1,4 @@
-// Moving heads: a block per position, elements moved as bytes, 16 at a time where head sizes allow it.
+// Splits and merges heads: one block per position, moved as bytes, 16 at a time if head sizes allow it.
 #include <algorithm>
 
 #include "backends/cuda/kernels/heads.h"
@@ -9,14 +9,14 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Sizes in units of what is moved at once.
+/// Sizes in units of one access.
 struct Units {
   std::int64_t seq;
   int heads, kv_heads, head;
   [[nodiscard]] __host__ __device__ int width() const { return (heads + 2 * kv_heads) * head; }
 };
 
-/// Between the packed row of block (b, t) and the rows of heads; kSplit: from the packed row.
+/// Copies between the packed row of block (b, t) and the rows of heads; kSplit: from the packed row.
 template <bool kSplit, class Unit>
 __global__ void __launch_bounds__(kThreads) move_heads(Units u, Unit* packed, Unit* q, Unit* k, Unit* v) {
   const std::int64_t b = blockIdx.x / u.seq;
@@ -67,7 +67,7 @@ void launch_move(Stream stream, core::DType dtype, const HeadsShape& s, const ch
   });
 }
 
-/// The kernel's operands are of one kind for both directions; it writes only where it should.
+/// Both directions share the kernel's operand types; it writes only to its output.
 void* writable(const void* pointer) { return const_cast<void*>(pointer); }
 
 HeadsShape without_kv(HeadsShape shape) {

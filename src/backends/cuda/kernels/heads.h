@@ -1,6 +1,6 @@
-// Moving heads between packed projections [B, T, (H + 2K) D] and q [B, H, T, D], k and v [B, K, T, D]; rotary
-// positions. fp32 or bf16, `dtype`. Launchers only submit; they throw core::Unavailable for another dtype and
-// std::runtime_error when a launch is refused.
+// Split and merge heads: packed projections [B, T, (H + 2K) D] to and from q [B, H, T, D] and k, v [B, K, T,
+// D]; rotary positions. fp32 or bf16, `dtype`. Launchers only submit. They throw core::Unavailable for
+// another dtype and std::runtime_error if a launch fails.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace rooflm::backends::cuda {
 
 struct HeadsShape {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  /// Elements of a packed row.
+  /// Elements per packed row.
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
@@ -30,13 +30,13 @@ void launch_merge_heads(Stream stream, core::DType dtype, const HeadsShape& shap
 void launch_unmerge_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* merged,
                           void* y);
 
-/// cosines[t, i] = cos(place(t) * theta^(-2i/D)), sines alike, both fp32 [T, D/2], computed in fp64.
+/// cosines[t, i] = cos(place(t) * theta^(-2i/D)), sines likewise; fp32 [T, D/2], computed in fp64.
 void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta,
                         const TokenPlaces& places, float* cosines, float* sines);
-/// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]: with c, s of (t, i), element i of a head becomes
-/// a c - b s, element i + D/2 becomes b c + a s, a and b being what they were; s is negated with `inverse`. v
-/// is copied. y may be x. Row t of text b stands at position first[b] + t, int32 [B], or t where `first` is
-/// null.
+/// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]. With (c, s) the table entries of (t, i):
+///   y[i] = x[i] c - x[i + D/2] s,  y[i + D/2] = x[i + D/2] c + x[i] s   for i < D/2 of each head
+/// `inverse` negates s. v is copied. y may be x. Row t of text b is at position first[b] + t, first int32
+/// [B]; t if `first` is null.
 void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
                  const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y);
 

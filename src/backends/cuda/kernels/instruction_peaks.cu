@@ -1,7 +1,7 @@
 // Loops of multiply-adds on registers: CUDA cores, tensor cores by warps, tensor cores by warp groups.
 //
-// Factors are not zeros: switching transistors is what draws power, and a GPU at its power limit lowers its
-// clock. With zeros a loop would run at a clock that no product of real numbers sees.
+// Operands are not zeros: switching transistors draw power, and a GPU at its power limit lowers its clock.
+// With zeros the loops would run at a clock that no real matmul reaches.
 #include "backends/cuda/kernels/instruction_peaks.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/mma.cuh"
@@ -12,13 +12,12 @@ namespace {
 
 constexpr const char* kWhat = "an instruction loop";
 constexpr int kThreads = 256;
-constexpr int kPasses =
-    4;  ///< of a round: so many instructions that counting rounds takes no part of the time
+constexpr int kPasses = 4;  ///< passes per round: so many that the loop counter costs nothing
 
 // ---- CUDA cores
 
 constexpr int kChains =
-    16;  ///< per thread; with four warps per scheduler far more than the latency of 4 cycles
+    16;  ///< chains per thread; with four warps per scheduler far more than the latency of 4 cycles
 constexpr int kFactors = 4;
 
 struct OneFp32 {
@@ -49,8 +48,8 @@ struct TwoBf16 {
   }
 };
 
-/// All chains of a thread take the same pair of factors one after the other, so that an instruction reads one
-/// new register, its sum: three from one bank would take two cycles.
+/// All chains of a thread use the same pair of operands in turn, so an instruction reads only one new
+/// register, its sum. Three reads from one register bank would take two cycles.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads) fma_loop(int rounds, InstructionFactors from, float* sums) {
   constexpr int kLanes = Unit::kLanes;
@@ -84,8 +83,8 @@ __global__ void __launch_bounds__(kThreads) fma_loop(int rounds, InstructionFact
 
 // ---- Tensor cores, a warp
 
-constexpr int kTiles = 8;  ///< of 16 x 8 sums, in a row
-constexpr int kDeep = 2;   ///< instructions that A is deep
+constexpr int kTiles = 8;  ///< tiles of 16 x 8 sums in a row
+constexpr int kDeep = 2;   ///< depth of A in instructions
 
 struct Bf16Tiles {
   static constexpr int kDepth = 16;
@@ -119,7 +118,7 @@ struct Tf32Tiles {
   }
 };
 
-/// A register holds kDepth / 8 elements of a row; registers of A and B go through rows first (A only), then
+/// A register holds kDepth / 8 elements of a row. Registers of A and B run through rows first (A only), then
 /// to the other half of the depth.
 template <class Tiles>
 __global__ void __launch_bounds__(kThreads, 2) mma_loop(int rounds, InstructionFactors from, float* sums) {
@@ -166,9 +165,9 @@ __global__ void __launch_bounds__(kThreads, 2) mma_loop(int rounds, InstructionF
 // ---- Tensor cores, a warp group
 
 constexpr int kGroup = 128;
-constexpr int kGroups = kThreads / kGroup;  ///< while one waits for its products, the other's run
+constexpr int kGroups = kThreads / kGroup;  ///< while one waits for its matmuls, the other's run
 
-/// Rows of 128 bytes to a swizzled panel.
+/// Writes rows of 128 bytes to a swizzled panel.
 template <class Wide, int kRows>
 __device__ void fill_panel(unsigned char* panel, const float* from) {
   using Element = typename Wide::Element;
@@ -195,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_loop(int rounds, Instructio
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
 #pragma unroll
-      for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");  // complete before the first product
+      for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");  // complete before the first instruction
       begin_products();
 #pragma unroll
       for (int pass = 0; pass < kPasses; ++pass) {
@@ -206,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 1) wgmma_loop(int rounds, Instructio
       }
       finish_products();
 #pragma unroll
-      for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");  // nobody reads it before
+      for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");  // not read before this point
     }
     if (sums == nullptr) return;
     const int lane = static_cast<int>(threadIdx.x) % 32;

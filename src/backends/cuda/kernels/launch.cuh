@@ -1,4 +1,4 @@
-// What every launcher does on the host: choose the element type, size the grid, check the launch.
+// Host-side helpers of launchers: dispatch on the element type, grid size, launch check.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,7 +19,7 @@ namespace rooflm::backends::cuda {
 using bf16 = __nv_bfloat16;
 using fp16 = __half;
 
-/// Throws std::runtime_error "launching WHAT: REASON" when the launch that was just made was refused.
+/// Throws std::runtime_error "launching WHAT: REASON" if the last launch failed.
 inline void check_launch(const char* what) {
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
     throw std::runtime_error(std::string("launching ") + what + ": " + cudaGetErrorString(error));
@@ -35,7 +35,7 @@ void with_element(core::DType dtype, const char* what, Body&& body) {
   throw core::Unavailable(std::string(what) + " on cuda: no kernel for " + std::string(core::name_of(dtype)));
 }
 
-/// Whether all of these may be read 16 bytes at a time; absent operands count as aligned.
+/// Whether all of these can be accessed 16 bytes at a time; null pointers count as aligned.
 inline bool are_aligned(std::initializer_list<const void*> pointers) {
   std::uintptr_t bits = 0;
   for (const void* pointer : pointers) bits |= reinterpret_cast<std::uintptr_t>(pointer);
@@ -44,14 +44,14 @@ inline bool are_aligned(std::initializer_list<const void*> pointers) {
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// A number of blocks as the launch wants it; std::runtime_error when it is more than a grid can have.
+/// The number of blocks as a grid dimension; std::runtime_error if it exceeds the limit.
 inline unsigned grid_size(std::int64_t blocks, const char* what) {
   constexpr std::int64_t kMost = 0x7fffffff;
   if (blocks > kMost) throw std::runtime_error(std::string("launching ") + what + ": too many blocks");
   return static_cast<unsigned>(blocks);
 }
 
-/// Multiprocessors of the current device.
+/// Number of multiprocessors of the current device.
 inline int multiprocessors() {
   int device = 0;
   int count = 0;

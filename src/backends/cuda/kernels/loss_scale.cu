@@ -1,4 +1,4 @@
-// Dynamic loss scaling: one thread.
+// Dynamic loss scaling: a kernel with one thread.
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/loss_scale.cuh"
 

@@ -5,7 +5,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// 1 without a state.
+/// The scale of a state; 1 if there is none.
 __device__ inline float scale_of(const float* state) {
   if (state == nullptr) return 1.0F;
   return ldexpf(1.0F, program::kFirstScaleExponent + static_cast<int>(state[program::kScaleExponent]));

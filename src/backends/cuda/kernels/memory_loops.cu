@@ -1,4 +1,4 @@
-// Loops that do nothing but move memory: 16 bytes per thread and access, four accesses under way.
+// Loops that only move memory: 16 bytes per thread and access, four accesses in flight.
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/memory_loops.h"
 
@@ -10,7 +10,7 @@ constexpr int kVector = 4;
 constexpr int kAtOnce = 4;
 constexpr int kBlocksPerMultiprocessor = 4;
 
-/// The place of a thread in pass `pass`: blocks change places, so that what one read is not read by it again.
+/// Offset of a thread in pass `pass`: blocks rotate, so a block does not read again what it has read.
 __device__ inline std::int64_t first_of(int pass) {
   const unsigned block = (blockIdx.x + static_cast<unsigned>(pass)) % gridDim.x;
   return std::int64_t{block} * kThreads + threadIdx.x;

@@ -1,4 +1,4 @@
-// Loops that do nothing but move memory, for measuring how fast that can be; and one that does nothing.
+// Loops that only move memory, for measuring bandwidth; and an empty kernel.
 //
 // Arrays are fp32, aligned to 16 bytes, `count` elements each, a multiple of four. Launchers only submit;
 // they throw std::runtime_error when a launch is refused.
@@ -10,8 +10,8 @@
 
 namespace rooflm::backends::cuda {
 
-/// Reads x `passes` times, past the caches of the multiprocessors; each pass another part for each block.
-/// *sink is written only if a sum is one that cannot be.
+/// Reads x `passes` times, bypassing L1. In each pass a block reads another part. *sink is written only if a
+/// sum has an impossible value, so the loads are not optimised away.
 void launch_read_loop(Stream stream, std::int64_t count, int passes, const float* x, float* sink);
 /// x = value
 void launch_write_loop(Stream stream, std::int64_t count, float value, float* x);
@@ -19,7 +19,7 @@ void launch_write_loop(Stream stream, std::int64_t count, float value, float* x)
 void launch_copy_loop(Stream stream, std::int64_t count, int passes, const float* x, float* y);
 /// x = 2 x + 2
 void launch_update_loop(Stream stream, std::int64_t count, float* x);
-/// One thread that returns at once.
+/// An empty kernel with one thread.
 void launch_nothing(Stream stream);
 
 }  // namespace rooflm::backends::cuda

@@ -1,8 +1,8 @@
 // layernorm and rmsnorm over the last dimension C, with the residual addition, and their gradients.
 //
-// Activations [rows, C] are fp32 or bf16, `dtype`; weights, statistics and weight gradients are fp32, as is
-// the arithmetic. C is at most kMaxNormCols. Launchers only submit; they throw core::Unavailable for another
-// dtype or a wider row and std::runtime_error when the launch is refused.
+// Activations [rows, C] are fp32 or bf16, `dtype`; weights, statistics, weight gradients and the arithmetic
+// are fp32. C is at most kMaxNormCols. Launchers only submit. They throw core::Unavailable for another dtype
+// or a wider row and std::runtime_error if the launch fails.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// With g = dy * weight and xhat = (x - mean) * rstd (rmsnorm: x * rstd):
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
-/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy: with `accumulate` they are added
-/// to. dx may be dy, x or d_residual. `workspace` holds norm_backward_workspace_bytes, aligned to 16.
+/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. dx may be
+/// dy, x or d_residual. `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
   std::int64_t rows = 0, cols = 0;

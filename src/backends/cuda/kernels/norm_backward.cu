@@ -1,6 +1,6 @@
-// Gradients of layernorm and rmsnorm in one pass over dy and x: a warp, or a block where rows are long, takes
-// every so manieth row, fetches the next while it works on one, and keeps its sums for the weights in
-// registers; a second kernel adds up the blocks' sums.
+// Gradients of layernorm and rmsnorm in one pass over dy and x. A warp, or a block if rows are long,
+// processes every n-th row, prefetches the next one, and keeps its partial sums of the weight gradients in
+// registers. A second kernel sums over blocks.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -15,19 +15,19 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kMostThreads = 512;     // of a block with one row, at 128 registers
-constexpr int kRowsOfBlock = 4;       // where a row is one warp's
-constexpr int kBlocksOfWarpRows = 3;  // of a multiprocessor, then
-constexpr int kMostWarpPacks = 3;     // of a lane, then
+constexpr int kMostThreads = 512;     // threads of a block with one row, at 128 registers
+constexpr int kRowsOfBlock = 4;       // if a row is one warp's
+constexpr int kBlocksOfWarpRows = 3;  // blocks per multiprocessor in that case
+constexpr int kMostWarpPacks = 3;     // packs per lane in that case
 constexpr int kLongPacks = 4;
 
-/// How rows are shared out: packs per lane, warps per row, rows that a block works on at once.
+/// How rows are distributed: packs per lane, warps per row, rows per block at once.
 struct BackwardShape {
   int packs = 1, warps = 1, rows = 1;
   BackwardShape(core::DType dtype, std::int64_t cols, bool aligned) {
     const auto all = static_cast<int>(ceil_div(cols, kPack));
     const auto needed = [&](int per_lane) { return static_cast<int>(ceil_div(all, per_lane * kWarp)); };
-    // What is fetched ahead takes twice the registers in fp32.
+    // Prefetched data takes twice the registers in fp32.
     const bool narrow = dtype != core::DType::f32;
     const int warp_packs = narrow ? kMostWarpPacks : 1;
     if (aligned && needed(warp_packs) == 1) {
@@ -49,7 +49,7 @@ struct BackwardShape {
   }
 };
 
-/// One pack of a row, aligned, as it is stored.
+/// One pack of a row, aligned, as stored.
 template <class T>
 struct Fetched {
   RawPack<T> v{};
@@ -76,10 +76,10 @@ struct RowInput {
   float mean = 0, rstd = 0;
 };
 
-/// The thread's place in its row.
+/// A thread's position in its row.
 template <int kPacks>
 struct RowPlace {
-  int thread, threads;  // of those that share the row
+  int thread, threads;  // number of threads that share the row
 
   __device__ std::int64_t col(int k) const { return std::int64_t{thread + k * threads} * kPack; }
 
@@ -96,8 +96,8 @@ struct RowPlace {
   }
 };
 
-/// Two sums over the threads of a row. Warps that share one meet once: the next row's sums go to the other
-/// half of the shared array.
+/// Two sums over the threads of a row. Warps that share a row need a single barrier: the next row uses the
+/// other half of the shared array.
 template <bool kOneWarp>
 __device__ float2 row_sum(float2 x, bool odd) {
   x = {warp_sum(x.x), warp_sum(x.y)};
@@ -115,8 +115,7 @@ __device__ float2 row_sum(float2 x, bool odd) {
   return x;
 }
 
-/// Sums of a block's warps, each of which had rows of its own, one warp after the other; the first has the
-/// result.
+/// Sums over a block's warps, which have different rows, in warp order; the first warp gets the result.
 template <int kPacks>
 __device__ void add_warps(Pack (&sums)[kPacks]) {
   __shared__ float shared[kPacks * kPack][kWarp];
@@ -158,7 +157,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
     if (row + step < a.rows) place.template load<kNorm>(next, a, row + step);
     Pack g[kPacks];  // dy * weight
     Pack xhat[kPacks];
-    float2 sums{0, 0};  // of g, of g * xhat
+    float2 sums{0, 0};  // sums of g and of g * xhat
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
       Pack weight;
@@ -171,7 +170,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
       xhat[k] = now.x[k].get();
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        // Beyond the end of the row dy and weight are zeros, and so is everything that is summed.
+        // Beyond the end of the row dy and weight are zero, so these elements do not contribute.
         xhat[k][i] = (xhat[k][i] - now.mean) * now.rstd;
         dweight[k][i] += g[k][i] * xhat[k][i];
         if constexpr (kNorm == Norm::layer) dbias[k][i] += g[k][i];
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   }
 }
 
-/// Calls body(packs per lane, whether a row is one warp's), both as types, for the shapes that there are.
+/// Calls body(packs per lane, whether a row is one warp's), both as types, for the supported shapes.
 template <class T, class Body>
 void with_shape(const BackwardShape& shape, Body&& body) {
   using std::integral_constant;

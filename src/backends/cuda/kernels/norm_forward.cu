@@ -1,10 +1,10 @@
-// layernorm, rmsnorm, and both after a residual addition: a block per row, the row in registers.
+// layernorm, rmsnorm, and both after a residual addition: one block per row, the row in registers.
 #include "backends/cuda/kernels/norm_shape.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
 
-/// x as it reads back after being stored.
+/// The value of x after being stored.
 template <class T>
 __device__ float rounded_as(core::DType dtype, float x) {
   if constexpr (!std::is_same_v<T, Unaligned>) return rounded<T>(x);

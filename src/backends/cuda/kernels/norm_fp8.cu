@@ -1,10 +1,9 @@
 // layernorm and rmsnorm whose results are cast to fp8 without being stored in 16 bits.
 //
-// A block takes 16 rows, four at a time, laid over its threads as norm_forward lays one, with sums in the
-// same order, so that the bits are those of the norm and the cast one after the other. The bytes of a column
-// of four rows are a word, which waits in shared memory until a thread writes the 16 bytes of a column of the
-// transpose. The other 16 bytes of their sector come from the next block at about the same time and meet them
-// in the second-level cache.
+// A block processes 16 rows, four at a time, distributed over its threads as in norm_forward and summed in
+// the same order, so the bits equal those of the norm followed by the cast. The bytes of one column of four
+// rows form a word, which stays in shared memory until a thread writes 16 bytes of a row of the transpose.
+// The next block writes the other 16 bytes of that sector at about the same time, so they merge in L2.
 #include <algorithm>
 
 #include "backends/cuda/kernels/fp8.cuh"
@@ -17,7 +16,7 @@ namespace {
 constexpr int kRowsOfBlock = 16;
 constexpr int kBatches = kRowsOfBlock / kWordRows;
 
-/// Four sums over the block for every thread, each as block_sum has it.
+/// Four sums over the block, returned to every thread, each as by block_sum.
 __device__ void block_sums(float (&x)[kWordRows]) {
   __shared__ float sums[kWordRows][kMostWarps];
   const int warps = static_cast<int>(blockDim.x) / kWarp;
@@ -25,7 +24,7 @@ __device__ void block_sums(float (&x)[kWordRows]) {
 #pragma unroll
   for (float& each : x) each = warp_sum(each);
   if (warps == 1) return;
-  __syncthreads();  // the readers of earlier sums are done
+  __syncthreads();  // earlier sums have been read
 #pragma unroll
   for (int r = 0; r < kWordRows; ++r) {
     if (lane == 0) sums[r][threadIdx.x / kWarp] = x[r];
@@ -41,7 +40,7 @@ struct Batch {
   using Part = RowPart<kPacks>;
   Part rows[kWordRows];
 
-  /// The rows from `row` on; with an addend their sums, rounded, which are stored unless `measures`.
+  /// Loads the rows from `row` on. With an addend: their sums, rounded, which are stored unless `measures`.
   __device__ void load(const NormForward& a, std::int64_t row, bool measures) {
 #pragma unroll
     for (int r = 0; r < kWordRows; ++r) rows[r].template load<bf16>(a.dtype, a.x, (row + r) * a.cols, a.cols);
@@ -117,7 +116,7 @@ struct Batch {
   }
 };
 
-/// Copies as they are stored, and words of columns into `words` [cols].
+/// Stores the copies as laid out, and the words of columns in `words` [cols].
 template <int kPacks>
 __device__ void cast_batch(const Batch<kPacks>& batch, const NormFp8& a, std::int64_t row, float scale,
                            unsigned* words) {
@@ -142,7 +141,7 @@ __device__ void cast_batch(const Batch<kPacks>& batch, const NormFp8& a, std::in
   }
 }
 
-/// The 16 rows from `first_row` on of every column, from the words of their fours.
+/// Writes the 16 rows from `first_row` on of every column, from the words of four rows each.
 __device__ void write_columns(const NormFp8& a, std::int64_t first_row, const unsigned* words) {
   if (a.transposed == nullptr) return;
   const std::int64_t cols = a.norm.cols;
@@ -153,7 +152,7 @@ __device__ void write_columns(const NormFp8& a, std::int64_t first_row, const un
   }
 }
 
-/// kMeasures: only slot.amax, of a slot without a scale.
+/// kMeasures: only updates slot.amax, if the slot has no scale.
 template <Norm kNorm, int kPacks, bool kMeasures>
 __global__ void __launch_bounds__(kMostNormThreads) norm_fp8(NormFp8 a) {
   extern __shared__ uint4 shared[];
@@ -176,7 +175,7 @@ __global__ void __launch_bounds__(kMostNormThreads) norm_fp8(NormFp8 a) {
     }
     if constexpr (!kMeasures) cast_batch(batch, a, row, scale, words + b * cols);
   }
-  add_magnitude(largest, a.slot);  // waits for all threads of the block
+  add_magnitude(largest, a.slot);  // contains a barrier
   if constexpr (!kMeasures) write_columns(a, first_row, words);
 }
 

@@ -1,4 +1,4 @@
-// How norms forward lay a row over a block: every thread has up to kPacks packs of it.
+// How forward norms distribute a row over a block: each thread holds up to kPacks packs of it.
 #pragma once
 
 #include <algorithm>
@@ -48,14 +48,14 @@ void with_packs(std::int64_t cols, const char* what, Body&& body) {
   }
 }
 
-/// 1 / sqrt(x), rounded once more than rsqrtf, which is off by two units in the last place.
+/// 1 / sqrt(x). More precise than rsqrtf, whose error is up to two ulp.
 __device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
 
-/// The element type of rows that are not aligned: any, known at run time.
+/// Tag for rows that are not aligned; the element type is then known at run time.
 struct Unaligned {};
 
-/// As load_pack and store_pack of the row that begins at element `row`, for rows that are not aligned: one
-/// function for all dtypes, since such rows are rare.
+/// As load_pack and store_pack for unaligned rows, beginning at element `row`. One function for all dtypes,
+/// since such rows are rare.
 __device__ __noinline__ inline Pack load_any(core::DType dtype, const void* from, std::int64_t row,
                                              std::int64_t first, std::int64_t count) {
   Pack pack;
@@ -126,7 +126,7 @@ struct RowPart {
       }
     }
   }
-  /// f(element number in the thread's part, its column)
+  /// Calls f(index of the element in the thread's part, its column).
   template <class F>
   __device__ static void for_each(std::int64_t cols, F f) {
 #pragma unroll

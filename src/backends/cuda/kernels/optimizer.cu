@@ -1,4 +1,4 @@
-// The optimizer step: each block takes one piece of one tensor of the list.
+// The optimizer step: each block processes one piece of one tensor of the list.
 #include "backends/cuda/kernels/optimizer.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
@@ -8,13 +8,13 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kFours = 2;  ///< of neighbours that a thread updates: more under way gains nothing
+constexpr int kFours = 2;  ///< groups of four neighbours per thread; more loads in flight gain nothing
 constexpr int kNormThreads = 512;
 constexpr int kTotalThreads = 1024;
 constexpr std::int64_t kNormPiece = 65536;
 constexpr std::int64_t kUpdatePiece = std::int64_t{kThreads} * kFours * 4;
 
-/// Squares are added in fp32 within a pack, in double from there on.
+/// Squares are summed in fp32 within a pack, in double beyond it.
 __global__ void __launch_bounds__(kNormThreads)
     square_sums(const __grid_constant__ TensorList<NormedTensor> list, double* sums) {
   const int index = list.find(blockIdx.x);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-/// The sum, its root, or both.
+/// Writes the sum, its root, or both.
 __global__ void __launch_bounds__(kTotalThreads)
     total_of(std::int64_t count, const double* sums, double* square, float* norm) {
   double total = 0;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kTotalThreads)
   if (norm != nullptr) *norm = static_cast<float>(sqrt(total));
 }
 
-/// What gradients are multiplied by: clipping, NaN for NaN, and the inverse of the loss scale.
+/// The factor of the gradients: clipping (NaN stays NaN) and the inverse loss scale.
 __device__ inline float factor_of(const UpdateStep& step) {
   const float inverse_scale = step.scaled ? step.hyper[3] : 1.0F;
   if (step.norm == nullptr) return inverse_scale;
@@ -64,15 +64,15 @@ __device__ inline float factor_of(const UpdateStep& step) {
 
 __device__ inline bool is_skipped(const UpdateStep& step) { return step.scaled && step.hyper[3] == 0.0F; }
 
-/// Two words of fp32 numbers from the upper and the lower halves of two.
+/// Joins two fp32 numbers from a word of upper and a word of lower halves.
 __device__ inline uint2 join(unsigned upper, unsigned lower) {
-  const auto whole = [](unsigned high, unsigned low) {  // the lower half has a sign
+  const auto whole = [](unsigned high, unsigned low) {  // the lower half is signed
     return (high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low)));
   };
   return {whole(upper & 0xffffU, lower & 0xffffU), whole(upper >> 16, lower >> 16)};
 }
 
-/// What core::Halves does with two numbers: the word of their upper halves, rounded, and that of the lower.
+/// core::Halves for two numbers: the word of their rounded upper halves, and the word of the lower halves.
 __device__ inline uint2 split(float first, float second) {
   const auto bits_of_master = [](float x) { return isnan(x) ? 0x7fc00000U : __float_as_uint(x); };
   const auto upper_half = [](unsigned bits) { return (bits + 0x8000U) >> 16; };
@@ -86,12 +86,12 @@ __device__ inline float4 as_floats(const uint4& words) {
           __uint_as_float(words.w)};
 }
 
-/// Four neighbours of a tensor: a warp's accesses to fp32 arrays follow each other without gaps. What is
-/// loaded is converted where it is used, so that a thread's loads are under way together.
+/// Four neighbours of a tensor, so a warp's accesses to fp32 arrays are contiguous. Values are converted
+/// where they are used, so a thread's loads are in flight together.
 struct Four {
   const UpdatedTensor* tensor;
   std::int64_t first;
-  bool whole;  ///< all four are there, and can be accessed at once
+  bool whole;  ///< all four exist and can be accessed at once
 
   __device__ Four(const UpdatedTensor& of, std::int64_t from) : tensor(&of), first(from) {
     const auto bits =
@@ -112,7 +112,7 @@ struct Four {
     const auto half = [&](int i) { return first + i < tensor->count ? unsigned{from[first + i]} : 0U; };
     return {half(0) | half(1) << 16, half(2) | half(3) << 16};
   }
-  /// As it is stored: fp32, or two words of upper and two of lower halves.
+  /// Raw: fp32, or two words of upper and two of lower halves.
   __device__ uint4 load_parameter() const {
     if (!tensor->is_halved) return load(static_cast<const float*>(tensor->parameter));
     const auto* halves = static_cast<const std::uint16_t*>(tensor->parameter);
@@ -126,7 +126,7 @@ struct Four {
     const uint2 b = join(loaded.y, loaded.w);
     return as_floats({a.x, a.y, b.x, b.y});
   }
-  /// As it is stored: fp32, or two words of bf16.
+  /// Raw: fp32, or two words of bf16.
   __device__ uint4 load_gradient() const {
     if (!tensor->has_bf16_gradient) return load(static_cast<const float*>(tensor->gradient));
     const uint2 words = load(static_cast<const std::uint16_t*>(tensor->gradient));
@@ -183,7 +183,8 @@ struct Four {
   }
 };
 
-/// The tensor of a block, and the first element of this thread; the others follow kThreads * 4 apart.
+/// The tensor of a block, and the first element of this thread; its other elements follow at strides of
+/// kThreads * 4.
 struct Share {
   const UpdatedTensor* tensor;
   std::int64_t first;

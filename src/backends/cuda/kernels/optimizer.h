@@ -1,7 +1,7 @@
-// The optimizer step for lists of tensors: norms, adamw, sgd. Everything is fp32 but the copies of
-// parameters, which are bf16 or fp16, and gradients, which may be bf16. A launcher takes the whole list,
-// whose pointers travel as arguments of the kernel: a few dozen tensors per launch, no table in device
-// memory. Launchers only submit; they throw std::runtime_error when a launch is refused.
+// The optimizer step for lists of tensors: norms, adamw, sgd. Everything is fp32, except that copies of
+// parameters are bf16 or fp16 and gradients may be bf16. A launcher takes the whole list. The pointers are
+// kernel arguments, a few dozen tensors per launch, so no table in device memory is needed. Launchers only
+// submit. They throw std::runtime_error if a launch fails.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@ struct NormedTensor {
 };
 
 /// *square = sum over all tensors of g^2, *norm = its root, summed in double and in a fixed order; either may
-/// be null. `workspace` holds global_norm_workspace_bytes of the tensors' sizes, aligned to 16.
+/// be null. `workspace` has global_norm_workspace_bytes bytes for the tensors' sizes, aligned to 16.
 void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, double* square, float* norm,
                        void* workspace);
 /// *norm = sqrt(sum over squares [count])
 void launch_root(Stream stream, std::int64_t count, const double* squares, float* norm);
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
-/// Launches of launch_square_sum, and of launch_adamw or launch_sgd, for tensors of these sizes.
+/// Number of launches of launch_square_sum, and of launch_adamw or launch_sgd, for tensors of these sizes.
 [[nodiscard]] std::int64_t global_norm_launches(std::span<const std::int64_t> counts);
 [[nodiscard]] std::int64_t update_launches(std::span<const std::int64_t> counts);
 
-/// What one update needs besides the tensors. hyper: fp32 [4] in device memory, learning rate, 1 - beta1^t,
-/// 1 - beta2^t, and with `scaled` what gradients are multiplied by first: when that is 0 nothing is updated.
-/// norm: in device memory, or null for no clipping. Gradients are multiplied by min(1, max_norm / (norm +
-/// 1e-6)); a norm that is no number makes all parameters so.
+/// Parameters of an update. hyper: fp32 [4] in device memory: learning rate, 1 - beta1^t, 1 - beta2^t and,
+/// with `scaled`, a factor of the gradients; if it is 0 nothing is updated. norm: in device memory; null: no
+/// clipping. Gradients are multiplied by min(1, max_norm / (norm + 1e-6)); a NaN norm makes all parameters
+/// NaN.
 struct UpdateStep {
   const float* hyper = nullptr;
   const float* norm = nullptr;
@@ -45,8 +45,9 @@ struct UpdateStep {
   core::DType copy_dtype = core::DType::bf16;
 };
 
-/// Updated in place; copy, of copy_dtype, may be null. moment1 and moment2 are adamw's. Halved parameters
-/// (core/halves.h) have no copy, a count that is a multiple of 8, and addresses that are multiples of 16.
+/// A tensor that is updated in place. copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
+/// Halved parameters (core/halves.h) have no copy, a count that is a multiple of 8, and 16-byte aligned
+/// addresses.
 struct UpdatedTensor {
   std::int64_t count = 0;
   void* parameter = nullptr;

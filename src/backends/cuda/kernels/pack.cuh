@@ -1,4 +1,4 @@
-// Eight neighbouring elements at a time: 128-bit accesses where they are aligned, single ones elsewhere.
+// Packs of eight neighbouring elements: 128-bit accesses where aligned, single elements otherwise.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +11,7 @@ namespace rooflm::backends::cuda {
 
 constexpr int kPack = 8;
 
-/// Eight elements, computed with in fp32.
+/// Eight elements in fp32.
 struct Pack {
   float v[kPack];
   __device__ float& operator[](int i) { return v[i]; }
@@ -33,7 +33,7 @@ __device__ T from_float(float x) {
   }
 }
 
-/// x as it reads back after being stored as T.
+/// The value of x after being stored as T.
 template <class T>
 __device__ float rounded(float x) {
   return to_float(from_float<T>(x));
@@ -94,7 +94,7 @@ __device__ void store_whole(T* to, const Pack& pack) {
   *reinterpret_cast<uint4*>(to) = raw;
 }
 
-/// Eight elements as they are stored: what is fetched ahead takes the fewest registers so.
+/// Eight elements as stored: prefetched data takes fewer registers this way.
 template <class T>
 struct RawPack {
   uint4 v[kPack * sizeof(T) / sizeof(uint4)];
@@ -148,9 +148,9 @@ __device__ RawPack<T> load_single(const T* from, std::int64_t first, std::int64_
   return {{{words[0], words[1], words[2], words[3]}}};
 }
 
-/// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first may be read
-/// 16 bytes at a time for every multiple of eight `first`. What is loaded is converted after the branch, so
-/// that a thread waits for it only where it is used, with its other loads under way.
+/// from[first .. first + 8) of an array of `count`; zeros beyond its end. `aligned`: from + first can be read
+/// 16 bytes at a time for every `first` that is a multiple of eight. Conversion comes after the branch, so a
+/// thread waits for a load only where it is used and keeps several loads in flight.
 template <class T>
 __device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
   RawPack<T> raw;

@@ -1,4 +1,4 @@
-// Sums and maxima over the threads of a warp and of a block, in an order that is always the same.
+// Sums and maxima over the threads of a warp and of a block, in a fixed order.
 #pragma once
 
 namespace rooflm::backends::cuda {
@@ -20,7 +20,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-/// The sum over the block for every thread. The block is whole warps, at most 32. All threads take part.
+/// The sum over the block, returned to every thread. The block has whole warps, at most 32; all threads must
+/// call it.
 template <class T>
 __device__ T block_sum(T x) {
   __shared__ T sums[kMostWarps];
@@ -28,7 +29,7 @@ __device__ T block_sum(T x) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   x = warp_sum(x);
   if (warps == 1) return x;
-  __syncthreads();  // the readers of an earlier sum are done
+  __syncthreads();  // earlier sums have been read
   if (lane == 0) sums[threadIdx.x / kWarp] = x;
   __syncthreads();
   return warp_sum(lane < warps ? sums[lane] : T{});
@@ -48,7 +49,7 @@ __device__ inline float2 block_sum(float2 x) {
   return {warp_sum(x.x), warp_sum(x.y)};
 }
 
-/// log sum exp of many numbers, one after the other: sum * exp(greatest).
+/// Online log-sum-exp: log(sum) + greatest of the numbers added so far.
 struct LogSumExp {
   float greatest = -INFINITY;
   float sum = 0;
@@ -70,7 +71,7 @@ __device__ inline LogSumExp warp_merge(LogSumExp x) {
   return x;
 }
 
-/// Over the block, for every thread.
+/// Merges the threads of a block; every thread gets the result.
 __device__ inline LogSumExp block_merge(LogSumExp x) {
   __shared__ float greatest[kMostWarps];
   __shared__ float sums[kMostWarps];

@@ -1,4 +1,4 @@
-// Rotary positions: a block per position, a thread per eight pairs of a head.
+// Rotary positions: one block per position, one thread per eight pairs of a head.
 #include <algorithm>
 
 #include "backends/cuda/kernels/heads.h"

@@ -1,4 +1,5 @@
-// Causal softmax: a warp per row, which it reads twice and of which each lane rewrites what it has read.
+// Causal softmax: one warp per row. It reads the row twice; each lane overwrites only elements that it has
+// read.
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
@@ -7,7 +8,7 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kRows = 4;  // of a block
+constexpr int kRows = 4;  // rows per block
 constexpr int kStep = kWarp * kPack;
 
 /// The row of this warp.

@@ -1,4 +1,4 @@
-// The stream that launchers submit to, without a header of CUDA.
+// The stream type of launchers, without a CUDA header.
 #pragma once
 
 struct CUstream_st;

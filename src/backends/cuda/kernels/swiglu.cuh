@@ -1,12 +1,13 @@
-// SwiGLU and its gradient of eight elements, for the kernels that store them and those that cast them.
+// SwiGLU and its gradient for eight elements, for the kernels that store them and those that cast them to
+// fp8.
 #pragma once
 
 #include "backends/cuda/kernels/pack.cuh"
 
 namespace rooflm::backends::cuda {
 
-/// 1 / (1 + exp(-x)), to the last bits where the result is kept in fp32. With (1 + tanh(u)) / 2 =
-/// sigmoid(2u), gelu needs no other function.
+/// 1 / (1 + exp(-x)); accurate to the last bits if the result is kept in fp32. gelu uses it too: (1 +
+/// tanh(u)) / 2 = sigmoid(2u).
 template <class T>
 __device__ float sigmoid(float x) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -46,7 +47,7 @@ __device__ Pack swiglu_d_up(const Pack& dy, const Pack& gate) {
   return result;
 }
 
-/// x as it reads back after being stored as T.
+/// The value of x after being stored as T.
 template <class T>
 __device__ Pack rounded_pack(Pack pack) {
 #pragma unroll

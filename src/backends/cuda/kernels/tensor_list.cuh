@@ -1,5 +1,4 @@
-// Many tensors in one launch: the list is an argument of the kernel, a block finds its tensor and piece in
-// it.
+// Many tensors in one launch: the list is a kernel argument; each block finds its tensor and piece in it.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +9,21 @@
 
 namespace rooflm::backends::cuda {
 
-/// Arguments of a kernel are at most 4096 bytes.
+/// Kernel arguments are limited to 4096 bytes.
 constexpr int kMostListBytes = 3800;
 
 template <class Tensor>
 constexpr int kListCapacity = kMostListBytes / static_cast<int>(sizeof(Tensor) + sizeof(unsigned));
 
-/// Some tensors and the first block of each; a block works on kPiece elements of one.
+/// Some tensors, and the first block of each; a block processes kPiece elements of one tensor.
 template <class Tensor>
 struct TensorList {
   Tensor tensors[kListCapacity<Tensor>];
   unsigned first_block[kListCapacity<Tensor> + 1];
   int count;
 
-  /// The tensor of a block: the last whose first block is not behind it. Empty ones are not in the list.
+  /// The tensor of a block: the last one whose first block is not after it. Empty tensors are not in the
+  /// list.
   [[nodiscard]] __device__ int find(unsigned block) const {
     int low = 0;
     int high = count;
@@ -35,7 +35,7 @@ struct TensorList {
   }
 };
 
-/// How many lists tensors of these sizes take.
+/// Number of lists for tensors of these sizes.
 template <class Tensor>
 std::int64_t lists_of(std::span<const std::int64_t> counts) {
   const auto filled =
@@ -43,7 +43,7 @@ std::int64_t lists_of(std::span<const std::int64_t> counts) {
   return ceil_div(filled, kListCapacity<Tensor>);
 }
 
-/// Calls launch(list, blocks, blocks before it) for as many lists as it takes; kPiece elements per block.
+/// Calls launch(list, blocks, blocks before it) for each list; kPiece elements per block.
 template <std::int64_t kPiece, class Tensor, class Launch>
 void for_lists(std::span<const Tensor> tensors, const char* what, Launch&& launch) {
   TensorList<Tensor> list{};

@@ -1,4 +1,4 @@
-// Where a token of a rank stands, on the device.
+// The position of a rank's token, on the device.
 #pragma once
 
 #include "backends/cuda/kernels/token_places.h"

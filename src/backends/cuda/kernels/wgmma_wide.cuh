@@ -1,7 +1,7 @@
-// The widest matrix instruction of a warp group on Hopper, m64n256, per dtype of its factors.
+// Hopper's widest matrix instruction, m64n256, per operand dtype.
 //
-// Both factors lie in shared memory, K along the rows of 128 bytes, in the swizzled panels of wgmma.cuh:
-// whatever the dtype, an instruction takes 32 bytes of each row. Sums are 128 fp32 registers per thread.
+// Both operands are in shared memory in the swizzled panels of wgmma.cuh, with K along rows of 128 bytes. For
+// any dtype an instruction reads 32 bytes of each row. Sums are 128 fp32 registers per thread.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace rooflm::backends::cuda {
 
-/// Rows of 128 bytes are four instructions deep.
+/// A row of 128 bytes is four instructions deep.
 constexpr int kStepBytes = 32;
 constexpr int kSteps = kPanelRowBytes / kStepBytes;
 constexpr int kWideCols = 256;
 constexpr int kWideSums = 64 * kWideCols / 128;
 
-// An asm statement wants its 128 operands and their names as literals: macros, and only here.
+// An asm statement needs its 128 operands and their names as literals; hence macros, only here.
 #define ROOFLM_SUMS_8(c, i)                                                                             \
   "+f"(c[i]), "+f"(c[(i) + 1]), "+f"(c[(i) + 2]), "+f"(c[(i) + 3]), "+f"(c[(i) + 4]), "+f"(c[(i) + 5]), \
       "+f"(c[(i) + 6]), "+f"(c[(i) + 7])
@@ -37,7 +37,7 @@ constexpr int kWideSums = 64 * kWideCols / 128;
                : ROOFLM_SUMS_32(c, 0), ROOFLM_SUMS_32(c, 32), ROOFLM_SUMS_32(c, 64), ROOFLM_SUMS_32(c, 96) \
                : "l"(a), "l"(b))
 
-/// c += a b^T, 64 rows of a, 256 of b, 32 bytes of each row. What rounds the factors says their dtype.
+/// c += a b^T: 64 rows of a, 256 rows of b, 32 bytes of each row. The operand dtype determines the rounding.
 struct WideBf16 {
   using Element = std::uint16_t;
   static __device__ Element round(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
@@ -56,7 +56,7 @@ struct WideTf32 {
   using Element = std::uint32_t;
   static __device__ Element round(float value) {
     return __float_as_uint(value);
-  }  // the unit drops the last bits
+  }  // the tensor core ignores the lowest bits
   static __device__ void issue(float (&c)[kWideSums], std::uint64_t a, std::uint64_t b) {
     ROOFLM_ISSUE("m64n256k8.f32.tf32.tf32", "1, 1");
   }

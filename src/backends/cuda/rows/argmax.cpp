@@ -1,4 +1,4 @@
-// The place of the largest number of each row, bound to its op.
+// Binds argmax to its op.
 #include <cstdint>
 
 #include "backends/cuda/rows/rows.h"
@@ -6,7 +6,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// kernels/argmax.cu: y[r] = the first place below `valid` of the largest of x[r, :], x [rows, cols].
+/// kernels/argmax.cu: y[r] = index of the first largest of the elements x[r, :valid], x [rows, cols].
 void launch_argmax(Stream stream, std::int64_t rows, std::int64_t cols, std::int64_t valid, const float* x,
                    std::int32_t* y);
 

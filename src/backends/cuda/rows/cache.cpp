@@ -1,4 +1,4 @@
-// Texts that are read on with kept keys and values, bound to ops.
+// Binds the kernels of key/value caches to their ops.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 
 namespace rooflm::backends::cuda {
 
-/// kernels/cache.cu: rows 0 .. seq of k and v [S, K, P, D] become those of qkv [B, seq, (H + 2K) D], text b
-/// in slots[b], below S; nullptr: text b in b.
+/// kernels/cache.cu: rows 0 .. seq - 1 of k and v [S, K, P, D] become those of qkv [B, seq, (H + 2K) D]. Text
+/// b uses slot slots[b] < S, or slot b if slots is nullptr.
 void launch_append_cache(Stream stream, core::DType dtype, const DecodeShape& shape, std::int64_t seq,
                          const void* qkv, const std::int32_t* slots, void* k, void* v);
 /// y[b, :] = x[b, lengths[b] - 1, :] of x [B, seq, cols].

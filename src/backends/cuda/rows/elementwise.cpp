@@ -1,4 +1,4 @@
-// Kernels that map elements one by one, bound to ops.
+// Binds elementwise kernels to their ops.
 #include "backends/cuda/kernels/elementwise.h"
 
 #include "backends/cuda/rows/rows.h"

@@ -1,4 +1,4 @@
-// Casts to fp8 and their scales, bound to ops.
+// Binds fp8 casts and their scales to their ops.
 #include "backends/cuda/kernels/fp8.h"
 
 #include "backends/cuda/kernels/norm_fp8.h"
@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::int64_t kMeasured = 3;  ///< launches of a cast that measures first
 
-/// A slot without a scale gets one from what is cast. After a first step, which is submitted op by op, none
-/// is without: so recordings do not look.
+/// A slot without a scale gets one from the tensor that is cast. After the first step, which is submitted op
+/// by op, every slot has one, so recordings need not check.
 Kernel make_cast(const OpView& v, Fp8Source source) {
   if (!v.inputs_are({0}, DType::bf16)) return {};
   if (source == Fp8Source::swiglu_backward && !v.inputs_are({1}, DType::bf16)) return {};
@@ -42,7 +42,7 @@ Kernel make_cast(const OpView& v, Fp8Source source) {
   return {run, {.launches = v.op.attrs.flag("current") ? kMeasured : 1}};
 }
 
-/// Which norm it is, and whether of a sum.
+/// Which norm it is, and whether it is of a sum.
 struct NormKind {
   bool is_layer, adds;
 };

@@ -1,4 +1,4 @@
-// Moving heads and rotary positions, bound to ops.
+// Binds the splitting of heads and rotary positions to their ops.
 #include "backends/cuda/kernels/heads.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Softmax and cross entropy, bound to ops.
+// Binds softmax and cross entropy to their ops.
 #include "backends/cuda/kernels/cross_entropy.h"
 #include "backends/cuda/kernels/softmax.h"
 #include "backends/cuda/rows/rows.h"
@@ -9,10 +9,10 @@ namespace {
 
 using core::DType;
 
-/// Matrices of scores: one launch for all, or one for each batch element when looped.
+/// Score matrices: one launch for all, or one per batch element if looped.
 struct Scores {
   DType dtype;
-  std::int64_t seq, launches, rows;  ///< rows of one launch
+  std::int64_t seq, launches, rows;  ///< rows per launch
   float scale;
   [[nodiscard]] std::int64_t bytes() const {
     return rows * seq * static_cast<std::int64_t>(core::size_of(dtype));

@@ -1,4 +1,4 @@
-// Norms, with the residual addition, and their gradients, bound to ops.
+// Binds norms, with the residual addition, and their gradients to their ops.
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
@@ -8,7 +8,7 @@ namespace {
 
 using core::DType;
 
-/// Everything from input `first` on is fp32: weights and statistics.
+/// Whether everything from input `first` on is fp32: weights and statistics.
 bool rest_is_f32(const OpView& v, std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) {
     if (!v.inputs_are({i}, DType::f32)) return false;
@@ -32,14 +32,14 @@ NormBackward backward_shape(const OpView& v) {
   return norm;
 }
 
-/// Partial sums of the weights' gradients, and their sums.
+/// Two launches: partial sums of the weight gradients, and their reduction.
 KernelInfo backward_info(const OpView& v) {
   constexpr std::int64_t kStages = 2;
   const std::size_t bytes = norm_backward_workspace_bytes(rows_of(v.in(1)), v.in(1).shape[-1]);
   return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
 }
 
-/// Whether dy, x, the residual gradient and dx share a dtype that the kernels take, and the rest is fp32.
+/// Whether dy, x, the residual gradient and dx share a supported dtype, and the rest is fp32.
 bool backward_fits(const OpView& v, std::size_t residual) {
   const DType dtype = v.in(1).dtype;
   return is_storage(dtype) && v.inputs_are({0, residual}, dtype) && v.outputs_are({0}, dtype) &&

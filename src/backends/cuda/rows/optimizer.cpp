@@ -1,4 +1,4 @@
-// The optimizer step, bound to ops.
+// Binds the optimizer step to its ops.
 #include "backends/cuda/kernels/optimizer.h"
 
 #include <memory>
@@ -11,10 +11,9 @@
 
 namespace rooflm::backends::cuda {
 
-/// kernels/loss_scale.cu: hyper' = hyper with the inverse of the state's scale in the last place, or 0 when
-/// norm is not finite; norm' = norm / scale; the state goes on as program/loss_scale.h says. hyper, hyper'
-/// fp32 [4]; norm, norm' fp32 [1]; state fp32 [kLossScaleState]. Only submits; throws std::runtime_error when
-/// the launch is refused.
+/// kernels/loss_scale.cu: hyper' = hyper with hyper'[3] = 1 / scale, or 0 if norm is not finite; norm' = norm
+/// / scale; the state is updated as program/loss_scale.h says. hyper, hyper' fp32 [4]; norm, norm' fp32 [1];
+/// state fp32 [kLossScaleState]. Only submits. Throws std::runtime_error if the launch fails.
 void launch_loss_scale(Stream stream, const float* hyper, const float* norm, float* state,
                        float* scaled_hyper, float* true_norm);
 
@@ -22,7 +21,7 @@ namespace {
 
 using core::DType;
 
-/// Everything is fp32.
+/// Whether everything is fp32.
 bool all_f32(const OpView& v) {
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
     if (!v.inputs_are({i}, DType::f32)) return false;
@@ -34,7 +33,7 @@ bool is_gradient(const OpView& v, std::size_t input) {
   return v.in(input).dtype == DType::f32 || v.in(input).dtype == DType::bf16;
 }
 
-/// Whether an update has dtypes and sizes that the kernels take.
+/// Whether the kernels support the dtypes and sizes of an update.
 bool fits(const OpView& v) {
   constexpr std::int64_t kPlaneUnit = 8;
   const program::UpdateOperands at(v.op);
@@ -57,7 +56,7 @@ std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
   return sizes;
 }
 
-/// What adamw and sgd share: the list of tensors with their operands' places.
+/// Shared by adamw and sgd: the list of tensors, and where their operands are.
 struct Update : program::UpdateOperands {
   std::vector<UpdatedTensor> shapes;  ///< without addresses
   program::Lane lane;
@@ -84,7 +83,7 @@ struct Update : program::UpdateOperands {
     for (const UpdatedTensor& tensor : shapes) counts.push_back(tensor.count);
     return counts;
   }
-  /// The stream that the update belongs in.
+  /// The stream of the update's lane.
   [[nodiscard]] cudaStream_t stream(const Context& context) const { return context.stream_of(lane); }
   [[nodiscard]] UpdateStep step_of(const KernelArgs& args) const {
     UpdateStep bound = step;
@@ -109,7 +108,7 @@ struct Update : program::UpdateOperands {
 
 }  // namespace
 
-/// The sum of the squares of all inputs in fp64, or its root in fp32.
+/// The sum of squares of all inputs in fp64, or its root in fp32.
 Kernel make_square_sum(const OpView& v) {
   std::vector<NormedTensor> shapes;
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
@@ -120,7 +119,7 @@ Kernel make_square_sum(const OpView& v) {
   if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};
   const std::vector<std::int64_t> sizes = sizes_of(shapes);
   const std::size_t bytes = global_norm_workspace_bytes(sizes);
-  // Beside other ops it needs memory of its own.
+  // Overlapping ops need their own memory.
   const program::Lane lane = v.op.lane;
   const bool is_beside = lane != program::Lane::compute;
   const auto own = std::make_shared<DeviceMemory>();

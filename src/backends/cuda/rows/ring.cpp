@@ -1,4 +1,4 @@
-// Ring attention, bound to ops (program/ops/ring.cpp).
+// Binds ring attention to its ops (program/ops/ring.cpp).
 #include "backends/cuda/kernels/attention_block.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
@@ -48,7 +48,7 @@ Kernel make_attention_block(const OpView& v) {
   };
 }
 
-/// Inputs: y, lse, and those of one more block. Outputs: the first two.
+/// Inputs: y, lse of the blocks so far, y, lse of one more block. Outputs: the first two, in place.
 Kernel make_join_blocks(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.inputs_are({2}, dtype) || !v.inputs_are({1, 3}, DType::f32) ||
@@ -65,7 +65,7 @@ Kernel make_join_blocks(const OpView& v) {
   };
 }
 
-/// Inputs: dy, qkv, keys_values, y, lse, and the outputs where they are added to: dq, d_keys_values.
+/// Inputs: dy, qkv, keys_values, y, lse [, dq, d_keys_values to accumulate into].
 Kernel make_attention_block_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionBlock block = block_of(v, v.in(1));

@@ -1,4 +1,4 @@
-// Embeddings at the beginning of a model, bound to ops.
+// Binds embeddings to their ops.
 #include "backends/cuda/kernels/embedding.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
@@ -15,7 +15,7 @@ EmbeddingShape shape_of(const OpView& v, const program::Tensor& x) {
 
 }  // namespace
 
-/// embedding, and embedding_positions, which has a third input, and a fourth where texts are read on.
+/// embedding; and embedding_positions, with a third input, and a fourth when generation continues texts.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
   if (!is_storage(dtype) || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
@@ -44,7 +44,7 @@ Kernel make_embedding_backward(const OpView& v) {
     launch_embedding_backward(context->stream(), dtype, shape, vocab, ids(args.in[0]), args.in[1],
                               floats(args.out[0]), accumulate, workspace);
   };
-  // How many launches CUB's sort of the tokens takes depends on its version.
+  // The number of launches of CUB's sort depends on its version.
   return {run, {.workspace_bytes = as_bytes(bytes), .launches = std::nullopt}};
 }
 

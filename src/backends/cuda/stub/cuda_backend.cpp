@@ -1,4 +1,4 @@
-// The answer of a build without a CUDA compiler.
+// Stub for builds without a CUDA compiler.
 #include "backends/cuda/cuda_backend.h"
 
 #include <fmt/format.h>

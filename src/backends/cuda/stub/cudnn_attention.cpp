@@ -1,4 +1,4 @@
-// Built without the headers of cuDNN: attention runs on this library's own kernels.
+// Stub for builds without cuDNN's headers: attention runs on rooflm's own kernels.
 #include "backends/cuda/cudnn_attention.h"
 
 #include "backends/cuda/cuda_backend.h"

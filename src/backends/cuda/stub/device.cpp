@@ -1,4 +1,4 @@
-// The answer of a build without a CUDA compiler.
+// Stub for builds without a CUDA compiler.
 #include "backends/cuda/device.h"
 
 #include "backends/cuda/kernels_file.h"

@@ -1,4 +1,4 @@
-// The answer of a build without CUPTI's headers.
+// Stub for builds without CUPTI's headers.
 #include "core/error.h"
 #include "trace/device_counters.h"
 

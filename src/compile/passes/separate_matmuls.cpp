@@ -1,5 +1,5 @@
-// Products that rooflm packs and other frameworks do one by one.
-#include "compile/passes/separate_products.h"
+// Separates matmuls that rooflm packs and other frameworks run one by one. For plans only.
+#include "compile/passes/separate_matmuls.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,7 +21,7 @@ using program::Program;
 
 using Widths = std::vector<std::int64_t>;
 
-/// Columns of queries, keys and values.
+/// Widths in columns of q, k and v.
 Widths head_widths(const Program& step) {
   for (const Op& op : step.ops) {
     if (!op.is(ops::kFlashAttention) && !op.is(ops::kAttentionBlock)) continue;
@@ -32,16 +32,16 @@ Widths head_widths(const Program& step) {
   return {};
 }
 
-/// The extent of a product along which the weights are packed.
+/// Name of the extent of a matmul along which the weights are packed.
 const char* packed_extent(const Program& step, const Op& op) {
   if (op.phase == Phase::forward || op.recomputed) return "n";
   const bool is_of_weights = step.tensor(op.outputs[0]).role == program::Role::gradient;
   return is_of_weights ? "m" : "k";
 }
 
-class ProductSeparator {
+class MatmulSeparator {
  public:
-  explicit ProductSeparator(Program& step) : step_(&step), heads_(head_widths(step)) {}
+  explicit MatmulSeparator(Program& step) : step_(&step), heads_(head_widths(step)) {}
 
   void run() {
     std::vector<Op> all = std::move(step_->ops);
@@ -57,7 +57,7 @@ class ProductSeparator {
   }
 
  private:
-  /// Nothing where the op is no packed product.
+  /// Empty if the op is not a packed matmul.
   [[nodiscard]] Widths widths_of(const Op& op) const {
     if (!op.is(ops::kMatmul) || op.attrs.integer("batch") != 1 || op.phase == Phase::optimizer) return {};
     const auto part = core::Scope(op.scope).part();
@@ -68,15 +68,15 @@ class ProductSeparator {
     return is_qkv ? heads_ : Widths{};
   }
 
-  /// Widths begin where those before end, in all operands that have the packed extent.
+  /// Each part begins where the previous one ends, in all operands that have the packed extent.
   void separate(const Op& op, const Widths& widths) {
     const char* const extent = packed_extent(*step_, op);
     std::int64_t first = 0;
     for (const std::int64_t columns : widths) {
       Op own = op;
       own.attrs.set(extent, columns);
-      // Where a part begins says nothing to who prices it; that it is a part keeps `check` from comparing it
-      // with its whole operands.
+      // The cost model ignores where a part begins, so offsets are 0. A non-empty input_offset marks the op
+      // as working on a part, so `check` does not compare it with its whole operands.
       own.input_offset.resize(op.inputs.size(), 0);
       own.output_offset.resize(op.outputs.size(), 0);
       if (*extent == 'k' && first > 0) own.attrs.set("accumulate", true);
@@ -91,9 +91,9 @@ class ProductSeparator {
 
 }  // namespace
 
-void separate_products(Program& step) {
+void separate_matmuls(Program& step) {
   const bool has_gate = std::ranges::any_of(step.ops, [](const Op& op) { return op.is(ops::kSwiGlu); });
-  if (has_gate) ProductSeparator(step).run();
+  if (has_gate) MatmulSeparator(step).run();
 }
 
 }  // namespace rooflm::passes

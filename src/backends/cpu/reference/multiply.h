@@ -1,11 +1,11 @@
-// Products of matrices by Eigen, compiled once in matmul.cpp for all kernels that need them.
+// GEMM by Eigen, compiled once in matmul.cpp for all kernels that need it.
 #pragma once
 
 #include <cstdint>
 
 namespace rooflm::backends::cpu::reference {
 
-/// A matrix in memory: row-major, or, when `transposed`, the transpose of what is stored row-major.
+/// A matrix in memory: row-major; if `transposed`, the transpose of what is stored row-major.
 template <class T>
 struct Matrix {
   T* data;
@@ -13,8 +13,8 @@ struct Matrix {
   bool transposed = false;
 };
 
-/// c [m, n] (+)= a [m, k] b [k, n]; c is not transposed and overlaps neither. C: float or double. Eigen
-/// spreads it over the threads, but not inside a parallel region.
+/// c [m, n] (+)= a [m, k] b [k, n], += with `accumulate`. c is not transposed and overlaps neither operand.
+/// C: float or double. Eigen spreads it over the threads, except inside a parallel region.
 template <class C>
 void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix<const C>& a,
               const Matrix<const C>& b, const Matrix<C>& c, bool accumulate = false);

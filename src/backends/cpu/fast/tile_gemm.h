@@ -1,6 +1,6 @@
-// Products of small matrices that sit in cache, as attention makes them: the innermost kernels. Factors are
-// fp32, or bf16 in pairs along the summed dimension where the processor has dot products of pairs; sums are
-// fp32. For the kernels of this folder only.
+// Micro-kernels: GEMMs of small matrices that fit in cache, as attention needs them. Operands are fp32, or
+// bf16 in pairs along the inner dimension if the CPU has pairwise dot products; sums are fp32. For this
+// folder only.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,23 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-/// Two neighbours along the summed dimension, the one of the lower index first.
+/// Two neighbours along the inner dimension, lower index first.
 struct Bf16Pair {
   core::Bf16 low, high;
 };
 static_assert(sizeof(Bf16Pair) == sizeof(float));
 
 #if defined(__AVX512BF16__)
-constexpr bool kHasPairProducts = true;
+constexpr bool kHasPairDots = true;
 #else
-constexpr bool kHasPairProducts = false;
+constexpr bool kHasPairDots = false;
 #endif
 
-/// What a factor consists of.
+/// The element types of operands.
 template <class E>
 concept TileElement = std::same_as<E, float> || std::same_as<E, Bf16Pair>;
 
-/// How many terms of a sum one element holds, and how many elements hold n terms.
+/// Terms of a sum per element, and elements for n terms.
 template <TileElement E>
 constexpr std::int64_t kTerms = std::same_as<E, float> ? 1 : 2;
 template <TileElement E>
@@ -60,7 +60,7 @@ ROOFLM_INLINE Floats multiply_add(Floats left, Floats right, Floats sum, Bf16Pai
 #endif
 }
 
-/// The left factor, m rows of k elements. Element (i, j) is at data[i * stride + j], or transposed at
+/// The left operand, m rows of k elements. Element (i, j) is at data[i * stride + j]; if transposed, at
 /// data[i + j * stride].
 template <TileElement E, bool kTransposed>
 struct LeftFactor {
@@ -79,10 +79,10 @@ ROOFLM_INLINE LeftFactor<E, true> transposed(const E* data, std::int64_t stride)
   return {data, stride};
 }
 
-/// What becomes of the elements that the result held.
+/// What happens to the old contents of the result.
 enum class Result { overwrite, accumulate, scale_and_accumulate };
 
-/// A matrix of kLanes*vectors columns, `stride` elements apart from row to row.
+/// A matrix with kLanes*vectors columns and a row stride of `stride` elements.
 template <class E>
 struct Panel {
   E* data;
@@ -94,8 +94,8 @@ struct Panel {
 
 // c[0:kRows, 0:kLanes*kVectors] from k elements per sum, all sums in registers.
 template <int kRows, int kVectors, TileElement E, bool kTransposed>
-ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row,
-                                 Panel<const E> b, Panel<float> c, Result result, const float* scale) {
+ROOFLM_INLINE void micro_gemm(std::int64_t k, LeftFactor<E, kTransposed> a, std::int64_t row,
+                              Panel<const E> b, Panel<float> c, Result result, const float* scale) {
   Floats sums[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
@@ -123,8 +123,8 @@ ROOFLM_INLINE void micro_product(std::int64_t k, LeftFactor<E, kTransposed> a, s
   }
 }
 
-// One block of sums: with AVX-512, 6 x 4 sums, 4 right vectors and a broadcast fill the 32 registers. Without
-// it there are 16 registers, and 6 x 2 sums, 2 right vectors and a broadcast fill them.
+// Block sizes. AVX-512: 6 x 4 sums, 4 vectors of the right operand and a broadcast fill the 32 registers.
+// Otherwise 6 x 2 sums, 2 vectors and a broadcast fill 16 registers.
 constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
 constexpr int kMicroVectors = 4;
@@ -133,11 +133,11 @@ constexpr int kMicroVectors = 2;
 #endif
 
 template <int kVectors, TileElement E, bool kTransposed>
-[[gnu::noinline]] void product_panel(std::int64_t m, std::int64_t k, LeftFactor<E, kTransposed> a,
-                                     Panel<const E> b, Panel<float> c, Result result, const float* scale) {
+[[gnu::noinline]] void gemm_panel(std::int64_t m, std::int64_t k, LeftFactor<E, kTransposed> a,
+                                  Panel<const E> b, Panel<float> c, Result result, const float* scale) {
   std::int64_t i = 0;
   const auto blocks_of = [&]<int kRows>() {
-    for (; i + kRows <= m; i += kRows) micro_product<kRows, kVectors>(k, a, i, b, c, result, scale);
+    for (; i + kRows <= m; i += kRows) micro_gemm<kRows, kVectors>(k, a, i, b, c, result, scale);
   };
   blocks_of.template operator()<kMicroRows>();
   blocks_of.template operator()<4>();
@@ -145,29 +145,28 @@ template <int kVectors, TileElement E, bool kTransposed>
   blocks_of.template operator()<1>();
 }
 
-// Calls product_panel with `vectors` vectors, which are at most kVectors.
+// Calls gemm_panel with `vectors` vectors, which are at most kVectors.
 template <int kVectors, TileElement E, bool kTransposed>
-ROOFLM_INLINE void product_panel_of(std::int64_t vectors, std::int64_t m, std::int64_t k,
-                                    LeftFactor<E, kTransposed> a, Panel<const E> b, Panel<float> c,
-                                    Result result, const float* scale) {
+ROOFLM_INLINE void gemm_panel_of(std::int64_t vectors, std::int64_t m, std::int64_t k,
+                                 LeftFactor<E, kTransposed> a, Panel<const E> b, Panel<float> c,
+                                 Result result, const float* scale) {
   if constexpr (kVectors > 1) {
-    if (vectors < kVectors) return product_panel_of<kVectors - 1>(vectors, m, k, a, b, c, result, scale);
+    if (vectors < kVectors) return gemm_panel_of<kVectors - 1>(vectors, m, k, a, b, c, result, scale);
   }
-  product_panel<kVectors>(m, k, a, b, c, result, scale);
+  gemm_panel<kVectors>(m, k, a, b, c, result, scale);
 }
 
-/// c = a · b, c += a · b or c = c * scale + a · b with a [m, k], b [k, kLanes*vectors] (row stride ldb), c
-/// [m, kLanes*vectors] (row stride ldc), scale [kLanes*vectors] one factor per column; k counts elements of
-/// the factors.
+///   c = a · b,  c += a · b  or  c = c * scale + a · b
+/// a [m, k]; b [k, kLanes*vectors], row stride ldb; c [m, kLanes*vectors], row stride ldc; scale
+/// [kLanes*vectors], one factor per column. k counts operand elements.
 template <TileElement E, bool kTransposed>
-void tile_product(Result result, std::int64_t m, std::int64_t vectors, std::int64_t k,
-                  LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c, std::int64_t ldc,
-                  const float* scale = nullptr) {
+void tile_gemm(Result result, std::int64_t m, std::int64_t vectors, std::int64_t k,
+               LeftFactor<E, kTransposed> a, const E* b, std::int64_t ldb, float* c, std::int64_t ldc,
+               const float* scale = nullptr) {
   while (vectors > 0) {
     const std::int64_t some =
         vectors <= kMicroVectors ? vectors : std::min<std::int64_t>(kMicroVectors, (vectors + 1) / 2);
-    product_panel_of<kMicroVectors>(some, m, k, a, Panel<const E>{b, ldb}, Panel<float>{c, ldc}, result,
-                                    scale);
+    gemm_panel_of<kMicroVectors>(some, m, k, a, Panel<const E>{b, ldb}, Panel<float>{c, ldc}, result, scale);
     b += some * kLanes;
     c += some * kLanes;
     if (result == Result::scale_and_accumulate) scale += some * kLanes;

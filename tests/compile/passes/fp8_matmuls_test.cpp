@@ -1,5 +1,5 @@
-// Products of layers that read fp8: which do, what is cast how often, and whose scales are whose.
-#include "compile/passes/fp8_products.h"
+// Matmuls of layers that read fp8: which do, what is cast how often, and whose scales are whose.
+#include "compile/passes/fp8_matmuls.h"
 
 #include <gtest/gtest.h>
 
@@ -42,21 +42,21 @@ bool is_fp8(const Program& p, TensorId id) {
   return id != program::kNone && core::is_fp8(p.tensor(id).dtype);
 }
 
-bool is_product(const Op& op) {
+bool is_matmul(const Op& op) {
   return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
 bool is_cast(const Op& op) { return op.attrs.has("e5m2"); }
 
-constexpr std::int64_t kProducts = std::int64_t{2} * 4;  // layers times qkv, proj, fc1, fc2
+constexpr std::int64_t kMatmuls = std::int64_t{2} * 4;  // layers times qkv, proj, fc1, fc2
 
-TEST(Fp8Products, OnlyProductsOfLayersReadFp8AlongTheInnerDimension) {
+TEST(Fp8Matmuls, OnlyMatmulsOfLayersReadFp8AlongTheInnerDimension) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
     const Program p = even_step(arch, fp8_step());
     std::int64_t scaled = 0;
     for (const Op& op : p.ops) {
       const bool reads = std::ranges::any_of(op.inputs, [&](TensorId id) { return is_fp8(p, id); });
-      EXPECT_EQ(reads, is_product(op) && op.scope.starts_with("h.")) << op.def->name << " " << op.scope;
+      EXPECT_EQ(reads, is_matmul(op) && op.scope.starts_with("h.")) << op.def->name << " " << op.scope;
       const bool writes = std::ranges::any_of(op.outputs, [&](TensorId id) { return is_fp8(p, id); });
       EXPECT_EQ(writes, is_cast(op));
       if (!reads) continue;
@@ -67,12 +67,12 @@ TEST(Fp8Products, OnlyProductsOfLayersReadFp8AlongTheInnerDimension) {
       EXPECT_EQ(p.shape(op.inputs[1]), (core::Shape{op.attrs.integer("n"), op.attrs.integer("k")}));
       EXPECT_EQ(op.attrs.flag("fast_sums"), op.phase == program::Phase::forward);
     }
-    EXPECT_EQ(scaled, 3 * kProducts);
+    EXPECT_EQ(scaled, 3 * kMatmuls);
   }
 }
 
-/// Activations, weights and gradients of each product once, in both layouts.
-TEST(Fp8Products, ATensorIsCastOnce) {
+/// Activations, weights and gradients of each matmul once, in both layouts.
+TEST(Fp8Matmuls, ATensorIsCastOnce) {
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
     StepOptions options = fp8_step(engine);
     options.fp8_options.weights = passes::Fp8Weights::keep;
@@ -85,8 +85,8 @@ TEST(Fp8Products, ATensorIsCastOnce) {
       EXPECT_TRUE(sources.insert({op.def, op.inputs[0]}).second);
       EXPECT_TRUE(is_fp8(p, op.outputs[0]) && is_fp8(p, op.outputs[1])) << op.scope;
     }
-    EXPECT_EQ(casts[program::Phase::forward], 2 * kProducts);
-    EXPECT_EQ(casts[program::Phase::backward], kProducts);
+    EXPECT_EQ(casts[program::Phase::forward], 2 * kMatmuls);
+    EXPECT_EQ(casts[program::Phase::backward], kMatmuls);
   }
 }
 
@@ -94,9 +94,9 @@ std::int64_t ops_of(const Program& p, const program::OpDef& def) {
   return std::ranges::count_if(p.ops, [&](const Op& op) { return op.is(def); });
 }
 
-/// The fused engine stores neither what SwiGLU makes nor its gradient, nor results of norms: products alone
+/// The fused engine stores neither what SwiGLU makes nor its gradient, nor results of norms: matmuls alone
 /// read them. The last norm is the head's, which stays in 16 bits.
-TEST(Fp8Products, CastsJoinWhatMakesTheirTensor) {
+TEST(Fp8Matmuls, CastsJoinWhatMakesTheirTensor) {
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
     const Program p = even_step(Arch::llama, fp8_step(engine));
     const int layers = engine == EngineKind::fused ? 2 : 0;
@@ -116,7 +116,7 @@ TEST(Fp8Products, CastsJoinWhatMakesTheirTensor) {
 }
 
 /// Kernels keep some rows in shared memory: a norm of longer ones is stored, and cast.
-TEST(Fp8Products, LongRowsOfNormsAreCastApart) {
+TEST(Fp8Matmuls, LongRowsOfNormsAreCastApart) {
   model::ModelConfig config = tests::even_config(Arch::llama);
   for (const std::int64_t cols : {program::kFp8NormCols, program::kFp8NormCols + config.d_model}) {
     config.d_model = cols;
@@ -128,11 +128,11 @@ TEST(Fp8Products, LongRowsOfNormsAreCastApart) {
 
 using Slots = std::map<std::tuple<std::string, std::string, std::size_t>, std::int64_t>;
 
-/// The slot of each factor of each product.
+/// The slot of each factor of each matmul.
 Slots slots_of(const Program& p) {
   Slots slots;
   for (const Op& op : p.ops) {
-    if (!is_product(op) || !is_fp8(p, op.inputs[0])) continue;
+    if (!is_matmul(op) || !is_fp8(p, op.inputs[0])) continue;
     const std::string kind = op.phase == program::Phase::forward || op.recomputed      ? "forward"
                              : p.tensor(op.outputs[0]).role == program::Role::gradient ? "gradient"
                                                                                        : "backward";
@@ -146,7 +146,7 @@ Slots slots_of(const Program& p) {
 
 /// x w, dy w and dy x share their factors' slots; nobody else has them, and every way to run the step has the
 /// same ones, since a run may be continued in another.
-TEST(Fp8Products, SlotsBelongToTheFactorsOfAProduct) {
+TEST(Fp8Matmuls, SlotsBelongToTheOperandsOfAMatmul) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
     const Slots slots = slots_of(even_step(arch, fp8_step()));
     std::set<std::int64_t> distinct;
@@ -161,8 +161,8 @@ TEST(Fp8Products, SlotsBelongToTheFactorsOfAProduct) {
         EXPECT_EQ(slot, same("forward", 0)) << scope;
       }
     }
-    EXPECT_EQ(std::ssize(distinct), kProducts * program::kFp8Operands);
-    EXPECT_EQ(*distinct.rbegin(), (kProducts * program::kFp8Operands - 1) * program::kFp8Slot);
+    EXPECT_EQ(std::ssize(distinct), kMatmuls * program::kFp8Operands);
+    EXPECT_EQ(*distinct.rbegin(), (kMatmuls * program::kFp8Operands - 1) * program::kFp8Slot);
     for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
       for (const auto kind : {passes::Recompute::selective, passes::Recompute::full}) {
         StepOptions options = fp8_step(engine);
@@ -174,7 +174,7 @@ TEST(Fp8Products, SlotsBelongToTheFactorsOfAProduct) {
   }
 }
 
-TEST(Fp8Products, ScalesAreMadeBehindEverything) {
+TEST(Fp8Matmuls, ScalesAreMadeBehindEverything) {
   StepOptions options = fp8_step();
   options.optimizer.clip_norm = 0;  // updates run beside the backward pass
   const Program p = even_step(Arch::llama, options);
@@ -182,10 +182,10 @@ TEST(Fp8Products, ScalesAreMadeBehindEverything) {
   EXPECT_EQ(p.ops.back().lane, program::Lane::compute);
   const program::Tensor& state = p.tensor(p.find("fp8_scales"));
   EXPECT_EQ(state.role, program::Role::optimizer_state);
-  EXPECT_EQ(state.shape, (core::Shape{kProducts * program::kFp8Operands, program::kFp8Slot}));
+  EXPECT_EQ(state.shape, (core::Shape{kMatmuls * program::kFp8Operands, program::kFp8Slot}));
 }
 
-TEST(Fp8Products, GradientsAloneMayBeE5M2) {
+TEST(Fp8Matmuls, GradientsAloneMayBeE5M2) {
   StepOptions options = fp8_step();
   options.fp8_options.gradients = passes::Fp8Gradients::e5m2;
   const Program p = even_step(Arch::gpt2, options);
@@ -198,7 +198,7 @@ TEST(Fp8Products, GradientsAloneMayBeE5M2) {
 }
 
 /// What plans of some frameworks ask for.
-TEST(Fp8Products, OwnScalesAreCurrentOnes) {
+TEST(Fp8Matmuls, OwnScalesAreCurrentOnes) {
   StepOptions options = fp8_step();
   options.fp8_own_scales = true;
   const Program p = even_step(Arch::gpt2, options);
@@ -219,7 +219,7 @@ TEST(Fp8Products, OwnScalesAreCurrentOnes) {
   EXPECT_GT(casts, 0);
 }
 
-TEST(Fp8Products, CurrentScalesAreNoState) {
+TEST(Fp8Matmuls, CurrentScalesAreNoState) {
   StepOptions options = fp8_step();
   options.fp8_options.scaling = passes::Fp8Scaling::current;
   const Program training = even_step(Arch::llama, options);
@@ -232,8 +232,8 @@ TEST(Fp8Products, CurrentScalesAreNoState) {
   }
 }
 
-/// What the backward pass needs of an activation that products alone read is a byte of each element.
-TEST(Fp8Products, KeepsLessThanBf16) {
+/// What the backward pass needs of an activation that matmuls alone read is a byte of each element.
+TEST(Fp8Matmuls, KeepsLessThanBf16) {
   StepOptions bf16 = fp8_step();
   bf16.fp8 = false;
   const auto kept = [](const Program& p) {
@@ -253,7 +253,7 @@ TEST(Fp8Products, KeepsLessThanBf16) {
 }
 
 /// Each layout of a weight in the pass that reads it: nothing of it lives from one pass to the other.
-TEST(Fp8Products, WeightsMayBeCastInEachPass) {
+TEST(Fp8Matmuls, WeightsMayBeCastInEachPass) {
   StepOptions options = fp8_step();
   options.fp8_options.weights = passes::Fp8Weights::recast;
   const Program p = even_step(Arch::gpt2, options);
@@ -264,13 +264,13 @@ TEST(Fp8Products, WeightsMayBeCastInEachPass) {
     EXPECT_EQ(op.outputs[is_forward ? 1 : 0], program::kNone);
     EXPECT_TRUE(weights[op.inputs[0]].insert(op.phase).second);
   }
-  EXPECT_EQ(std::ssize(weights), kProducts);
+  EXPECT_EQ(std::ssize(weights), kMatmuls);
   for (const auto& [weight, phases] : weights) EXPECT_EQ(phases.size(), 2U);
   EXPECT_EQ(slots_of(p), slots_of(even_step(Arch::gpt2, fp8_step())));
 }
 
-/// 24 and 45 are no multiples of 16: such products stay as they are, and so does the step.
-TEST(Fp8Products, ExtentsThatDoNotFitStayBf16) {
+/// 24 and 45 are no multiples of 16: such matmuls stay as they are, and so does the step.
+TEST(Fp8Matmuls, ExtentsThatDoNotFitStayBf16) {
   StepOptions options = fp8_step();
   const Program fp8 = tests::small_step(Arch::llama, options);
   options.fp8 = false;

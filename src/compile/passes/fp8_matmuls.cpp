@@ -1,5 +1,5 @@
-// Products of layers that read fp8.
-#include "compile/passes/fp8_products.h"
+// The matmuls of layers read fp8.
+#include "compile/passes/fp8_matmuls.h"
 
 #include <algorithm>
 #include <array>
@@ -34,12 +34,12 @@ using program::Role;
 using program::TensorId;
 
 constexpr std::string_view kState = "fp8_scales";
-/// GEMMs of fp8 read rows 16 bytes at a time, in either layout.
+/// fp8 GEMMs and casts read 16 bytes at a time in either layout, so extents are multiples of it.
 constexpr std::int64_t kUnit = 16;
 
-bool is_scalable_product(const Program& p, const Op& op) {
-  const bool is_product = op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
-  if (!is_product || op.attrs.integer("batch") != 1 || !core::Scope(op.scope).layer()) return false;
+bool is_scalable_matmul(const Program& p, const Op& op) {
+  const bool is_matmul = op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
+  if (!is_matmul || op.attrs.integer("batch") != 1 || !core::Scope(op.scope).layer()) return false;
   const bool is_whole = op.input_offset.empty() && op.output_offset.empty();
   const bool is_bf16 =
       p.tensor(op.inputs[0]).dtype == DType::bf16 && p.tensor(op.inputs[1]).dtype == DType::bf16;
@@ -48,13 +48,13 @@ bool is_scalable_product(const Program& p, const Op& op) {
   return is_whole && is_bf16 && fits;
 }
 
-/// Whether factor `i` lies along k as it is stored.
+/// Whether operand `i` is stored contiguous along k.
 bool is_along_k(const Op& op, std::size_t i) {
   return i == 0 ? !op.attrs.flag("trans_a") : op.attrs.flag("trans_b");
 }
 
-/// What factor `i` of a product of a layer is. Products of the forward pass are x w, those of the backward
-/// pass dy w, and of gradients of weights dy and x, of which the first product alone is transposed.
+/// The role of operand `i` of a layer's matmul. Forward: x w. Backward: dy w for the input gradient; dy and x
+/// for the weight gradient, the only one whose first operand is transposed.
 Fp8Operand operand_of(const Program& p, const Op& op, std::size_t i) {
   const bool is_forward = op.phase == Phase::forward || op.recomputed;
   if (i == 1 && (is_forward || !op.attrs.flag("trans_a"))) return Fp8Operand::weight;
@@ -62,7 +62,7 @@ Fp8Operand operand_of(const Program& p, const Op& op, std::size_t i) {
   return is_gradient ? Fp8Operand::gradient : Fp8Operand::activation;
 }
 
-/// An op that may become the cast of its output `made`.
+/// An op that can be fused with the cast of its output `made`.
 struct CastProducer {
   const program::OpDef* producer;
   const program::OpDef* fused;
@@ -76,7 +76,7 @@ struct CastProducer {
   }
 };
 
-/// Which one the op is, or null.
+/// The entry for the op, or nullptr.
 const CastProducer* cast_producer(const Op& op) {
   static const std::array kProducers{
       CastProducer{&ops::kSwiGlu, &ops::kSwiGluFp8},
@@ -100,7 +100,7 @@ class Caster {
         other_readers_(step.tensors.size()),
         writer_(step.tensors.size(), kNobody) {
     for (const Op& op : step.ops) {
-      const bool is_scaled = is_scalable_product(step, op);
+      const bool is_scaled = is_scalable_matmul(step, op);
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
         if (op.inputs[i] == program::kNone) continue;
         if (is_scaled && i < 2) {
@@ -116,9 +116,9 @@ class Caster {
     std::vector<Op> rewritten;
     rewritten.reserve(step_->ops.size());
     for (Op& op : step_->ops) {
-      // What an op writes anew has no copies yet.
+      // Copies of a tensor are stale once an op writes it.
       for (const TensorId id : op.outputs) copies_.erase(id);
-      if (is_scalable_product(*step_, op)) scale(op, rewritten);
+      if (is_scalable_matmul(*step_, op)) scale(op, rewritten);
       for (const TensorId id : op.outputs) {
         if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten.size();
       }
@@ -131,7 +131,7 @@ class Caster {
   }
 
  private:
-  /// Which layouts of a tensor products read.
+  /// The layouts of a tensor that matmuls read.
   struct Layouts {
     bool as_stored = false, transposed = false;
     void add(bool along_k) { (along_k ? as_stored : transposed) = true; }
@@ -139,13 +139,13 @@ class Caster {
   struct Copies {
     TensorId as_stored = program::kNone, transposed = program::kNone;
     TensorId slots = program::kNone;
-    std::int64_t offset = 0;  ///< of the tensor's slot
+    std::int64_t offset = 0;  ///< offset of the tensor's slot
   };
 
   Layouts& layouts_of(TensorId id) { return layouts_.at(static_cast<std::size_t>(id)); }
 
   void scale(Op& op, std::vector<Op>& rewritten) {
-    constexpr std::size_t kSlots = 3;  // of the inputs
+    constexpr std::size_t kSlots = 3;  // index of the slots among the inputs
     std::array<Copies, 2> factors;
     for (const std::size_t i : {0U, 1U}) factors.at(i) = copies_of(op, i, rewritten);
     for (const std::size_t i : {0U, 1U}) {
@@ -189,13 +189,13 @@ class Caster {
     return options_->any_layout || is_along_k(op, i);
   }
 
-  /// Whether each layout is made where it is read, from the 16 bits.
+  /// Whether each layout is cast from the 16-bit tensor where it is read.
   [[nodiscard]] bool is_recast(Fp8Operand operand) const {
     return (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) ||
            (operand == Fp8Operand::activation && options_->recast_activations);
   }
 
-  /// Appends the op that casts factor `i` of a product.
+  /// Appends the op that casts operand `i` of a matmul.
   Copies cast(const Op& op, std::size_t i, Fp8Operand operand, Layouts layouts, std::vector<Op>& rewritten) {
     const TensorId id = op.inputs[i];
     const bool is_delayed = options_->scaling == Fp8Scaling::delayed;
@@ -227,8 +227,8 @@ class Caster {
     return copies;
   }
 
-  /// Where only products read what is cast, and an op makes it element by element or row by row, that op
-  /// becomes the cast of what it makes. False where it does not.
+  /// If only matmuls read the input of the cast and an elementwise or row-wise op produces it, fuses the cast
+  /// into that op. Returns false if it does not.
   bool join_producer(const Op& cast, std::vector<Op>& rewritten) const {
     const auto source = static_cast<std::size_t>(cast.inputs[0]);
     if (other_readers_[source] || writer_[source] == kNobody) return false;
@@ -240,7 +240,7 @@ class Caster {
     producer.inputs.insert(producer.inputs.end(), cast.inputs.begin() + 1, cast.inputs.end());
     producer.outputs.erase(producer.outputs.begin() + found->made);
     producer.outputs.insert(producer.outputs.begin(), cast.outputs.begin(), cast.outputs.end());
-    if (!cast.input_offset.empty()) {  // that of the slot
+    if (!cast.input_offset.empty()) {  // the slot's offset
       producer.input_offset.assign(producer.inputs.size(), 0);
       producer.input_offset.back() = cast.input_offset.back();
       producer.output_offset.assign(producer.outputs.size(), 0);
@@ -274,24 +274,25 @@ class Caster {
     return state_;
   }
 
-  /// Where the slot of an operand of the product of that scope begins.
+  /// Offset of the slot of an operand of the matmul with that scope.
   std::int64_t slot_of(const std::string& scope, Fp8Operand operand) {
-    const auto product = slots_.try_emplace(scope, static_cast<std::int64_t>(slots_.size())).first->second;
-    return (product * kFp8Operands + static_cast<std::int64_t>(operand)) * kFp8Slot;
+    const auto matmul = slots_.try_emplace(scope, static_cast<std::int64_t>(slots_.size())).first->second;
+    return (matmul * kFp8Operands + static_cast<std::int64_t>(operand)) * kFp8Slot;
   }
 
   Program* step_;
   const Fp8Options* options_;
   static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   std::vector<Layouts> layouts_;     ///< by tensor
-  std::vector<bool> other_readers_;  ///< of each tensor: others than products that are scaled
-  std::vector<std::size_t> writer_;  ///< of each tensor: the last, in what is rewritten
+  std::vector<bool> other_readers_;  ///< by tensor: whether ops other than fp8 matmuls read it
+  /// By tensor: index in the rewritten program of the last op that writes it.
+  std::vector<std::size_t> writer_;
   std::map<TensorId, Copies> copies_;
-  std::map<std::string, std::int64_t> slots_;  ///< by the scope of a product, in their order
+  std::map<std::string, std::int64_t> slots_;  ///< by matmul scope, in order of appearance
   TensorId state_ = program::kNone;
 };
 
-/// The value of that name among some.
+/// The entry with that name.
 template <class Value>
 Value parse(std::string_view what, std::string_view name, std::initializer_list<Value> values) {
   std::vector<std::string> names;
@@ -333,7 +334,7 @@ Fp8FastSums parse_fp8_fast_sums(std::string_view name) {
   return parse("choice of fast sums", name, {Fp8FastSums::forward, Fp8FastSums::all, Fp8FastSums::none});
 }
 
-void fp8_products(Program& step, const Fp8Options& options) { Caster(step, options).run(); }
+void fp8_matmuls(Program& step, const Fp8Options& options) { Caster(step, options).run(); }
 
 void append_fp8_scales(Program& step, const Fp8Options& options) {
   const TensorId state = step.find(kState);

@@ -1,4 +1,4 @@
-// Matrix products and biases, bound to ops.
+// Binds matmuls and biases to their ops.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,16 +18,17 @@ namespace {
 
 using core::DType;
 
-/// Where the engine places tensors, and so what every address without an offset is a multiple of.
+/// Alignment in bytes of tensors as placed by engines, hence of every address without an offset.
 constexpr std::int64_t kPlacement = 64;
-/// Extents of so many bytes, and addresses, suit any algorithm.
+/// Row lengths and addresses that are multiples of this many bytes suit any algorithm.
 constexpr std::int64_t kAnyTile = 16;
 
 std::int64_t bytes_of(std::int64_t elements, DType dtype) {
   return elements * static_cast<std::int64_t>(core::size_of(dtype));
 }
 
-/// The power of two that divides a placed tensor's address at this offset, and at every `stride` from there.
+/// The power of two that divides the address of a placed tensor at this offset and at every multiple of
+/// `stride` from it.
 std::int64_t alignment(const std::vector<std::int64_t>& offsets, std::size_t operand, DType dtype,
                        std::int64_t stride) {
   const std::int64_t offset = operand < offsets.size() ? offsets[operand] : 0;
@@ -60,7 +61,7 @@ GemmProblem problem_of(const OpView& v) {
   return p;
 }
 
-/// Inputs of scaled products: the slots of a and of b, which begin with the inverse of the scale.
+/// Index of the slots of a and b among the inputs of an fp8 matmul; a slot begins with the inverse scale.
 constexpr std::size_t kSlots = 3;
 static_assert(program::kFp8Inverse == 0);
 
@@ -78,14 +79,14 @@ bool is_supported(const OpView& v, const GemmProblem& p) {
   return factors && result && (!v.has_in(2) || is_storage(v.in(2).dtype));
 }
 
-/// The bias of a product in the dtype of the result, as cuBLASLt wants it; weights are fp32.
+/// The bias of a matmul in the dtype of the result, which cuBLASLt requires; weights are fp32.
 class Bias {
  public:
   Bias(const OpView& v, const GemmProblem& p)
       : context_(v.context), n_(p.n), from_(p.bias ? v.in(2).dtype : p.result), to_(p.result) {
     if (from_ != to_) rounded_ = context_->scratch(static_cast<std::size_t>(bytes_of(n_, to_)));
   }
-  /// `bias` itself, or what it is rounded to; submits that.
+  /// `bias` itself, or a rounded copy; submits the rounding.
   [[nodiscard]] const void* get(const void* bias) const {
     if (rounded_ == nullptr) return bias;
     launch_cast(context_->stream(), n_, from_, bias, to_, rounded_);
@@ -101,15 +102,16 @@ class Bias {
   void* rounded_ = nullptr;
 };
 
-/// Part of a product, and the elements of its operands before it.
+/// Part of a matmul, and the offsets of its operands in elements.
 struct Part {
   GemmProblem problem;
   std::int64_t a = 0, b = 0, c = 0;
 };
 
-/// A product with padded rows, cut where their length stops being a multiple of 16 bytes: for others cuBLASLt
-/// is slow even if all rows are aligned (docs/performance.md). The rest is a few rows or columns; of a sum
-/// over them it comes first, so that the whole sum is rounded once.
+/// Splits a matmul with padded rows so that row lengths of the larger part are multiples of 16 bytes: for
+/// other lengths cuBLASLt is slow even if all rows are aligned (docs/performance.md). The other part has a
+/// few rows or columns. If the inner extent is split, the small part comes first, so the total is rounded
+/// once.
 std::vector<Part> parts_of(const GemmProblem& p) {
   const std::int64_t unit = kAnyTile / static_cast<std::int64_t>(core::size_of(p.factors));
   const std::int64_t length = p.c_stride > 0 ? p.n : p.trans_a ? p.m : p.k;
@@ -141,7 +143,7 @@ std::vector<Part> parts_of(const GemmProblem& p) {
   return {rest, whole};
 }
 
-/// Of the scales of both factors; null where they have none.
+/// Addresses of the inverse scales of both operands; null if they have none.
 struct Inverses {
   const void *a = nullptr, *b = nullptr;
 };
@@ -150,12 +152,12 @@ Inverses inverses_of(const KernelArgs& args) {
   return {args.in[kSlots], args.in[kSlots + 1]};
 }
 
-/// The parts of a product, planned.
+/// The planned parts of a matmul.
 class CutGemm {
  public:
   CutGemm(const OpView& v, const GemmProblem& p)
       : factors_(p.factors), result_(p.result), parts_(parts_of(p)) {
-    for (const Part& part : parts_) gemms_.push_back(v.context->products().find(part.problem));
+    for (const Part& part : parts_) gemms_.push_back(v.context->gemm_plans().find(part.problem));
   }
   void submit(const std::byte* a, const std::byte* b, std::byte* c, const void* bias,
               Inverses inverses) const {
@@ -169,7 +171,7 @@ class CutGemm {
                          .b_inverse = inverses.b});
     }
   }
-  /// Of the larger part; the launches are those of all.
+  /// The info of the larger part, with the launches of all.
   [[nodiscard]] KernelInfo info() const {
     KernelInfo info = gemms_.back()->info();
     for (std::size_t i = 0; i + 1 < gemms_.size(); ++i) {
@@ -189,7 +191,7 @@ class CutGemm {
   std::vector<std::shared_ptr<const Gemm>> gemms_;
 };
 
-/// Of `count` products one after the other; a bias that is rounded first takes a launch.
+/// The info of `count` matmuls in sequence; a bias that must be rounded first adds a launch.
 template <class AnyGemm>
 KernelInfo info_of(const AnyGemm& gemm, std::int64_t count, const Bias& bias) {
   KernelInfo info = gemm.info();
@@ -199,19 +201,19 @@ KernelInfo info_of(const AnyGemm& gemm, std::int64_t count, const Bias& bias) {
   return info;
 }
 
-/// Whether cuBLASLt can have GELU behind the product: in 16 bits, where all rows are aligned for any tile.
+/// Whether cuBLASLt can fuse GELU into the epilogue: in 16 bits, if all rows are aligned for any tile.
 bool takes_gelu(const OpView& v, const GemmProblem& p) {
   constexpr std::int64_t kAligned = 8;
   const bool whole = v.op.input_offset.empty() && v.op.output_offset.empty();
-  const bool is_scaled = core::is_fp8(p.factors);  // whole, but for its slots
+  const bool is_scaled = core::is_fp8(p.factors);  // dense, except for its slots
   return is_half(p.result) && (is_scaled || (p.factors == p.result && whole)) && p.batch == 1 && !p.trans_a &&
          p.n % kAligned == 0 && p.k % kAligned == 0;
 }
 
-/// Empty when cuBLASLt has no algorithm.
+/// nullptr if cuBLASLt has no algorithm.
 std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
   try {
-    return v.context->products().find(p);
+    return v.context->gemm_plans().find(p);
   } catch (const core::Unavailable&) {
     return {};
   }
@@ -219,7 +221,7 @@ std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
 
 }  // namespace
 
-/// Looped: one product after the other.
+/// Looped: one matmul after the other.
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
@@ -241,7 +243,7 @@ Kernel make_matmul(const OpView& v) {
   return {run, info_of(gemm, count, bias_of)};
 }
 
-/// One product, which stores gelu of its sums and, rounded, the sums; empty where cuBLASLt has none.
+/// A single matmul that stores gelu of its sums, and the sums, rounded. Empty if cuBLASLt has no algorithm.
 /// Inputs: a, b, bias. Outputs: y, x.
 Kernel make_matmul_gelu(const OpView& v) {
   GemmProblem p = problem_of(v);
@@ -263,8 +265,8 @@ Kernel make_matmul_gelu(const OpView& v) {
   return {run, info_of(*gemm, 1, bias_of)};
 }
 
-/// One product whose sums are multiplied before they are rounded; empty where cuBLASLt has none.
-/// Inputs: a, b, x.
+/// A single matmul whose sums are multiplied by gelu'(x) before they are rounded. Empty if cuBLASLt has no
+/// algorithm. Inputs: a, b, x.
 Kernel make_matmul_gelu_backward(const OpView& v) {
   GemmProblem p = problem_of(v);
   p.bias = false;
@@ -304,11 +306,11 @@ Kernel make_bias_backward(const OpView& v) {
     launch_bias_backward(context->stream(), dtype, rows, cols, args.in[0], floats(args.out[0]), accumulate,
                          workspace);
   };
-  constexpr std::int64_t kStages = 2;  // of partial sums
+  constexpr std::int64_t kStages = 2;  // stages of partial sums
   return {run, {.workspace_bytes = as_bytes(bytes), .launches = kStages}};
 }
 
-MakerRows products_rows() {
+MakerRows matmul_rows() {
   namespace ops = program::ops;
   return {{&ops::kMatmul, make_matmul, "matmul"},
           {&ops::kMatmulGelu, make_matmul_gelu, "matmul_gelu"},
