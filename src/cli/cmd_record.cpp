@@ -59,7 +59,7 @@ std::string stacks_of(const std::string& text) {
   if (text == "off") return "";
   if (text.empty()) throw core::UsageError("--sample-stacks: both, python, native, off or a rate is missing");
   double hertz = kUsualHz;
-  std::string kind, budget;
+  std::string kind, budget, only;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
     if (word == "python" || word == "native") {
@@ -69,12 +69,14 @@ std::string stacks_of(const std::string& text) {
       if (percent > kMostPercent)
         throw core::UsageError(fmt::format("--sample-stacks {}: at most {} %", text, kMostPercent));
       budget = fmt::format(",{}", percent / kMostPercent);
+    } else if (word == "running") {
+      only = ",running";
     } else if (word != "both") {
       hertz = parse_number("--sample-stacks", word, 0.1);
     }
   }
   if (hertz > kMostHz) throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", text, kMostHz));
-  return fmt::format("{}{}{}", hertz, kind, budget);
+  return fmt::format("{}{}{}{}", hertz, kind, only, budget);
 }
 
 RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
@@ -228,8 +230,10 @@ Body declare_record(CommandLine& line) {
   line.add_option(
           "--sample-stacks", options->stacks,
           "Whose stacks are noted, and how often in a second: frames of native code and of Python, or one "
-          "of them; and how much of a thread's time that may take: beyond it they are noted more seldom")
-      .type_name("both|python|native|off[,HZ][,PERCENT%]")
+          "of them; running: not of threads that wait; and how much of a thread's time that may take: beyond "
+          "it "
+          "they are noted more seldom")
+      .type_name("both|python|native|off[,running][,HZ][,PERCENT%]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"

@@ -257,6 +257,7 @@ void Session::choose(const std::string& activities) {
 }
 
 void Session::tick() {
+  if (stacks_ != nullptr) stacks_->leave_out(thread_number());
   std::unique_lock lock(wake_mutex_);
   const std::uint64_t begun_ns = now_ns();
   const auto pause = [&] { return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick; };

@@ -79,6 +79,10 @@ void capture_native(const void* context, CapturedStack& stack) {
     stack.registers[i] =
         static_cast<std::uintptr_t>(registers[kOrder[i]]);  // NOLINT: both arrays have that many
   }
+  copy_stack(stack);
+}
+
+void copy_stack(CapturedStack& stack) {
   // Page by page: the stack may end before, and only whole pieces are copied.
   constexpr std::uintptr_t kPage = 4096;
   constexpr std::size_t kPieces = CapturedStack::kMostBytes / kPage;
@@ -100,12 +104,15 @@ void capture_native(const void* context, CapturedStack& stack) {
 
 void capture_python(const PythonLayout& layout, CapturedStack& stack) {
   const ThreadState state = thread_state.load(std::memory_order_relaxed);
-  auto place = state == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(state());
-  if (place == 0) return;
+  if (state != nullptr) capture_python_of(reinterpret_cast<std::uintptr_t>(state()), layout, stack);
+}
+
+void capture_python_of(std::uintptr_t state, const PythonLayout& layout, CapturedStack& stack) {
+  if (state == 0) return;
   // Another thread may take the state apart meanwhile, and a call may be half way through: all of it is only
   // peeked at.
   std::uintptr_t frame = 0;
-  if (!peek(place + static_cast<std::uintptr_t>(layout.frame), &frame, sizeof(frame))) return;
+  if (!peek(state + static_cast<std::uintptr_t>(layout.frame), &frame, sizeof(frame))) return;
   if (layout.inner_frame >= 0 &&
       !peek(frame + static_cast<std::uintptr_t>(layout.inner_frame), &frame, sizeof(frame))) {
     return;

@@ -116,12 +116,6 @@ void on_signal(int /*signal*/, siginfo_t* info, void* context) {
   errno = error;
 }
 
-/// The clock of the processor time of a thread of this process, as Linux numbers them.
-clockid_t clock_of(std::uint32_t thread) {
-  constexpr unsigned kOfThread = 4, kScheduled = 2;
-  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
-}
-
 Notes* make_notes() {
   auto* made = new Notes;
   void* stacks = ::mmap(nullptr, kHandlerStacks * kHandlerBytes, PROT_READ | PROT_WRITE,
@@ -167,6 +161,12 @@ void note_python(const PythonLayout& layout) {
   Notes& all = *notes.load();
   all.layout = layout;
   all.wants_python.store(true, std::memory_order_release);
+}
+
+/// As Linux numbers them.
+clockid_t clock_of(std::uint32_t thread) {
+  constexpr unsigned kOfThread = 4, kScheduled = 2;
+  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
 }
 
 timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem) {

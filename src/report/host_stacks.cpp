@@ -78,6 +78,18 @@ bool is_within(const std::vector<DeviceSpan>& spans, std::int64_t time_ns) {
   return after != spans.begin() && std::prev(after)->end_ns > time_ns;
 }
 
+/// How much of a span lies within others.
+std::int64_t covered_ns(const std::vector<DeviceSpan>& spans, const DeviceSpan& one) {
+  auto next = std::ranges::upper_bound(spans, one.start_ns, {}, &DeviceSpan::start_ns);
+  if (next != spans.begin()) --next;
+  std::int64_t covered = 0;
+  for (; next != spans.end() && next->start_ns < one.end_ns; ++next) {
+    covered += std::max<std::int64_t>(
+        0, std::min(next->end_ns, one.end_ns) - std::max(next->start_ns, one.start_ns));
+  }
+  return covered;
+}
+
 /// How many periods of the rate that was asked for a sample stands for: its `{"periods":4}`, else one.
 std::size_t periods_of(std::string_view extra) {
   constexpr std::string_view kKey = R"("periods":)";
@@ -89,29 +101,55 @@ std::size_t periods_of(std::string_view extra) {
   return std::clamp<std::size_t>(periods, 1, kMost);
 }
 
+bool is_waiting(std::string_view extra) { return extra.find(R"("waiting":1)") != std::string_view::npos; }
+
+/// What a sample counts for within the steps, and of it while nothing ran on the device.
+struct Weight {
+  std::size_t periods = 0, idle = 0;
+};
+
+Weight weight_of(const record::Activity& sample, const KnownTimes& known) {
+  const std::size_t periods = periods_of(sample.extra);
+  const DeviceSpan within{.start_ns = std::max(sample.start_ns, known.steps.start_ns),
+                          .end_ns = std::min(sample.end_ns, known.steps.end_ns)};
+  if (within.start_ns > within.end_ns) return {};
+  if (sample.end_ns <= sample.start_ns) {
+    return {.periods = periods, .idle = is_within(known.covered, sample.start_ns) ? 0 : periods};
+  }
+  const auto share_of = [&](std::int64_t ns) {
+    const double share = static_cast<double>(ns) / static_cast<double>(sample.end_ns - sample.start_ns);
+    return static_cast<std::size_t>(share * static_cast<double>(periods) + 0.5);
+  };
+  const std::int64_t ns = within.end_ns - within.start_ns;
+  return {.periods = share_of(ns), .idle = share_of(ns - covered_ns(known.covered, within))};
+}
+
 }  // namespace
 
 HostStacks host_stacks(const RunData& run) {
   HostStacks found;
   if (run.stack_samples.empty()) return found;
   const KnownTimes known = known_times(run);
-  std::map<std::int64_t, HostStack> by_name;
+  std::map<std::pair<std::int64_t, bool>, HostStack> by_name;
   for (const record::Activity& sample : run.stack_samples) {
-    const bool is_of_steps = sample.start_ns >= known.steps.start_ns && sample.start_ns <= known.steps.end_ns;
-    if (!is_of_steps || (!known.launching.empty() && !known.launching.contains(sample.lane))) continue;
-    HostStack& stack = by_name[sample.name];
-    const std::size_t periods = periods_of(sample.extra);
-    const std::size_t idle = is_within(known.covered, sample.start_ns) ? 0 : periods;
-    stack.samples += periods;
-    stack.idle += idle;
-    found.samples += periods;
-    found.idle += idle;
+    if (!known.launching.empty() && !known.launching.contains(sample.lane)) continue;
+    const Weight weight = weight_of(sample, known);
+    if (weight.periods == 0) continue;
+    const bool waits = is_waiting(sample.extra);
+    HostStack& stack = by_name[{sample.name, waits}];
+    stack.is_waiting = waits;
+    stack.samples += weight.periods;
+    stack.idle += weight.idle;
+    found.samples += weight.periods;
+    found.idle += weight.idle;
   }
   for (const record::ActivityName& name : run.activity_names) {
-    const auto entry = by_name.find(name.name);
-    if (entry == by_name.end()) continue;
-    entry->second.frames = frames_in(name.text);
-    found.stacks.push_back(std::move(entry->second));
+    for (const bool waits : {false, true}) {
+      const auto entry = by_name.find({name.name, waits});
+      if (entry == by_name.end()) continue;
+      entry->second.frames = frames_in(name.text);
+      found.stacks.push_back(std::move(entry->second));
+    }
   }
   std::ranges::stable_sort(found.stacks, std::greater<>(), &HostStack::samples);
   return found;

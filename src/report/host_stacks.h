@@ -13,11 +13,13 @@ struct HostStack {
   std::vector<std::string> frames{};  ///< the outermost first
   /// In periods of the rate that was asked for: one that was taken after three of them counts as three.
   std::size_t samples = 0;
-  std::size_t idle = 0;  ///< of them, while nothing ran on the device; in steps that were timed alone none
+  std::size_t idle = 0;     ///< of them, while nothing ran on the device; in steps that were timed alone none
+  bool is_waiting = false;  ///< the threads did not run there: they waited
 };
 
 struct HostStacks {
-  std::vector<HostStack> stacks{};  ///< each once, most samples first
+  std::vector<HostStack>
+      stacks{};  ///< each once, or twice where threads ran and waited there; most samples first
   std::size_t samples = 0, idle = 0;
 };
 
