@@ -103,8 +103,11 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
 }
 
 /// Why there is no record.
-std::string explain_nothing(const std::string& program, bool saw_device) {
-  if (saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
+std::string explain_nothing(const std::string& program, const RecordedSummary& summary) {
+  if (summary.was_too_short)
+    return "the program ended out of order before anything of it was written, a twentieth of a second after "
+           "it began";
+  if (summary.saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
   if (is_static_program(program)) {
     return fmt::format("'{}' is a static program: nothing can be loaded into it", program);
   }
@@ -162,7 +165,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
     if (power) recorded.gauges = power->take();
     const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
     if (summary.processes == 0 && !summary.has_explained) {
-      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary.saw_device));
+      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary));
     }
   } catch (const core::Error& error) {
     recording.keep();

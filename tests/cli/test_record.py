@@ -140,6 +140,25 @@ class Record(unittest.TestCase):
             self.assertEqual(self.rows("SELECT status FROM run"), [(status,)])
             self.assertIn("did not end in order", done.stderr)
 
+    def test_what_a_program_did_to_the_recorder_does_not_change_its_exit_code(self):
+        done = self.record("sh", "-c", "rm -rf x.rooflm.streams-*; exit 7")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (7, 1), done.stderr)
+        self.assertIn("No such file or directory", done.stderr)
+        early = MARKS.replace("time.sleep", "str") + "os.kill(os.getpid(), 9)"
+        done = self.record(sys.executable, "-c", early)
+        self.assertEqual(done.returncode, -9)
+        if "nothing was recorded" in done.stderr:  # else it took longer than the first tick
+            self.assertIn("ended out of order before anything of it was written", done.stderr)
+
+    def test_many_children_are_some_lines(self):
+        forks = MARKS + ("for _ in range(50):\n    if os.fork() == 0:\n        library.rooflm_begin()\n        library.rooflm_push(name, 3)\n"
+                         "        library.rooflm_pop()\n        sys.exit(0)\nwhile True:\n    try: os.wait()\n    except ChildProcessError: break\n")
+        done = self.record(sys.executable, "-c", forks)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM run"), [(51,)])
+        self.assertLess(done.stderr.count("\n"), 40)
+        self.assertIn("more lines: rooflm report x.rooflm", done.stderr)
+
     def test_children_that_are_forked_or_take_another_executable(self):
         forks = MARKS + "if os.fork() == 0:\n    library.rooflm_push(name, 3)\n    library.rooflm_pop()\n    sys.exit(0)\nos.wait()\n"
         done = self.record(sys.executable, "-c", forks)
