@@ -234,6 +234,7 @@ void Session::trace_step(bool wanted) {
     return writer_->set_problem(why);
   }
   is_traced_.store(wanted, std::memory_order_relaxed);
+  if (stacks_ != nullptr) stacks_->slow_down(!wanted);
 }
 
 void Session::count_step() {

@@ -27,6 +27,8 @@ namespace {
 
 constexpr double kMostHertz = 1000;
 constexpr double kSecondsPerNs = 1e-9;
+/// Of the budget and of the rate, while samples are to cost less.
+constexpr std::uint32_t kSlowPart = 4;
 
 }  // namespace
 
@@ -116,6 +118,7 @@ void StackSampler::run() {
   const auto period = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / wishes_.hertz));
   auto next = std::chrono::steady_clock::now();
   bool is_ours = true;
+  bool was_slow = false;
   for (int tick = 0;; ++tick) {
     if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
       is_ours = false;
@@ -123,7 +126,10 @@ void StackSampler::run() {
       writer_.set_problem(
           "stacks of threads that run were sampled only until the program handled SIGURG by itself");
     }
-    if (is_ours && (has_new_own_ || tick % kLooks == 0)) look_at_threads();
+    const bool is_slow = is_slow_.load(std::memory_order_relaxed);
+    timers_.slow_down(is_slow ? kSlowPart : 1);
+    const bool is_due = has_new_own_ || tick % kLooks == 0 || std::exchange(was_slow, is_slow) != is_slow;
+    if (is_ours && is_due) look_at_threads();
     drain();
     if (is_ours && wishes_.waiting) look_at_waiting();
     if (tick % kNotes == kNotes - 1) note_cost();
@@ -160,7 +166,7 @@ void StackSampler::look_at_waiting() {
     python_threads_.reset();
   }
   if (is_on_.load(std::memory_order_relaxed)) {
-    waiting_.look();
+    waiting_.look(is_slow_.load(std::memory_order_relaxed) ? kSlowPart : 1);
   } else {
     waiting_.end();
   }
@@ -290,6 +296,8 @@ bool StackSampler::set_python(const PythonLayout& layout) {
   layout_ = layout;
   return true;
 }
+
+void StackSampler::slow_down(bool slow) { is_slow_.store(slow, std::memory_order_relaxed); }
 
 void StackSampler::set_python_threads(const PythonThreadList& list) {
   const std::scoped_lock lock(mutex_);

@@ -47,6 +47,9 @@ class StackSampler {
   /// process cannot be sampled.
   static std::unique_ptr<StackSampler> start(StreamWriter& writer, Wishes wishes,
                                              const std::atomic<bool>& is_on, std::string& why);
+  /// From here on samples cost no more than a quarter of the budget, and are at most a quarter as many; or as
+  /// before. Each counts for as many as were left out.
+  void slow_down(bool slow);
   ~StackSampler();
   StackSampler(const StackSampler&) = delete;
   StackSampler& operator=(const StackSampler&) = delete;
@@ -98,7 +101,7 @@ class StackSampler {
   std::mutex mutex_;                                              ///< of what follows
   std::condition_variable wake_, naming_wake_;
   std::set<std::uint32_t> own_threads_;
-  std::atomic<bool> has_new_own_{false};
+  std::atomic<bool> has_new_own_{false}, is_slow_{false};
   PythonLayout layout_{};
   std::optional<PythonThreadList> python_threads_;  ///< not looked at yet
   int named_times_ = 0;

@@ -90,55 +90,61 @@ void WaitingThreads::set_threads(const std::set<std::uint32_t>& threads, const s
   for (const std::uint32_t thread : threads) threads_.try_emplace(thread);
 }
 
-void WaitingThreads::look() {
-  if (left_ > 0) {
-    --left_;
-    return;
-  }
+void WaitingThreads::look(std::uint32_t apart) {
+  ++tick_;
+  if (tick_ - looked_ < std::max(periods_, apart)) return;
+  looked_ = tick_;
   const double begun_s = own_s();
   has_looked_at_python_ = false;
-  for (auto& [number, thread] : threads_) look_at(number, thread);
+  for (auto& [number, thread] : threads_) {
+    if (tick_ >= thread.next) look_at(number, thread);
+  }
   constexpr double kWeight = 1.0 / 16;
   cost_s_ += kWeight * (own_s() - begun_s - cost_s_);
   periods_ = periods_between(cost_s_, period_s_, budget_, periods_);
-  left_ = periods_ - 1;
 }
 
 void WaitingThreads::look_at(std::uint32_t number, Thread& thread) {
-  ++thread.unlooked;
-  if (thread.pause > 0) {
-    --thread.pause;
-    return;
-  }
   const std::uint64_t now = now_ns();
   const std::optional<std::uint64_t> used_ns = used_ns_of(number);
   if (!used_ns) return finish(thread);
-  const bool has_run = *used_ns != thread.used_ns;
-  thread.used_ns = *used_ns;
+  const std::uint64_t since_ns = std::exchange(thread.looked_ns, now);
+  const std::uint32_t passed = since_ns == 0 ? 1 : std::max(1U, periods_in(now - since_ns));
+  const bool has_run = std::exchange(thread.used_ns, *used_ns) != *used_ns;
   if (!has_run && thread.wait.thread != 0) return extend(thread, now);
-  // It went on somewhere within the looks that were left out: in the middle, on average.
-  if (thread.wait.thread != 0) thread.wait.periods += (thread.unlooked - 1) * periods_ / 2;
+  // It went on somewhere within what was left out: in the middle, on average.
+  if (thread.wait.thread != 0) thread.wait.periods += (passed - 1) / 2;
   finish(thread);
-  thread.stay = thread.unlooked = 0;
   // One that runs shows it by its clock, which costs less than to ask what it does.
   if (used_ns_of(number) != used_ns || !capture(number, *used_ns)) return;
   const std::uint32_t place = takers_.place_of(*stack_);
   if (place == 0) return;
-  thread.wait = {.thread = number, .place = place, .first_ns = now, .last_ns = now, .periods = periods_};
+  constexpr std::uint32_t kMostAtOnce = 64;  // it may have been left out for long
+  thread.since = tick_;
+  thread.before = std::min((passed + 1) / 2, kMostAtOnce);
+  thread.wait = {.thread = number, .place = place, .first_ns = now, .last_ns = now, .periods = thread.before};
+}
+
+/// Ticks may come late.
+std::uint32_t WaitingThreads::periods_in(std::uint64_t ns) const {
+  return static_cast<std::uint32_t>(1e-9 * static_cast<double>(ns) / period_s_ + 0.5);
 }
 
 void WaitingThreads::extend(Thread& thread, std::uint64_t now_ns) {
-  const std::uint32_t passed = std::exchange(thread.unlooked, 0) * periods_;
-  thread.stay += passed;
   thread.wait.last_ns = now_ns;
-  thread.wait.periods += passed;
-  thread.pause = static_cast<std::uint32_t>(std::min(thread.stay / kShareOfStay / periods_, kLongestPause));
+  thread.wait.periods = thread.before + periods_in(now_ns - thread.wait.first_ns);
+  thread.next = tick_ + std::clamp<std::uint64_t>((tick_ - thread.since) / kShareOfStay, 1, kLongestPause);
   if (thread.wait.periods < thread.written) return;
   // A program that is killed loses no more than half of a wait.
   const Wait handed = thread.wait;
-  const std::uint32_t next = std::min(2 * thread.written, kMostPeriods);
+  const std::uint64_t since = thread.since;
+  const std::uint64_t next = thread.next;
+  const std::uint32_t written = std::min(2 * thread.written, kMostPeriods);
   finish(thread);
-  thread.written = next;
+  thread.since = since;
+  thread.next = next;
+  thread.written = written;
+  thread.before = 0;
   thread.wait = {
       .thread = handed.thread, .place = handed.place, .first_ns = now_ns, .last_ns = now_ns, .periods = 0};
 }
@@ -147,7 +153,7 @@ void WaitingThreads::finish(Thread& thread) {
   if (thread.wait.thread != 0 && thread.wait.periods > 0) takers_.take(thread.wait);
   thread.wait = {};
   thread.written = kAtFirst;
-  thread.pause = 0;
+  thread.next = 0;
 }
 
 void WaitingThreads::end() {

@@ -39,23 +39,26 @@ class WaitingThreads {
   void set_threads(const std::set<std::uint32_t>& threads, const std::set<std::uint32_t>& own);
   /// From here on Python's frames are noted, too.
   void set_python(const PythonLayout& layout, const PythonThreadList& list);
-  /// One tick: more seldom where looking takes more than the budget of this thread's time.
-  void look();
+  /// One tick: more seldom where looking takes more than the budget of this thread's time, and at least so
+  /// many ticks apart.
+  void look(std::uint32_t apart = 1);
   /// Hands over what is known: nothing is waited for any more, or nobody wants to know now.
   void end();
 
  private:
   struct Thread {
     std::uint64_t used_ns = 0;         ///< its clock at the last look
-    std::uint64_t stay = 0;            ///< ticks for which it has not run
-    std::uint32_t pause = 0;           ///< ticks to leave out
-    std::uint32_t unlooked = 0;        ///< ticks since the last look
+    std::uint64_t looked_ns = 0;       ///< when that was, 0: never
+    std::uint32_t before = 0;          ///< periods of the wait before it was first seen
+    std::uint64_t since = 0;           ///< the tick at which its wait was first seen
+    std::uint64_t next = 0;            ///< the tick before which it is left out
     std::uint32_t written = kAtFirst;  ///< periods after which the wait is handed over, while it goes on
     Wait wait{};                       ///< thread 0: none
   };
   static constexpr std::uint32_t kAtFirst = 32;
   void look_at(std::uint32_t number, Thread& thread);
   void extend(Thread& thread, std::uint64_t now_ns);
+  [[nodiscard]] std::uint32_t periods_in(std::uint64_t ns) const;
   void finish(Thread& thread);
   [[nodiscard]] bool capture(std::uint32_t thread, std::uint64_t used_ns);
 
@@ -66,8 +69,9 @@ class WaitingThreads {
   PythonThreads python_;
   std::map<std::uint32_t, Thread> threads_{};
   std::unique_ptr<CapturedStack> stack_;
-  std::uint32_t periods_ = 1, left_ = 0;  ///< ticks from one look to the next, and until then
-  double cost_s_ = 0;                     ///< of a look, a mean of the last ones
+  std::uint64_t tick_ = 0, looked_ = 0;  ///< now, and when it looked last
+  std::uint32_t periods_ = 1;            ///< ticks from one look to the next, by the budget
+  double cost_s_ = 0;                    ///< of a look, a mean of the last ones
 };
 
 }  // namespace rooflm::inject
