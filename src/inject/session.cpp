@@ -14,8 +14,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "inject/stack_notes.h"
-
 namespace rooflm::inject {
 namespace {
 
@@ -98,9 +96,9 @@ Session* Session::begin() {
     has_handlers = true;
     // The child has none of the threads, and the file is not its own. It may begin one of its own.
     pthread_atfork(
-        block_notes, [] { unblock_notes(false); },
+        StackSampler::before_fork, [] { StackSampler::after_fork(false); },
         [] {
-          unblock_notes(true);
+          StackSampler::after_fork(true);
           known_thread = 0;
           if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
         });

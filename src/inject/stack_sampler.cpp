@@ -30,6 +30,11 @@ constexpr double kSecondsPerNs = 1e-9;
 /// Of the budget and of the rate, while samples are to cost less.
 constexpr std::uint32_t kSlowPart = 4;
 
+/// Held while the sampler's thread works. It takes locks that a fork would leave locked in the child for
+/// ever, the loader's first of all, without which a child can neither load a library nor throw an exception.
+std::timed_mutex at_work;
+thread_local bool holds_work = false;
+
 }  // namespace
 
 StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
@@ -120,6 +125,7 @@ void StackSampler::run() {
   bool is_ours = true;
   bool was_slow = false;
   for (int tick = 0;; ++tick) {
+    std::unique_lock work(at_work);
     if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
       is_ours = false;
       timers_.drop();
@@ -133,15 +139,29 @@ void StackSampler::run() {
     drain();
     if (is_ours && wishes_.waiting) look_at_waiting();
     if (tick % kNotes == kNotes - 1) note_cost();
+    work.unlock();
     next = std::max(next + period, std::chrono::steady_clock::now());
     std::unique_lock lock(mutex_);
     if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
   }
+  const std::scoped_lock work(at_work);
   timers_.drop();
   close_notes();
   drain();
   waiting_.end();
   note_cost();
+}
+
+void StackSampler::before_fork() {
+  block_notes();
+  constexpr std::chrono::milliseconds kPatience{200};  // whoever forks may hold what the sampler waits for
+  holds_work = at_work.try_lock_for(kPatience);
+}
+
+void StackSampler::after_fork(bool is_child) {
+  if (holds_work) at_work.unlock();
+  holds_work = false;
+  unblock_notes(is_child);
 }
 
 void StackSampler::look_at_threads() {

@@ -56,8 +56,8 @@ class StackSampler {
 
   /// Ends all timers; what was noted is written.
   void stop();
-  /// Around a fork, which starts anew after each signal. In the child there are neither timers nor the
-  /// thread.
+  /// Around a fork, which starts anew after each signal, and for which the sampler's thread has to hold
+  /// nothing. In the child there are neither timers nor the thread.
   static void before_fork();
   static void after_fork(bool is_child);
 

@@ -79,17 +79,18 @@ void add_stacks(const RunData& run, const ViewOptions& options, View& view) {
 
 constexpr std::array kStackViews = {ViewDef{
     .place = 46,
-    .info = {.name = "stacks",
-             .title = "Stacks of the host",
-             .note =
-                 "Where the threads that start the device's work were in their program, by samples (each a "
-                 "hundredth of a second, if no other rate was asked for); waiting: of them, while the thread "
-                 "did not run: it was in a call of the system that had not returned; idle: "
-                 "nothing ran on the device at that moment, so that line kept it waiting; in steps that were "
-                 "timed "
-                 "alone nobody knows, and none is idle.",
-             .needs = "sampled stacks (rooflm record)",
-             .is_on_page = false},
+    .info =
+        {.name = "stacks",
+         .title = "Stacks of the host",
+         .note =
+             "Where the threads that start the device's work were in their program, by samples (each a "
+             "hundredth of a second, if no other rate was asked for); waiting: of them, while the thread "
+             "did not run: it was in a call of the system that had not returned; idle: "
+             "nothing ran on the device at that moment (nor, for a thread that waits, another of these "
+             "threads), "
+             "so that line kept it waiting; in steps that were timed alone nobody knows, and none is idle.",
+         .needs = "sampled stacks (rooflm record)",
+         .is_on_page = false},
     .of_run = add_stacks,
     .of_all = nullptr}};
 

@@ -394,6 +394,27 @@ class Record(unittest.TestCase):
         self.assertIn("1 samples of threads that ran, which stand for 3, and ",
                       self.rows("SELECT text FROM fact WHERE key = 'stack_hertz'")[0][0])
 
+    def test_who_waits_for_another_thread_keeps_no_device_waiting(self):
+        stream = streams.training_run()
+        kernels = sorted(struct.unpack_from("<BBHIQQ", row)[4:6] for row in stream.rows if row[0] == streams.KERNEL)
+        first, begin, end = kernels[0][0] - stream.start_ns, kernels[len(kernels) // 2][0] - stream.start_ns, kernels[-1][1] - stream.start_ns
+        worker, proxy = 4242, 4343
+        for thread, correlation in ((worker, 900001), (proxy, 0)):  # one more thread that starts work, and one that only asks
+            stream.row(streams.API, "cudaLaunchKernel", first, first + 10, thread, correlation=correlation)
+        stream.row(streams.KERNEL, "k", first, first + 20, 7, correlation=900001)
+        def wait(text, thread, start, stop, periods):
+            stream.row(streams.MARK, f"{stream.text('0 ' + text):x} 1010", start, stop, thread, what=streams.WAITING, other=periods)
+        stream.facts |= {f"code {name}+1": f"{name} (t.py:1)" for name in ("a1", "b2", "c3")} | {"code at 1000": "2000 0 /no/such/q.so"}
+        wait("a1+1", stream.process, begin, end, 1000)
+        wait("b2+1", worker, begin - 50_000_000, begin - 40_000_000, 1)  # then it runs
+        wait("b2+1", worker, end + 10**10, end + 10**10 + 5, 1)
+        wait("c3+1", proxy, begin, end, 1000)
+        self.import_stream(stream)
+        table = json.loads(self.rooflm("report", "x.rooflm", "--view", "stacks", "--format", "json").stdout)[0]["tables"][1]
+        rows = {line["name"]: line for line in table["rows"]}
+        self.assertNotIn("c3 (t.py:1)", rows)
+        self.assertEqual((rows["a1 (t.py:1)"]["samples"], rows["a1 (t.py:1)"]["waiting"], rows["a1 (t.py:1)"]["idle"]), (1000, 1000, 0))
+
     def test_stacks_of_addresses_have_names(self):
         stream = streams.training_run()
         stream.facts |= {"code at 1000": "2000 0 /no/such/libquiet.so.1", "code ab+10": "main (t.py:1)",
