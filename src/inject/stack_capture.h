@@ -30,6 +30,9 @@ struct CapturedStack {
   std::uint32_t periods = 1;  ///< of the wanted rate since the thread's last sample: what this one stands for
   std::uint32_t cost_ns = 0;  ///< of taking it
   std::uint32_t bytes_count = 0, python_count = 0;
+  /// Within the frame of the function that runs the innermost Python frame: nothing is looked for beyond it.
+  /// 0: nobody knows.
+  std::uintptr_t python_place = 0;
   bool is_waiting = false;  ///< of its registers only the stack pointer and the place are known
   Registers registers;      ///< where it was interrupted, or waits
   /// Of the stack, from the stack pointer on. capture_python uses the room before.

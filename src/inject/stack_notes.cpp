@@ -104,6 +104,7 @@ void on_signal(int /*signal*/, siginfo_t* info, void* context) {
     stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
     stack.periods = periods + pace->owed.exchange(0, std::memory_order_relaxed);
     stack.bytes_count = stack.python_count = 0;
+    stack.python_place = 0;
     stack.registers[kReturnAddress] = 0;
     if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
     if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);

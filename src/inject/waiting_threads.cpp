@@ -166,6 +166,7 @@ bool WaitingThreads::capture(std::uint32_t thread, std::uint64_t used_ns) {
   stack.thread = thread;
   stack.is_waiting = true;
   stack.bytes_count = stack.python_count = 0;
+  stack.python_place = 0;
   stack.registers = {};
   if (!read_place(thread, stack.registers)) return false;
   if (has_python_) {
