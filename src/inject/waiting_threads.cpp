@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -127,7 +128,7 @@ void WaitingThreads::look_at(std::uint32_t number, Thread& thread) {
 
 /// Ticks may come late.
 std::uint32_t WaitingThreads::periods_in(std::uint64_t ns) const {
-  return static_cast<std::uint32_t>(1e-9 * static_cast<double>(ns) / period_s_ + 0.5);
+  return static_cast<std::uint32_t>(std::llround(1e-9 * static_cast<double>(ns) / period_s_));
 }
 
 void WaitingThreads::extend(Thread& thread, std::uint64_t now_ns) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -152,7 +153,7 @@ Weight weight_of(const record::Activity& sample, const KnownTimes& known) {
   }
   const auto share_of = [&](std::int64_t ns) {
     const double share = static_cast<double>(ns) / static_cast<double>(sample.end_ns - sample.start_ns);
-    return static_cast<std::size_t>(share * static_cast<double>(periods) + 0.5);
+    return static_cast<std::size_t>(std::llround(share * static_cast<double>(periods)));
   };
   const std::int64_t ns = within.end_ns - within.start_ns;
   return {.periods = share_of(ns), .idle = share_of(ns - covered_ns(covered, within))};
