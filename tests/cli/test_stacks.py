@@ -50,6 +50,19 @@ os.write(pipe[1], b"x"); things.put(1); lock.release()
 for thread in threads: thread.join()
 print("done")
 """
+POOLS = """
+import torch
+import concurrent.futures, multiprocessing, time
+def work(number):
+    until = time.perf_counter() + 0.01
+    while time.perf_counter() < until: pass
+    import decimal
+    return number
+for _ in range(6):
+    with concurrent.futures.ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert sum(pool.map(work, range(40))) == 780
+print("done")
+"""
 
 
 def patient(test, tries=6):
@@ -277,6 +290,12 @@ class Stacks(unittest.TestCase):
             self.assertGreaterEqual(self.seen(waits, line), 15, (line, waits))
             self.assertEqual(self.seen(self.samples(), line), 0, line)
         self.assertNotIn("_PyEval", str(waits))
+
+    def test_workers_that_are_forked_while_stacks_are_followed(self):
+        # The sampler's thread holds the loader's lock at times: a child that has it for ever cannot load a library.
+        (self.folder / "t.py").write_text(POOLS)
+        done = self.record(sys.executable, "t.py", options=["--sample-stacks", "1000,100%"], env=environment(self.folder))
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\ndone\n"), done.stderr)
 
     @patient
     def test_python_alone_and_native_alone(self):
