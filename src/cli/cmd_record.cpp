@@ -59,7 +59,7 @@ std::string stacks_of(const std::string& text) {
   if (text == "off") return "";
   if (text.empty()) throw core::UsageError("--sample-stacks: both, python, native, off or a rate is missing");
   double hertz = kUsualHz;
-  std::string kind, budget;
+  std::string kind, budget, only;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
     if (word == "python" || word == "native") {
@@ -69,12 +69,14 @@ std::string stacks_of(const std::string& text) {
       if (percent > kMostPercent)
         throw core::UsageError(fmt::format("--sample-stacks {}: at most {} %", text, kMostPercent));
       budget = fmt::format(",{}", percent / kMostPercent);
+    } else if (word == "running") {
+      only = ",running";
     } else if (word != "both") {
       hertz = parse_number("--sample-stacks", word, 0.1);
     }
   }
   if (hertz > kMostHz) throw core::UsageError(fmt::format("--sample-stacks {}: at most {}", text, kMostHz));
-  return fmt::format("{}{}{}", hertz, kind, budget);
+  return fmt::format("{}{}{}{}", hertz, kind, only, budget);
 }
 
 RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
@@ -101,8 +103,11 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
 }
 
 /// Why there is no record.
-std::string explain_nothing(const std::string& program, bool saw_device) {
-  if (saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
+std::string explain_nothing(const std::string& program, const RecordedSummary& summary) {
+  if (summary.was_too_short)
+    return "the program ended out of order before anything of it was written, a twentieth of a second after "
+           "it began";
+  if (summary.saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
   if (is_static_program(program)) {
     return fmt::format("'{}' is a static program: nothing can be loaded into it", program);
   }
@@ -160,7 +165,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
     if (power) recorded.gauges = power->take();
     const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
     if (summary.processes == 0 && !summary.has_explained) {
-      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary.saw_device));
+      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary));
     }
   } catch (const core::Error& error) {
     recording.keep();
@@ -228,8 +233,10 @@ Body declare_record(CommandLine& line) {
   line.add_option(
           "--sample-stacks", options->stacks,
           "Whose stacks are noted, and how often in a second: frames of native code and of Python, or one "
-          "of them; and how much of a thread's time that may take: beyond it they are noted more seldom")
-      .type_name("both|python|native|off[,HZ][,PERCENT%]")
+          "of them; running: not of threads that wait; and how much of a thread's time that may take: beyond "
+          "it "
+          "they are noted more seldom")
+      .type_name("both|python|native|off[,running][,HZ][,PERCENT%]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"

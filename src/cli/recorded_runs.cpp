@@ -127,7 +127,10 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
   }
   writer.finish();
   note("record: {}: {}, of them {} kernels; {} lost", path, notes.front(), kernels, dropped);
-  for (std::size_t i = 1; i < notes.size(); ++i) note("record: {}", notes[i]);
+  constexpr std::size_t kMostNotes = 30;
+  for (std::size_t i = 1; i < std::min(notes.size(), kMostNotes); ++i) note("record: {}", notes[i]);
+  if (notes.size() > kMostNotes)
+    note("record: {} more lines: rooflm report {}", notes.size() - kMostNotes, path);
 }
 
 }  // namespace
@@ -166,6 +169,7 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
       // One that used CUDA and left nothing is worth a record where it did not end in order.
       const bool is_cut_off = process.has_device && !process.has_ended;
       if (process.run.is_empty() && !is_cut_off) {
+        summary.was_too_short = summary.was_too_short || !process.has_ended;
         if (process.problem.empty()) continue;
         note("record: process {}: {}", process.process, process.problem);
         summary.has_explained = true;

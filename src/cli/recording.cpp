@@ -114,9 +114,11 @@ std::vector<fs::path> Recording::streams(std::chrono::milliseconds patience,
                                          std::size_t& still_writing) const {
   constexpr std::chrono::milliseconds kPause{20};
   std::vector<fs::path> all;
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    if (entry.path().extension() == ".stream") all.push_back(entry.path());
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_, error), last; !error && entry != last; entry.increment(error)) {
+    if (entry->path().extension() == ".stream") all.push_back(entry->path());
   }
+  if (error) throw core::InputError(fmt::format("cannot read {}: {}", folder_.string(), error.message()));
   const auto until = std::chrono::steady_clock::now() + patience;
   do {
     still_writing = static_cast<std::size_t>(std::ranges::count_if(all, is_written));

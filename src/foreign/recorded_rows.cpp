@@ -275,6 +275,7 @@ class RowReader {
         .end_ns = static_cast<std::int64_t>(row.end_ns) - zero_ns_};
     if (row.kind == RowKind::range && row.range == RangeKind::step) made.step = steps_++;
     const std::uint64_t periods = has_addresses ? samples_.take_periods(row) : 1;
+    if (has_addresses && RecordedSamples::is_waiting(row)) add_member(made.extra, R"("waiting":1)");
     if (periods > 1) add_member(made.extra, fmt::format(R"("periods":{})", periods));
     if (row.correlation != 0) made.correlation = row.correlation;
     const bool has_bytes =

@@ -18,7 +18,7 @@ bool RecordedSamples::is_sample(const Row& row) {
 
 bool RecordedSamples::has_addresses(const Row& row) {
   return row.kind == inject::RowKind::mark &&
-         (row.range == RangeKind::addresses || row.range == RangeKind::frames);
+         (row.range == RangeKind::addresses || row.range == RangeKind::frames || is_waiting(row));
 }
 
 bool RecordedSamples::has_python(const Row& row) const {
@@ -33,7 +33,7 @@ const std::string& RecordedSamples::name_of(const Row& row) {
 }
 
 std::string RecordedSamples::addresses_of(const Row& row) const {
-  if (row.range == RangeKind::frames) return addresses_of_frames(row.name, texts_);
+  if (row.range == RangeKind::frames || is_waiting(row)) return addresses_of_frames(row.name, texts_);
   const auto text = texts_.find(row.name);
   return text == texts_.end() ? "|" : text->second;
 }
@@ -41,8 +41,8 @@ std::string RecordedSamples::addresses_of(const Row& row) const {
 std::uint64_t RecordedSamples::take_periods(const Row& row) {
   constexpr std::uint64_t kMost = 1U << 20U;
   const std::uint64_t periods = std::clamp<std::uint64_t>(row.other, 1, kMost);
-  ++samples_;
-  periods_ += periods;
+  ++(is_waiting(row) ? waits_ : samples_);
+  (is_waiting(row) ? waited_ : periods_) += periods;
   return periods;
 }
 
@@ -56,6 +56,7 @@ double RecordedSamples::hertz() const {
 std::optional<record::Fact> RecordedSamples::rate() const {
   if (hertz() == 0) return std::nullopt;
   std::string text = fmt::format("{} samples of threads that ran, which stand for {}", samples_, periods_);
+  if (waits_ > 0) text += fmt::format(", and {} of threads that waited, which stand for {}", waits_, waited_);
   const auto said = facts_.find("stack cost");
   std::istringstream cost(said == facts_.end() ? "" : said->second);
   double taking_us = 0;

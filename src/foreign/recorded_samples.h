@@ -23,6 +23,8 @@ class RecordedSamples {
   static bool is_sample(const inject::Row& row);
   /// Whether its name is made of addresses, and `name_of` knows it; the others are texts as they are.
   static bool has_addresses(const inject::Row& row);
+  /// Whether the thread waited there, from start to end.
+  static bool is_waiting(const inject::Row& row) { return row.range == inject::RangeKind::waiting; }
   /// Whether there are frames of Python.
   [[nodiscard]] bool has_python(const inject::Row& row) const;
   /// "outermost;..;innermost"; each once, since addresses have to be looked up.
@@ -42,7 +44,8 @@ class RecordedSamples {
   const std::unordered_map<std::uint32_t, std::string>& texts_;
   StackNames names_;
   std::unordered_map<std::uint32_t, std::string> stacks_{};
-  std::uint64_t samples_ = 0, periods_ = 0;
+  std::uint64_t samples_ = 0, periods_ = 0;  ///< of threads that ran
+  std::uint64_t waits_ = 0, waited_ = 0;     ///< and of those that waited
 };
 
 }  // namespace rooflm::foreign

@@ -125,15 +125,18 @@ ROOFLM_EXPORT int rooflm_python(std::int64_t frame, std::int64_t inner_frame, st
              : 0;
 }
 
-/// Waits until a thread waits that rooflm_is_waiting was asked for, half a second at most; 0 at the end.
-ROOFLM_EXPORT int rooflm_wait_for_waiting() {
+/// Where the interpreter lists its threads (PythonThreadList): those that wait have Python's frames, too.
+ROOFLM_EXPORT void rooflm_python_threads(std::uint64_t state, std::int64_t next, std::int64_t previous,
+                                         std::int64_t number) {
   rooflm::inject::StackSampler* stacks = stacks_of_session();
-  return stacks != nullptr && stacks->wait_for_waiting() ? 1 : 0;
+  if (stacks == nullptr) return;
+  stacks->set_python_threads({.state = state, .links = {next, previous}, .number = number});
 }
 
-ROOFLM_EXPORT int rooflm_is_waiting(std::uint32_t thread) {
+/// Waits until there are places without a name, half a second at least; 0 at the end.
+ROOFLM_EXPORT int rooflm_wait_for_unnamed() {
   rooflm::inject::StackSampler* stacks = stacks_of_session();
-  return stacks != nullptr && stacks->is_waiting(thread) ? 1 : 0;
+  return stacks != nullptr && stacks->wait_for_unnamed() ? 1 : 0;
 }
 
 /// A place in Python's code that was seen and has no name yet: its code object and the bytes from there.

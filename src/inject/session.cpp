@@ -14,8 +14,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "inject/stack_notes.h"
-
 namespace rooflm::inject {
 namespace {
 
@@ -98,9 +96,9 @@ Session* Session::begin() {
     has_handlers = true;
     // The child has none of the threads, and the file is not its own. It may begin one of its own.
     pthread_atfork(
-        block_notes, [] { unblock_notes(false); },
+        StackSampler::before_fork, [] { StackSampler::after_fork(false); },
         [] {
-          unblock_notes(true);
+          StackSampler::after_fork(true);
           known_thread = 0;
           if (Session* parents = current_.exchange(nullptr)) parents->writer_->forget();
         });
@@ -234,6 +232,7 @@ void Session::trace_step(bool wanted) {
     return writer_->set_problem(why);
   }
   is_traced_.store(wanted, std::memory_order_relaxed);
+  if (stacks_ != nullptr) stacks_->slow_down(!wanted);
 }
 
 void Session::count_step() {
@@ -257,6 +256,7 @@ void Session::choose(const std::string& activities) {
 }
 
 void Session::tick() {
+  if (stacks_ != nullptr) stacks_->leave_out(thread_number());
   std::unique_lock lock(wake_mutex_);
   const std::uint64_t begun_ns = now_ns();
   const auto pause = [&] { return now_ns() - begun_ns < kEarlyNs ? kEarlyTick : kTick; };

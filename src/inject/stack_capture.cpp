@@ -60,6 +60,24 @@ std::uintptr_t word_in(const std::byte* frame, std::int64_t offset) {
   return word;
 }
 
+/// As many whole pages as there are: the stack may end before, and only whole pieces are copied.
+ssize_t copy_pages(std::uintptr_t at, std::span<std::byte> into) {
+  constexpr std::uintptr_t kPage = 4096;
+  constexpr std::size_t kPieces = CapturedStack::kMostBytes / kPage;
+  std::array<iovec, kPieces> pieces{};
+  std::size_t left = into.size();
+  std::size_t count = 0;
+  for (; count < kPieces && left > 0; ++count) {
+    const std::size_t length = std::min(left, kPage - at % kPage);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a register
+    pieces[count] = {.iov_base = reinterpret_cast<void*>(at), .iov_len = length};
+    at += length;
+    left -= length;
+  }
+  const iovec local{.iov_base = into.data(), .iov_len = into.size() - left};
+  return ::process_vm_readv(::getpid(), &local, 1, pieces.data(), count, 0);
+}
+
 }  // namespace
 
 bool peek(std::uintptr_t address, void* into, std::size_t bytes) {
@@ -79,36 +97,37 @@ void capture_native(const void* context, CapturedStack& stack) {
     stack.registers[i] =
         static_cast<std::uintptr_t>(registers[kOrder[i]]);  // NOLINT: both arrays have that many
   }
-  // Page by page: the stack may end before, and only whole pieces are copied.
-  constexpr std::uintptr_t kPage = 4096;
-  constexpr std::size_t kPieces = CapturedStack::kMostBytes / kPage;
-  std::array<iovec, kPieces> pieces{};
-  std::uintptr_t at = stack.registers[kStackPointer];
-  std::size_t left = CapturedStack::kMostBytes;
-  std::size_t count = 0;
-  for (; count < kPieces; ++count) {
-    const std::size_t length = kPage - at % kPage;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a register
-    pieces[count] = {.iov_base = reinterpret_cast<void*>(at), .iov_len = length};
-    at += length;
-    left -= length;
-  }
-  const iovec local{.iov_base = stack.bytes.data(), .iov_len = CapturedStack::kMostBytes - left};
-  const ssize_t copied = ::process_vm_readv(::getpid(), &local, 1, pieces.data(), count, 0);
+  copy_stack(stack);
+}
+
+void copy_stack(CapturedStack& stack) {
+  const std::uintptr_t begin = stack.registers[kStackPointer];
+  constexpr std::size_t kWithin = 64;
+  std::size_t bytes = CapturedStack::kMostBytes;
+  if (stack.python_place > begin) bytes = std::min(bytes, stack.python_place - begin + kWithin);
+  // The system copies page by page as far as there are any, though it promises so of several pieces alone.
+  const iovec local{.iov_base = stack.bytes.data(), .iov_len = bytes};
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a register
+  const iovec there{.iov_base = reinterpret_cast<void*>(begin), .iov_len = bytes};
+  ssize_t copied = ::process_vm_readv(::getpid(), &local, 1, &there, 1, 0);
+  if (copied <= 0) copied = copy_pages(begin, {stack.bytes.data(), bytes});
   stack.bytes_count = copied > 0 ? static_cast<std::uint32_t>(copied) : 0;
 }
 
 void capture_python(const PythonLayout& layout, CapturedStack& stack) {
   const ThreadState state = thread_state.load(std::memory_order_relaxed);
-  auto place = state == nullptr ? 0 : reinterpret_cast<std::uintptr_t>(state());
-  if (place == 0) return;
+  if (state != nullptr) capture_python_of(reinterpret_cast<std::uintptr_t>(state()), layout, stack);
+}
+
+void capture_python_of(std::uintptr_t state, const PythonLayout& layout, CapturedStack& stack) {
+  if (state == 0) return;
   // Another thread may take the state apart meanwhile, and a call may be half way through: all of it is only
   // peeked at.
   std::uintptr_t frame = 0;
-  if (!peek(place + static_cast<std::uintptr_t>(layout.frame), &frame, sizeof(frame))) return;
-  if (layout.inner_frame >= 0 &&
-      !peek(frame + static_cast<std::uintptr_t>(layout.inner_frame), &frame, sizeof(frame))) {
-    return;
+  if (!peek(state + static_cast<std::uintptr_t>(layout.frame), &frame, sizeof(frame))) return;
+  if (layout.inner_frame >= 0) {  // it lies in the frame of the function that runs Python
+    stack.python_place = frame;
+    if (!peek(frame + static_cast<std::uintptr_t>(layout.inner_frame), &frame, sizeof(frame))) return;
   }
   Frames frames(stack.bytes);
   while (frame != 0 && stack.python_count < CapturedStack::kMostPython) {

@@ -30,7 +30,11 @@ struct CapturedStack {
   std::uint32_t periods = 1;  ///< of the wanted rate since the thread's last sample: what this one stands for
   std::uint32_t cost_ns = 0;  ///< of taking it
   std::uint32_t bytes_count = 0, python_count = 0;
-  Registers registers;  ///< where it was interrupted
+  /// Within the frame of the function that runs the innermost Python frame: nothing is looked for beyond it.
+  /// 0: nobody knows.
+  std::uintptr_t python_place = 0;
+  bool is_waiting = false;  ///< of its registers only the stack pointer and the place are known
+  Registers registers;      ///< where it was interrupted, or waits
   /// Of the stack, from the stack pointer on. capture_python uses the room before.
   std::array<std::byte, kMostBytes> bytes;
   /// Of code and instruction, innermost first.
@@ -44,9 +48,14 @@ bool peek(std::uintptr_t address, void* into, std::size_t bytes);
 /// handler. Who follows them (unwinder.h) does so elsewhere.
 void capture_native(const void* context, CapturedStack& stack);
 
+/// The top of the stack, from the stack pointer in `registers` on.
+void copy_stack(CapturedStack& stack);
+
 /// The calling thread's Python frames; none where it runs no Python. Before capture_native: `bytes` are
 /// overwritten.
 void capture_python(const PythonLayout& layout, CapturedStack& stack);
+/// Those of the thread whose state is at that address of the interpreter's; 0: none.
+void capture_python_of(std::uintptr_t state, const PythonLayout& layout, CapturedStack& stack);
 
 /// Looks for what capture_python needs. False where this process has no interpreter whose functions can be
 /// found.

@@ -104,6 +104,7 @@ void on_signal(int /*signal*/, siginfo_t* info, void* context) {
     stack.thread = static_cast<std::uint32_t>(::syscall(SYS_gettid));
     stack.periods = periods + pace->owed.exchange(0, std::memory_order_relaxed);
     stack.bytes_count = stack.python_count = 0;
+    stack.python_place = 0;
     stack.registers[kReturnAddress] = 0;
     if (all->wants_python.load(std::memory_order_acquire)) capture_python(all->layout, stack);
     if (all->wants_native.load(std::memory_order_relaxed)) capture_native(context, stack);
@@ -114,12 +115,6 @@ void on_signal(int /*signal*/, siginfo_t* info, void* context) {
     pace->owed.fetch_add(periods, std::memory_order_relaxed);
   }
   errno = error;
-}
-
-/// The clock of the processor time of a thread of this process, as Linux numbers them.
-clockid_t clock_of(std::uint32_t thread) {
-  constexpr unsigned kOfThread = 4, kScheduled = 2;
-  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
 }
 
 Notes* make_notes() {
@@ -167,6 +162,12 @@ void note_python(const PythonLayout& layout) {
   Notes& all = *notes.load();
   all.layout = layout;
   all.wants_python.store(true, std::memory_order_release);
+}
+
+/// As Linux numbers them.
+clockid_t clock_of(std::uint32_t thread) {
+  constexpr unsigned kOfThread = 4, kScheduled = 2;
+  return static_cast<clockid_t>((~thread << 3U) | kOfThread | kScheduled);
 }
 
 timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem) {

@@ -25,6 +25,8 @@ bool has_handler();
 /// From here on Python's frames are noted, too.
 void note_python(const PythonLayout& layout);
 
+/// The clock of the processor time of a thread of this process.
+clockid_t clock_of(std::uint32_t thread);
 /// A timer of the processor time that a thread of this process takes, whose signal that thread gets. `pace`:
 /// of claim_pace, or nothing: then nothing is noted. `problem`: errno, 0 where all is well.
 timer_t start_timer(std::uint32_t thread, double period_s, ThreadPace* pace, int& problem);

@@ -25,29 +25,33 @@
 namespace rooflm::inject {
 namespace {
 
-constexpr std::size_t kMostThreads = 256;
 constexpr double kMostHertz = 1000;
 constexpr double kSecondsPerNs = 1e-9;
+/// Of the budget and of the rate, while samples are to cost less.
+constexpr std::uint32_t kSlowPart = 4;
+
+/// Held while the sampler's thread works. It takes locks that a fork would leave locked in the child for
+/// ever, the loader's first of all, without which a child can neither load a library nor throw an exception.
+std::timed_mutex at_work;
+thread_local bool holds_work = false;
 
 }  // namespace
-
-struct StackSampler::Watched {
-  std::uint32_t thread = 0;
-  int file = -1;  ///< the thread's state, as the system tells it
-  bool is_waiting = false;
-};
 
 StackSampler::Wishes StackSampler::Wishes::from_text(const std::string& text) {
   Wishes wishes;
   char* end = nullptr;
   wishes.hertz = std::strtod(text.c_str(), &end);
   if (!(wishes.hertz > 0 && wishes.hertz <= kMostHertz)) return {};
-  constexpr std::string_view kPython = ",python";
-  constexpr std::string_view kNative = ",native";
-  wishes.native = !std::string_view(end).starts_with(kPython);
-  if (!wishes.native || std::string_view(end).starts_with(kNative)) end += kPython.size();
-  const double budget = *end == ',' ? std::strtod(end + 1, nullptr) : 0;
-  if (budget > 0 && budget <= 1) wishes.budget = budget;
+  std::string_view rest(end);
+  while (rest.starts_with(',')) {
+    rest.remove_prefix(1);
+    const std::string word(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(word.size());
+    const double budget = std::strtod(word.c_str(), nullptr);
+    if (word == "python") wishes.native = false;
+    if (word == "running") wishes.waiting = false;
+    if (budget > 0 && budget <= 1) wishes.budget = budget;
+  }
   return wishes;
 }
 
@@ -62,11 +66,27 @@ std::unique_ptr<StackSampler> StackSampler::start(StreamWriter& writer, Wishes w
     return nullptr;
   }
   ::timer_delete(timer);
-  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes));
+  return std::unique_ptr<StackSampler>(new StackSampler(writer, wishes, is_on));
 }
 
-StackSampler::StackSampler(StreamWriter& writer, Wishes wishes)
-    : writer_(writer), wishes_(wishes), nodes_(writer), timers_(wishes.hertz, wishes.budget) {
+StackSampler::StackSampler(StreamWriter& writer, Wishes wishes, const std::atomic<bool>& is_on)
+    : writer_(writer),
+      wishes_(wishes),
+      nodes_(writer),
+      timers_(wishes.hertz, wishes.budget),
+      waiting_(wishes.hertz, wishes.budget, wishes.native,
+               {.place_of = [this](const CapturedStack& stack) { return place_of(stack); },
+                .take =
+                    [this](const Wait& wait) {
+                      writer_.add({.kind = RowKind::mark,
+                                   .range = RangeKind::waiting,
+                                   .name = wait.place,
+                                   .start_ns = wait.first_ns,
+                                   .end_ns = wait.last_ns,
+                                   .place = wait.thread,
+                                   .other = wait.periods});
+                    }}),
+      is_on_(is_on) {
   writer_.fact("stack rate", std::to_string(wishes.hertz));
   sigset_t signals;
   sigset_t before;
@@ -91,42 +111,85 @@ void StackSampler::stop() {
     is_ending_ = true;
   }
   wake_.notify_all();
-  waiting_wake_.notify_all();
+  naming_wake_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
 void StackSampler::run() {
-  own_thread_ = thread_number();
+  leave_out(thread_number());
   signal_s_ = signal_cost_s();
   constexpr int kLooks = 10;  // ticks between looks at which threads there are
   constexpr int kNotes = 1000;
   const auto period = std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 / wishes_.hertz));
   auto next = std::chrono::steady_clock::now();
   bool is_ours = true;
+  bool was_slow = false;
   for (int tick = 0;; ++tick) {
+    std::unique_lock work(at_work);
     if (is_ours && !has_handler()) {  // at each tick: its own signals are for the program
       is_ours = false;
       timers_.drop();
       writer_.set_problem(
           "stacks of threads that run were sampled only until the program handled SIGURG by itself");
     }
-    if (is_ours && tick % kLooks == 0) {
-      const double more_s =
-          signal_s_ + following_s_ / static_cast<double>(std::max<std::uint64_t>(1, samples_));
-      timers_.look([this](std::uint32_t thread) { return thread != own_thread_ && thread != naming_thread_; },
-                   more_s);
-    }
+    const bool is_slow = is_slow_.load(std::memory_order_relaxed);
+    timers_.slow_down(is_slow ? kSlowPart : 1);
+    const bool is_due = has_new_own_ || tick % kLooks == 0 || std::exchange(was_slow, is_slow) != is_slow;
+    if (is_ours && is_due) look_at_threads();
     drain();
+    if (is_ours && wishes_.waiting) look_at_waiting();
     if (tick % kNotes == kNotes - 1) note_cost();
+    work.unlock();
     next = std::max(next + period, std::chrono::steady_clock::now());
     std::unique_lock lock(mutex_);
-    look_at_watched();
     if (wake_.wait_until(lock, next, [this] { return is_ending_; })) break;
   }
+  const std::scoped_lock work(at_work);
   timers_.drop();
   close_notes();
   drain();
+  waiting_.end();
   note_cost();
+}
+
+void StackSampler::before_fork() {
+  block_notes();
+  constexpr std::chrono::milliseconds kPatience{200};  // whoever forks may hold what the sampler waits for
+  holds_work = at_work.try_lock_for(kPatience);
+}
+
+void StackSampler::after_fork(bool is_child) {
+  if (holds_work) at_work.unlock();
+  holds_work = false;
+  unblock_notes(is_child);
+}
+
+void StackSampler::look_at_threads() {
+  std::set<std::uint32_t> own;
+  {
+    const std::scoped_lock lock(mutex_);
+    own = own_threads_;
+    has_new_own_ = false;
+  }
+  std::set<std::uint32_t> others;
+  const auto wants = [&](std::uint32_t thread) {
+    return !own.contains(thread) && others.insert(thread).second;
+  };
+  timers_.look(wants, signal_s_ + following_s_ / static_cast<double>(std::max<std::uint64_t>(1, samples_)));
+  if (wishes_.waiting) waiting_.set_threads(others, own);
+}
+
+void StackSampler::look_at_waiting() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (python_threads_) waiting_.set_python(layout_, *python_threads_);
+    python_threads_.reset();
+  }
+  if (is_on_.load(std::memory_order_relaxed)) {
+    waiting_.look(is_slow_.load(std::memory_order_relaxed) ? kSlowPart : 1);
+  } else {
+    waiting_.end();
+  }
 }
 
 void StackSampler::drain() {
@@ -158,9 +221,9 @@ void StackSampler::note_cost() {
 }
 
 /// Of Python the outermost first, then of native code.
-void StackSampler::write(const CapturedStack& stack) {
+std::uint32_t StackSampler::place_of(const CapturedStack& stack) {
   const bool has_native = stack.registers.at(kReturnAddress) != 0;
-  if (stack.python_count == 0 && !has_native) return;
+  if (stack.python_count == 0 && !has_native) return 0;
   std::vector<std::uintptr_t> native =
       has_native ? unwinder_.addresses_of(stack) : std::vector<std::uintptr_t>();
   std::uint32_t node = 0;
@@ -173,6 +236,12 @@ void StackSampler::write(const CapturedStack& stack) {
   std::ranges::reverse(native);
   for (const std::uintptr_t address : native) node = nodes_.of(node, address).number;
   note_files(native);
+  return node;
+}
+
+void StackSampler::write(const CapturedStack& stack) {
+  const std::uint32_t node = place_of(stack);
+  if (node == 0) return;
   writer_.add({.kind = RowKind::mark,
                .range = RangeKind::frames,
                .name = node,
@@ -184,7 +253,9 @@ void StackSampler::write(const CapturedStack& stack) {
 
 void StackSampler::note_place(const std::array<std::uintptr_t, 2>& place) {
   const std::scoped_lock lock(mutex_);
-  if (places_.insert(place).second) unnamed_.push_back(place);
+  if (!places_.insert(place).second) return;
+  unnamed_.push_back(place);
+  naming_wake_.notify_all();
 }
 
 /// Which file each address is of, noted when one is seen that nobody has placed.
@@ -241,40 +312,34 @@ bool StackSampler::set_python(const PythonLayout& layout) {
   unwinder_.set_interpreter(
       reinterpret_cast<std::uintptr_t>(::dlsym(RTLD_DEFAULT, "_PyEval_EvalFrameDefault")));
   note_python(layout);
+  const std::scoped_lock lock(mutex_);
+  layout_ = layout;
   return true;
 }
 
-void StackSampler::look_at_watched() {
-  std::erase_if(watched_, [this](Watched& one) {
-    std::array<char, 256> text{};
-    const ssize_t length = one.file < 0 ? 0 : ::pread(one.file, text.data(), text.size() - 1, 0);
-    const char* name_end = length > 0 ? std::strrchr(text.data(), ')') : nullptr;
-    // "12 (name) S ...": of one that has ended nothing is read.
-    one.is_waiting = name_end != nullptr && name_end[1] == ' ' && name_end[2] != 'R';
-    has_waiting_ = has_waiting_ || one.is_waiting;
-    if (name_end == nullptr) ::close(one.file);
-    return name_end == nullptr;
-  });
-  if (has_waiting_) waiting_wake_.notify_all();
-}
+void StackSampler::slow_down(bool slow) { is_slow_.store(slow, std::memory_order_relaxed); }
 
-bool StackSampler::wait_for_waiting() {
-  naming_thread_ = thread_number();
-  std::unique_lock lock(mutex_);
-  constexpr std::chrono::milliseconds kLongest{500};
-  waiting_wake_.wait_for(lock, kLongest, [this] { return has_waiting_ || is_ending_; });
-  has_waiting_ = false;
-  return !is_ending_;
-}
-
-bool StackSampler::is_waiting(std::uint32_t thread) {
+void StackSampler::set_python_threads(const PythonThreadList& list) {
   const std::scoped_lock lock(mutex_);
-  const auto known = std::ranges::find(watched_, thread, &Watched::thread);
-  if (known != watched_.end()) return known->is_waiting;
-  if (watched_.size() == kMostThreads) return false;
-  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
-  watched_.push_back({.thread = thread, .file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC)});
-  return false;
+  python_threads_ = list;
+}
+
+void StackSampler::leave_out(std::uint32_t thread) {
+  const std::scoped_lock lock(mutex_);
+  has_new_own_ = own_threads_.insert(thread).second || has_new_own_;
+}
+
+bool StackSampler::wait_for_unnamed() {
+  leave_out(thread_number());
+  std::unique_lock lock(mutex_);
+  constexpr std::chrono::milliseconds kLeast{500};
+  constexpr std::chrono::milliseconds kEarly{
+      50};  // at first all places are new, and some do not stay for long
+  constexpr int kEarlyTimes = 10;
+  const auto least = named_times_++ < kEarlyTimes ? kEarly : kLeast;
+  if (naming_wake_.wait_for(lock, least, [this] { return is_ending_; })) return false;
+  naming_wake_.wait(lock, [this] { return !unnamed_.empty() || is_ending_; });
+  return !is_ending_;
 }
 
 bool StackSampler::next_unnamed(std::array<std::uintptr_t, 2>& place) {

@@ -11,7 +11,7 @@
 namespace rooflm::inject {
 
 /// The last letter is the version.
-inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm', '2'};
+inline constexpr std::array<char, 8> kMagic = {'r', 'f', 'l', 's', 't', 'r', 'm', '3'};
 inline constexpr char kFirstVersion = '1';
 
 struct FileHeader {
@@ -63,6 +63,7 @@ enum class RangeKind : std::uint8_t {
                ///< "CALLER ADDRESS", hexadecimal; CALLER is the number of such a text, a smaller one, 0:
                ///< nobody. Native frames come after those of Python. `other`: how many periods of the fact
                ///< "stack rate" the sample stands for
+  waiting,     ///< since version 3, a mark: the same, of a thread that waited there from start to end
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,23 +31,38 @@ void put(std::vector<char>& bytes, std::uint32_t first, std::uint32_t second) {
   bytes.insert(bytes.end(), begin, begin + sizeof(pair));
 }
 
+/// The same file by a number that programs do not count on: one that opens its first file gets 3.
+int moved_away(int file) {
+  constexpr int kFar = 900;
+  const int moved = file < 0 ? -1 : ::fcntl(file, F_DUPFD_CLOEXEC, kFar);
+  if (moved < 0) return file;
+  ::close(file);
+  return moved;
+}
+
 }  // namespace
 
 std::unique_ptr<StreamWriter> StreamWriter::create(const std::string& path, std::uint64_t most_bytes,
                                                    std::string& why) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int file = moved_away(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file < 0) {
     why = path + ": " + std::strerror(errno);
     return nullptr;
   }
   ::flock(file, LOCK_EX | LOCK_NB);  // tells the recorder that the process lives
-  std::unique_ptr<StreamWriter> writer(new StreamWriter(file, most_bytes));
+  std::unique_ptr<StreamWriter> writer(new StreamWriter(path, file, most_bytes));
   if (writer->write_all(&writer->header_, sizeof(FileHeader))) return writer;
   why = path + ": " + std::strerror(errno);
   return nullptr;
 }
 
-StreamWriter::StreamWriter(int file, std::uint64_t most_bytes) : file_(file), most_bytes_(most_bytes) {
+StreamWriter::StreamWriter(std::string path, int file, std::uint64_t most_bytes)
+    : path_(std::move(path)), file_(file), most_bytes_(most_bytes) {
+  struct stat status {};
+  if (::fstat(file, &status) == 0) {
+    device_ = status.st_dev;
+    number_ = status.st_ino;
+  }
   header_.process = static_cast<std::uint32_t>(::getpid());
   header_.parent = static_cast<std::uint32_t>(::getppid());
   header_.start_ns = now_of<std::chrono::steady_clock>();
@@ -56,8 +73,32 @@ StreamWriter::StreamWriter(int file, std::uint64_t most_bytes) : file_(file), mo
 
 StreamWriter::~StreamWriter() { forget(); }
 
+bool StreamWriter::is_own(int file) const {
+  struct stat status {};
+  return file >= 0 && ::fstat(file, &status) == 0 && status.st_dev == device_ && status.st_ino == number_;
+}
+
+bool StreamWriter::find_file() {
+  if (is_own(file_)) return true;
+  file_ = -1;  // whose number it is now is the program's business
+  const int file = moved_away(::open(path_.c_str(), O_WRONLY | O_CLOEXEC));
+  if (is_own(file) && ::lseek(file, static_cast<off_t>(written_bytes_), SEEK_SET) >= 0) {
+    ::flock(file, LOCK_EX | LOCK_NB);
+    file_ = file;
+    return true;
+  }
+  if (file >= 0) ::close(file);
+  is_full_ = true;
+  return false;
+}
+
+bool StreamWriter::may_reach(std::uint64_t bytes) const {
+  rlimit most{};
+  return ::getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur;
+}
+
 void StreamWriter::forget() {
-  if (file_ >= 0) ::close(file_);
+  if (is_own(file_)) ::close(file_);
   file_ = -1;
   is_full_ = true;
 }
@@ -135,14 +176,19 @@ void StreamWriter::append(ChunkType type, const void* data, std::size_t bytes) {
     set_problem("the limit of --max-size was reached: what came after is not in the record");
     return;
   }
-  if (write_all(&chunk, sizeof(chunk)) && write_all(data, bytes)) return;
+  // Beyond the system's limit a signal would end the program.
+  errno = EFBIG;
+  if (may_reach(written_bytes_ + sizeof(chunk) + bytes) && write_all(&chunk, sizeof(chunk)) &&
+      write_all(data, bytes)) {
+    return;
+  }
   is_full_ = true;
   set_problem(std::string("writing stopped: ") + std::strerror(errno));
 }
 
 void StreamWriter::flush() {
   const std::scoped_lock write_lock(write_mutex_);
-  if (file_ < 0) return;
+  if (file_ < 0 || !find_file()) return;
   std::vector<char> texts;
   std::vector<char> facts;
   {

@@ -1,6 +1,8 @@
 // Writes the stream of one process: gathers rows, texts and facts, and appends them to the file.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -17,7 +19,8 @@ namespace rooflm::inject {
 
 /// For any number of threads. Nothing throws but for want of memory: whoever calls is somebody else's
 /// program. A file that can no longer be written (a full disk, the limit of bytes) is kept as it is, and the
-/// header, whose place is there since the beginning, says why.
+/// header, whose place is there since the beginning, says why. A program may close any descriptor, and then
+/// have a file of its own by that number: before each write it is asked whether the file is still this one.
 class StreamWriter {
  public:
   /// Creates `path`; nothing, and `why`, where that fails. `most_bytes`: beyond them nothing is written.
@@ -49,12 +52,20 @@ class StreamWriter {
   void forget();
 
  private:
-  StreamWriter(int file, std::uint64_t most_bytes);
+  StreamWriter(std::string path, int file, std::uint64_t most_bytes);
+  /// Whether the file is there, by its old descriptor or a new one.
+  bool find_file();
+  [[nodiscard]] bool is_own(int file) const;
+  /// Whether the system lets this process write so many bytes to a file.
+  [[nodiscard]] bool may_reach(std::uint64_t bytes) const;
   void append(ChunkType type, const void* data, std::size_t bytes);
   bool write_all(const void* data, std::size_t bytes);
   void write_header();
 
+  std::string path_;
   int file_;
+  dev_t device_ = 0;  ///< of the file, and its number there
+  ino_t number_ = 0;
   std::uint64_t most_bytes_, written_bytes_ = 0;
   std::atomic<bool> is_full_{false}, is_waiting_{false};
   std::mutex write_mutex_;  ///< taken before mutex_

@@ -77,8 +77,9 @@ void ThreadTimers::set_pace(const Timer& timer, double more_s) const {
   constexpr double kNs = 1e-9;
   const std::uint32_t cost_ns = timer.pace->cost_ns;
   const std::uint32_t now = timer.pace->periods;
-  if (cost_ns == 0) return;
-  const std::uint32_t periods = periods_between(kNs * cost_ns + more_s, period_s_, budget_, now);
+  const std::uint32_t needed =
+      cost_ns == 0 ? 1 : periods_between(kNs * cost_ns + more_s, period_s_, budget_ / part_, now);
+  const std::uint32_t periods = std::max(part_, needed);
   if (periods == now) return;
   set_timer(timer.timer, period_s_ * periods);
   timer.pace->periods = periods;

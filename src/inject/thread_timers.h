@@ -42,6 +42,8 @@ class ThreadTimers {
   /// Starts timers of threads that are new, where `wants` says so, ends those of threads that are gone, and
   /// sets how often each is sampled. `more_s`: what a sample costs outside of its handler.
   void look(const std::function<bool(std::uint32_t thread)>& wants, double more_s);
+  /// A `part` of the budget, and samples at least so many periods apart.
+  void slow_down(std::uint32_t part) { part_ = part; }
   /// Ends all.
   void drop();
 
@@ -55,6 +57,7 @@ class ThreadTimers {
   static void end(const Timer& timer);
 
   double period_s_, budget_;
+  std::uint32_t part_ = 1;
   std::map<std::uint32_t, Timer> timers_;  ///< by thread
 };
 

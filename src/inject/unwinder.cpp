@@ -4,12 +4,37 @@
 #include <link.h>
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
+
+#include "inject/frame_search.h"
 
 namespace rooflm::inject {
 namespace {
 
 constexpr std::size_t kMostFrames = 256;
+
+/// Registers whose values are known.
+using Known = std::bitset<kRegisters>;
+
+Known known_of(const CapturedStack& stack) {
+  Known known;
+  if (!stack.is_waiting) return known.set();
+  return known.set(kStackPointer).set(kReturnAddress);
+}
+
+/// Of the caller, once its registers were found by these rules.
+Known known_after(const Rules& rules, const Known& before) {
+  Known known;
+  for (std::size_t i = 0; i < kRegisters; ++i) {
+    const Rule& rule = rules.registers.at(i);
+    const bool is_kept = rule.kind == Rule::kSame || rule.kind == Rule::kRegister;
+    const std::size_t of =
+        rule.kind == Rule::kRegister ? static_cast<std::size_t>(rule.offset) % kRegisters : i;
+    known[i] = is_kept ? before[of] : rule.kind != Rule::kUndefined;
+  }
+  return known.set(kStackPointer).set(kReturnAddress);
+}
 
 }  // namespace
 
@@ -121,7 +146,12 @@ void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& add
     std::memcpy(&word, stack.bytes.data() + (address - begin), sizeof(word));
     return word;
   };
+  const auto find_pointer = [&](const File& file, std::uintptr_t place, std::uintptr_t stack_pointer) {
+    const auto is_code = [this](std::uintptr_t address) { return file_of(address) != nullptr; };
+    return find_frame_pointer(stack_pointer, function_at(file.tables, place), read_word, is_code);
+  };
   Registers registers = stack.registers;
+  Known known = known_of(stack);
   bool is_interrupted = true;  // the address is not where a call returns to
   while (addresses.size() < kMostFrames && registers.at(kReturnAddress) != 0) {
     const std::uintptr_t address = registers.at(kReturnAddress);
@@ -132,6 +162,14 @@ void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& add
     addresses.push_back(address);
     const std::uintptr_t frame = registers.at(kStackPointer);
     const std::optional<Rules>* rules = file == nullptr ? nullptr : &rules_of(*file, place);
+    const bool needs_pointer =
+        rules == nullptr || !*rules || ((*rules)->expression.empty() && (*rules)->base == kFramePointer);
+    if (needs_pointer && !known[kFramePointer]) {
+      const auto pointer = file == nullptr ? std::nullopt : find_pointer(*file, place, frame);
+      if (!pointer) return;
+      registers.at(kFramePointer) = *pointer;
+      known.set(kFramePointer);
+    }
     Step step = rules == nullptr || !*rules ? Step::unknown : step_out(**rules, read_word, registers);
     if (step == Step::outermost) return;
     if (step == Step::unknown) {  // as functions do that keep a frame pointer
@@ -143,6 +181,8 @@ void Unwinder::walk(const CapturedStack& stack, std::vector<std::uintptr_t>& add
       registers.at(kReturnAddress) = *returns_to;
       registers.at(kStackPointer) = pointer + 2 * sizeof(pointer);
       step = Step::called;
+    } else {
+      known = known_after(**rules, known);
     }
     if (registers.at(kStackPointer) <= frame && !(is_interrupted && registers.at(kStackPointer) == frame))
       return;

@@ -13,16 +13,20 @@ struct HostStack {
   std::vector<std::string> frames{};  ///< the outermost first
   /// In periods of the rate that was asked for: one that was taken after three of them counts as three.
   std::size_t samples = 0;
-  std::size_t idle = 0;  ///< of them, while nothing ran on the device; in steps that were timed alone none
+  /// Of them, while nothing ran on the device; in steps that were timed alone none. A thread that waits while
+  /// another one that starts work runs keeps no device waiting.
+  std::size_t idle = 0;
+  bool is_waiting = false;  ///< the threads did not run there: they waited
 };
 
 struct HostStacks {
-  std::vector<HostStack> stacks{};  ///< each once, most samples first
+  std::vector<HostStack>
+      stacks{};  ///< each once, or twice where threads ran and waited there; most samples first
   std::size_t samples = 0, idle = 0;
 };
 
-/// Samples of the threads that start the device's work (of all threads where no call is known), between the
-/// first and the last step where there are any.
+/// Samples of the threads that started what ran on the device (of all threads where no call is known),
+/// between the first and the last step where there are any.
 HostStacks host_stacks(const RunData& run);
 
 }  // namespace rooflm::report

@@ -20,19 +20,22 @@ namespace rooflm::report {
 namespace {
 
 struct StackTally {
-  std::size_t samples = 0, idle = 0;
+  std::size_t samples = 0, idle = 0, waiting = 0;
 };
 using TallyByLine = std::map<std::string, StackTally>;
 
 void add_samples(TallyByLine& counts, const std::string& text, const HostStack& stack) {
-  counts[text].samples += stack.samples;
-  counts[text].idle += stack.idle;
+  StackTally& count = counts[text];
+  count.samples += stack.samples;
+  count.idle += stack.idle;
+  if (stack.is_waiting) count.waiting += stack.samples;
 }
 
 Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const char* title, std::size_t top) {
   Table table{.columns = {{"name", title},
                           {"samples", "samples"},
                           {"share", "of samples", Show::percent},
+                          {"waiting", "waiting"},
                           {"idle", "device idle"},
                           {"idle_share", "of idle", Show::percent}},
               .rows = {},
@@ -50,6 +53,7 @@ Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const cha
     row.set("name", name);
     row.set("samples", static_cast<std::int64_t>(count.samples));
     row.set("share", cell_of(core::ratio_of(static_cast<double>(count.samples), total)));
+    row.set("waiting", static_cast<std::int64_t>(count.waiting));
     row.set("idle", static_cast<std::int64_t>(count.idle));
     row.set("idle_share", cell_of(core::ratio_of(static_cast<double>(count.idle), idle)));
     table.rows.push_back(std::move(row));
@@ -75,16 +79,18 @@ void add_stacks(const RunData& run, const ViewOptions& options, View& view) {
 
 constexpr std::array kStackViews = {ViewDef{
     .place = 46,
-    .info = {.name = "stacks",
-             .title = "Stacks of the host",
-             .note =
-                 "Where the threads that start the device's work were in their program, by samples (each a "
-                 "hundredth of a second of a thread's time, if no other rate was asked for); idle: "
-                 "nothing ran on the device at that moment, so that line kept it waiting; in steps that were "
-                 "timed "
-                 "alone nobody knows, and none is idle.",
-             .needs = "sampled stacks (rooflm record)",
-             .is_on_page = false},
+    .info =
+        {.name = "stacks",
+         .title = "Stacks of the host",
+         .note =
+             "Where the threads that start the device's work were in their program, by samples (each a "
+             "hundredth of a second, if no other rate was asked for); waiting: of them, while the thread "
+             "did not run: it was in a call of the system that had not returned; idle: "
+             "nothing ran on the device at that moment (nor, for a thread that waits, another of these "
+             "threads), "
+             "so that line kept it waiting; in steps that were timed alone nobody knows, and none is idle.",
+         .needs = "sampled stacks (rooflm record)",
+         .is_on_page = false},
     .of_run = add_stacks,
     .of_all = nullptr}};
 

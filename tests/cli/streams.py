@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE, FRAMES = range(11)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE, FRAMES, WAITING = range(12)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -11,7 +11,7 @@ EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"sha
 class Stream:
     """Rows of one process, whose number and main thread are `process`."""
 
-    def __init__(self, process=100, start_ns=10**12, ended=True, problem="", dropped=0, version=2):
+    def __init__(self, process=100, start_ns=10**12, ended=True, problem="", dropped=0, version=3):
         self.version = version
         self.process, self.start_ns, self.ended = process, start_ns, ended
         self.problem, self.dropped, self.odd_pops = problem, dropped, 0

@@ -1,5 +1,6 @@
 """Stacks of the host, of programs without a GPU: a native one (tests/inject/native_program.cpp) and Python."""
 import functools
+import json
 import os
 import pathlib
 import signal
@@ -31,6 +32,36 @@ def loop():
         python_work(20_000)
 loop()
 waits()
+"""
+WAITS = """
+import torch
+import os, queue, threading, time
+def sleeps(): time.sleep(0.4)
+def reads(): os.read(pipe[0], 1)
+def gets(): things.get()
+def locks():
+    with lock: pass
+pipe, things, lock = os.pipe(), queue.Queue(), threading.Lock()
+lock.acquire()
+threads = [threading.Thread(target=function) for function in (reads, gets, locks)]
+for thread in threads: thread.start()
+sleeps()
+os.write(pipe[1], b"x"); things.put(1); lock.release()
+for thread in threads: thread.join()
+print("done")
+"""
+POOLS = """
+import torch
+import concurrent.futures, multiprocessing, time
+def work(number):
+    until = time.perf_counter() + 0.01
+    while time.perf_counter() < until: pass
+    import decimal
+    return number
+for _ in range(6):
+    with concurrent.futures.ProcessPoolExecutor(8, mp_context=multiprocessing.get_context("fork")) as pool:
+        assert sum(pool.map(work, range(40))) == 780
+print("done")
 """
 
 
@@ -96,9 +127,18 @@ class Stacks(unittest.TestCase):
         return database.execute(query).fetchall()
 
     def samples(self, run=1):
-        """Frames of each stack, and how often it was seen."""
-        return [(text.split(";"), count) for text, count in self.rows(
-            f"SELECT text, COUNT(*) FROM activity JOIN sample_stack USING (run, name) WHERE run = {run} GROUP BY 1")]
+        """Frames of each stack of threads that ran, and how often it was seen."""
+        return [(text.split(";"), count) for text, count, waits in self.weighted(run) if not waits]
+
+    def waits(self, run=1):
+        """Frames of each stack of threads that waited, and for how many periods."""
+        return [(text.split(";"), count) for text, count, waits in self.weighted(run) if waits]
+
+    def weighted(self, run):
+        said = "COALESCE(e.text, '')"
+        return self.rows(f"SELECT s.text, SUM(CASE WHEN {said} LIKE '%waiting%' THEN COALESCE(json_extract(e.text, '$.periods'), 1) ELSE 1 END),"
+                         f" {said} LIKE '%waiting%' AS waits FROM activity a JOIN sample_stack s USING (run, name)"
+                         f" LEFT JOIN activity_extra e ON e.run = a.run AND e.extra = a.extra WHERE a.run = {run} GROUP BY s.text, waits")
 
     def native(self, mode, *options):
         done = self.record(PROGRAM, mode, options=options)
@@ -146,6 +186,37 @@ class Stacks(unittest.TestCase):
         done = self.native("threads", "--sample-stacks", "1000")
         self.assertEqual((done.returncode, done.stdout), (0, "0 interrupted\n0 ticks\n"), done.stderr)
         self.assertGreaterEqual(self.seen(self.samples(), "child_work", "inner_work"), 3)
+
+    @patient
+    def test_functions_that_wait(self):
+        done = self.native("waits")
+        self.assertEqual((done.returncode, done.stdout), (0, "0 interrupted\n0 ticks\n"), done.stderr)
+        waits = self.waits()
+        for function in ("wait_sleep", "wait_poll", "wait_by_pointer"):  # 30 periods each
+            self.assertGreaterEqual(self.seen(waits, "main", "waits_everywhere", function), 15, waits)
+        for function in ("wait_lock", "wait_read"):
+            self.assertGreaterEqual(self.seen(waits, function), 60, waits)
+        self.assertEqual(self.seen(self.samples(), "wait_sleep"), 0)
+        # Nothing of the recorder's own threads, and a row for many periods.
+        self.assertNotIn("librooflm_inject", str(waits))
+        self.assertLess(self.rows("SELECT COUNT(*) FROM activity a JOIN activity_extra e ON e.run = a.run AND e.extra = a.extra"
+                                  " WHERE e.text LIKE '%waiting%'")[0][0], 40)
+        subprocess.run([ROOFLM, "export", "x.rooflm", "--format", "stacks", "-o", "x.folded"], cwd=self.folder, check=True,
+                       capture_output=True)
+        text = (self.folder / "x.folded").read_text()
+        self.assertRegex(text, r";wait_read \(native_program\);[^\n]*;\[waits\] \d+\n")
+        self.assertNotRegex(text, r"inner_work[^\n]*\[waits\]")
+        view = subprocess.run([ROOFLM, "report", "x.rooflm", "--view", "stacks", "--format", "json"], cwd=self.folder, check=True,
+                              capture_output=True, text=True).stdout
+        rows = {row["name"]: row for row in json.loads(view)[0]["tables"][1]["rows"]}
+        self.assertEqual(rows["wait_sleep (native_program)"]["waiting"], rows["wait_sleep (native_program)"]["samples"])
+        self.assertEqual(rows["outer_work (native_program)"]["waiting"], 0)
+
+    @patient
+    def test_only_threads_that_run(self):
+        self.assertEqual(self.native("waits", "--sample-stacks", "running").returncode, 0)
+        self.assertEqual(self.waits(), [])
+        self.assertGreaterEqual(self.seen(self.samples(), "outer_work"), 3)
 
     @patient
     def test_a_program_with_signals_of_its_own(self):
@@ -199,7 +270,8 @@ class Stacks(unittest.TestCase):
     @patient
     def test_native_frames_stand_below_the_line_of_python_that_called(self):
         samples = self.python()
-        self.assertGreaterEqual(self.seen(samples, "<module> (t.py:17)", "waits (t.py:10)"), 10, samples)
+        waits = self.waits()
+        self.assertGreaterEqual(self.seen(waits, "<module> (t.py:17)", "waits (t.py:10)"), 15, waits)
         in_native = [stack for stack, _ in samples if stack[:3] == ["<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"]]
         self.assertGreater(self.seen(samples, "<module> (t.py:16)", "loop (t.py:14)", "native_work (t.py:4)"), 3, samples)
         self.assertGreater(self.seen(samples, "loop (t.py:15)", "python_work (t.py:7)"), 3, samples)
@@ -207,6 +279,23 @@ class Stacks(unittest.TestCase):
         if not (3, 11) <= sys.version_info < (3, 15):
             self.skipTest("native frames are merged from Python 3.11 on")
         self.assertTrue(any("sha256" in stack[-1].lower() or len(stack) > 3 for stack in in_native), samples)
+
+    @patient
+    def test_lines_of_python_that_wait(self):
+        (self.folder / "t.py").write_text(WAITS)
+        done = self.record(sys.executable, "t.py", env=environment(self.folder))
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\ndone\n"), done.stderr)
+        waits = self.waits()
+        for line in ("sleeps (t.py:4)", "reads (t.py:5)", "gets (t.py:6)", "locks (t.py:8)"):
+            self.assertGreaterEqual(self.seen(waits, line), 15, (line, waits))
+            self.assertEqual(self.seen(self.samples(), line), 0, line)
+        self.assertNotIn("_PyEval", str(waits))
+
+    def test_workers_that_are_forked_while_stacks_are_followed(self):
+        # The sampler's thread holds the loader's lock at times: a child that has it for ever cannot load a library.
+        (self.folder / "t.py").write_text(POOLS)
+        done = self.record(sys.executable, "t.py", options=["--sample-stacks", "1000,100%"], env=environment(self.folder))
+        self.assertEqual((done.returncode, done.stdout), (0, "mine\ndone\n"), done.stderr)
 
     @patient
     def test_python_alone_and_native_alone(self):

@@ -3,14 +3,17 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -50,6 +53,50 @@ extern "C" __attribute__((noinline)) double outer_work(double s) { return inner_
 extern "C" __attribute__((noinline)) double child_work(double s) { return inner_work(s) + 2; }
 extern "C" __attribute__((noinline)) double range_work(double s) { return inner_work(s) + 3; }
 
+/// Functions that wait, each in its own way, and how many of their calls ended early.
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 300'000'000};
+std::mutex held;
+std::array<int, 2> ends{};
+
+/// A function that returns what it calls is left before it calls.
+int after_call(int result) {
+  __asm__ volatile("" : "+r"(result));
+  return result;
+}
+
+extern "C" __attribute__((noinline)) int wait_sleep() { return after_call(nanosleep(&kPause, nullptr)); }
+extern "C" __attribute__((noinline)) int wait_poll() { return after_call(poll(nullptr, 0, 300)); }
+extern "C" __attribute__((noinline)) int wait_lock() {
+  const std::scoped_lock lock(held);
+  return 0;
+}
+extern "C" __attribute__((noinline)) int wait_read() {
+  char byte = 0;
+  return read(ends[0], &byte, 1) == 1 ? 0 : 1;
+}
+/// Finds its frame by a pointer, since nobody knows how much room it takes, and calls the system by itself.
+extern "C" __attribute__((noinline)) int wait_by_pointer(int bytes) {
+  volatile char* room = static_cast<char*>(__builtin_alloca(static_cast<std::size_t>(bytes)));
+  room[0] = 0;
+  long result = SYS_nanosleep;
+  __asm__ volatile("syscall" : "+a"(result) : "D"(&kPause), "S"(nullptr) : "rcx", "r11", "memory");
+  return (result == 0 ? 0 : 1) + room[0];
+}
+
+int waits_everywhere() {
+  if (pipe(ends.data()) != 0) return 1;
+  std::atomic<int> count{0};
+  held.lock();
+  std::thread locks([&] { count += wait_lock(); });
+  std::thread reads([&] { count += wait_read(); });
+  count += wait_sleep() + wait_poll() + wait_by_pointer(1000);
+  held.unlock();
+  count += write(ends[1], "x", 1) == 1 ? 0 : 1;
+  locks.join();
+  reads.join();
+  return count;
+}
+
 /// Calls that wait, each of which a signal would end early. How many it did.
 int interrupted_calls() {
   int count = 0;
@@ -82,6 +129,9 @@ int main(int count, char** arguments) {
     std::thread other([] { child_work(0.1); });
     std::printf("%d interrupted\n", interrupted_calls());
     other.join();
+  } else if (mode == "waits") {
+    std::printf("%d interrupted\n", waits_everywhere());
+    find<Call>("rooflm_end_step")();
   } else if (mode == "fork") {
     if (const pid_t child = fork(); child == 0) {
       find<Call>("rooflm_begin")();

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -212,6 +213,33 @@ TEST_F(Stacks, WhatIsTooDearIsSampledMoreSeldomAndCountsForMore) {
   }
   EXPECT_GE(heavy, 1U);
   EXPECT_LT(samples, 200U);  // of 400
+}
+
+TEST_F(Stacks, SamplesAreFewerWhereTheyAreToCostLessAndCountForMore) {
+  start();
+  if (IsSkipped()) return;
+  sampler_->slow_down(true);
+  burn_for_test(300);
+  std::thread waits([] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
+  waits.join();
+  sampler_->stop();
+  writer_->end();
+  foreign::RecordedProcess process = foreign::read_stream(path_);
+  int waited = 0;
+  for (const record::Activity& activity : process.run.activities()) {
+    if (process.run.name_of(activity).kind != "sample") continue;
+    const bool is_waiting = activity.extra.find("waiting") != std::string::npos;
+    constexpr std::string_view kKey = "\"periods\":";
+    const std::size_t at = activity.extra.find(kKey);
+    const int periods = at == std::string::npos ? 1 : std::stoi(activity.extra.substr(at + kKey.size()));
+    if (is_waiting) waited += periods;
+    // The first signals may come before the sampler's thread has slowed down.
+    if (!is_waiting && activity.start_ns > 100'000'000) {
+      EXPECT_GE(periods, 4);
+    }
+  }
+  EXPECT_GE(waited, 300);  // of 600: this thread, and the one that it waits for
+  EXPECT_LE(waited, 1200);
 }
 
 TEST(ThreadTimers, WaitAsLongAsTheBudgetAsks) {

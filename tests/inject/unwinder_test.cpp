@@ -9,12 +9,14 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "inject/frame_bytes.h"
 #include "inject/frame_expression.h"
 #include "inject/frame_rules.h"
+#include "inject/frame_search.h"
 
 namespace rooflm::inject {
 namespace {
@@ -53,6 +55,56 @@ TEST(Unwinder, SeesWhatLibcSees) {
   ASSERT_EQ(views.ours.size(), views.libcs.size());
   for (std::size_t i = 1; i < views.ours.size(); ++i) {  // both looked from different places of the first
     EXPECT_EQ(views.ours[i], reinterpret_cast<std::uintptr_t>(views.libcs[i])) << i;
+  }
+}
+
+struct FoundFrame {
+  std::uintptr_t found = 0, right = 0;
+};
+FoundFrame find_own_frame(int words);
+std::uintptr_t returns_from_another();
+FoundFrame (*volatile finds_own_frame)(int) = find_own_frame;
+
+/// Its stack begins with what may be left of other calls: return addresses of them.
+__attribute__((noinline)) FoundFrame find_own_frame(int words) {
+  auto* stale = static_cast<volatile std::uintptr_t*>(
+      __builtin_alloca(static_cast<std::size_t>(words) * sizeof(std::uintptr_t)));
+  for (int i = 0; i < words; ++i)
+    stale[i] = i % 2 == 0 ? returns_from_another() : reinterpret_cast<std::uintptr_t>(&stale[i]);
+  const auto begin = reinterpret_cast<std::uintptr_t>(finds_own_frame);
+  const auto read_word = [](std::uintptr_t address) -> std::optional<std::uintptr_t> {
+    std::uintptr_t word = 0;
+    return peek(address, &word, sizeof(word)) ? std::optional(word) : std::nullopt;
+  };
+  const auto found = find_frame_pointer(reinterpret_cast<std::uintptr_t>(stale), {begin, begin + 1},
+                                        read_word, [](std::uintptr_t address) { return address > 4096; });
+  return {.found = found.value_or(0), .right = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))};
+}
+
+__attribute__((noinline)) std::uintptr_t returns_from_another() {
+  return reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
+}
+
+TEST(FrameSearch, FindsAFrameByTheCallThatMadeIt) {
+  std::uintptr_t word = 0;
+  if (!peek(reinterpret_cast<std::uintptr_t>(&word), &word, sizeof(word)))
+    GTEST_SKIP() << "this system forbids looking at one's own memory";
+  const FoundFrame frame = find_own_frame(40);
+  EXPECT_EQ(frame.found, frame.right);
+  EXPECT_EQ(finds_own_frame(40).found, 0U) << "a call by a pointer does not say whom it calls";
+}
+
+TEST(FrameSearch, WordsThatAreNonsenseAreNoFrame) {
+  std::mt19937_64 random(3);
+  const auto begin = reinterpret_cast<std::uintptr_t>(&find_own_frame);
+  for (int i = 0; i < 300; ++i) {
+    const auto found = find_frame_pointer(
+        random(), {begin, begin + 1},
+        [&](std::uintptr_t /*address*/) { return std::optional(begin + random() % 4096); },
+        [](std::uintptr_t /*address*/) { return true; });
+    if (found) {
+      EXPECT_NE(*found, 0U);
+    }
   }
 }
 

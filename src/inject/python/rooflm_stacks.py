@@ -1,9 +1,8 @@
 # Samples where the threads of a Python program are in their code.
-"""Threads that run are sampled by the injection library, in a signal handler on the thread itself: it reads the
-interpreter's frames without its lock, once `_Layout` has found where they are, and notes addresses. A thread of Python's own
-names these, and notes the frames of threads that wait, which need no lock then. Where the layout is not found (another
-interpreter, a system that forbids looking) that thread looks at all threads a hundred times a second; each time it has to
-wait until the program gives up the lock, 5 ms at most.
+"""The injection library samples threads: those that run in a signal handler on the thread itself, those that wait from a thread of
+its own. It reads the interpreter's frames without its lock, once `_Layout` has found where they are, and notes addresses. A thread of
+Python's own names these. Where the layout is not found (another interpreter, a system that forbids looking) that thread looks at all
+threads a hundred times a second; each time it has to wait until the program gives up the lock, 5 ms at most.
 """
 import atexit
 import ctypes
@@ -16,7 +15,6 @@ import types
 _MOST_FRAMES = 64
 _WORD = 8
 _SEEN = 128    # bytes of a frame that the library reads
-_NAMING_S = 0.5
 
 
 class _Library:
@@ -25,14 +23,14 @@ class _Library:
     def __init__(self):
         path = os.environ["CUDA_INJECTION64_PATH"]
         kept, free = ctypes.PyDLL(path), ctypes.CDLL(path)
-        number, wide, offset = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64
+        wide, offset = ctypes.c_uint64, ctypes.c_int64
         self.peek = kept.rooflm_peek
         self.peek.argtypes = [wide, ctypes.c_char_p, wide]
         self.python = kept.rooflm_python
         self.python.argtypes = [offset] * 5
-        self.wait = free.rooflm_wait_for_waiting
-        self.is_waiting = kept.rooflm_is_waiting
-        self.is_waiting.argtypes = [number]
+        self.wait = free.rooflm_wait_for_unnamed
+        self.python_threads = kept.rooflm_python_threads
+        self.python_threads.argtypes = [wide] + [offset] * 3
         self.next_unnamed = kept.rooflm_next_unnamed
         self.next_unnamed.argtypes = [ctypes.POINTER(wide)] * 2
 
@@ -43,6 +41,7 @@ class _Layout:
 
     def __init__(self, peek):
         self._peek, self.problem = peek, ""
+        self.state, self.thread = _state(), threading.get_native_id()
         try:
             self._find()
         except LookupError as problem:
@@ -96,11 +95,9 @@ class _Layout:
     def _find_current(self):
         """Where a thread's state names its current frame, which is this one: there, or one step further (until 3.12)."""
         own = self._interpreters(sys._getframe())
-        state = ctypes.pythonapi.PyThreadState_Get
-        state.restype = ctypes.c_void_p
         words, further = (ctypes.c_uint64 * 40)(), (ctypes.c_uint64 * 2)()
         # No function of Python is called while it is looked at: it would be the current one.
-        self._peek(state(), ctypes.cast(words, ctypes.c_char_p), ctypes.sizeof(words))
+        self._peek(self.state, ctypes.cast(words, ctypes.c_char_p), ctypes.sizeof(words))
         for steps in (0, 1):
             for place, word in enumerate(words):
                 if steps == 1 and not self._peek(word, ctypes.cast(further, ctypes.c_char_p), ctypes.sizeof(further)):
@@ -111,9 +108,30 @@ class _Layout:
                         return
         raise LookupError("a thread's current frame was not found")
 
+    def find_threads(self):
+        """The calling thread's state, and offsets of its neighbours in the interpreter's list of threads, which has the thread that made
+        `_Layout` too, and of the number by which the system knows a thread. Called by another thread than that."""
+        states = [self.state, _state()]
+        words = [self._words(state, 64) for state in states]
+        number = self._common("the number of a thread", [[word == one for word in seen]
+                                                         for one, seen in zip((self.thread, threading.get_native_id()), words)])
+        numbers = {int(name) for name in os.listdir("/proc/self/task")}
+        links = {place * _WORD for seen, state in zip(words, states) for place, word in enumerate(seen[:8])
+                 if word not in (0, state) and self._words(word, 64)[number // _WORD:][:1] in {(one,) for one in numbers}}
+        if len(links) != 2:
+            raise LookupError("the list of threads was not found")
+        return (states[1], *sorted(links), number)
+
+
+def _state():
+    """The address of the calling thread's state."""
+    find = ctypes.pythonapi.PyThreadState_Get
+    find.restype = ctypes.c_void_p
+    return find()
+
 
 class Sampler(threading.Thread):
-    """With `layout` of threads that wait, else of all."""
+    """With `layout` it only names what the library has seen, else it looks at all threads."""
 
     def __init__(self, library, hertz):
         super().__init__(name="rooflm samples stacks", daemon=True)
@@ -135,11 +153,13 @@ class Sampler(threading.Thread):
     def run(self):
         if self.layout is None:
             while not self.ending.wait(self.pause_s):
-                self.sample(lambda _: True)
+                self.sample()
             return
-        self.sample(self.native.is_waiting)  # from here on they are looked at
+        try:
+            self.native.python_threads(*self.layout.find_threads())
+        except (LookupError, OSError) as problem:
+            self.library.fact(b"no python threads", str(problem).encode())
         while self.native.wait() and not self.ending.is_set():
-            self.sample(self.native.is_waiting)
             self.name()
 
     def end(self):
@@ -147,14 +167,11 @@ class Sampler(threading.Thread):
         if self.layout is not None:
             self.name()
 
-    def sample(self, wants):
+    def sample(self):
         own = threading.get_ident()
         for thread, frame in sys._current_frames().items():
-            if thread == own:
-                continue
-            number = self.system_number(thread)
-            if wants(number):
-                self.library.stack(self.number_of(frame), number)
+            if thread != own:
+                self.library.stack(self.number_of(frame), self.system_number(thread))
 
     def number_of(self, frame):
         frames = []
@@ -252,7 +269,7 @@ def start(library):
         hertz = float(hertz)
     except ValueError:
         return None
-    if not 0 < hertz <= 1000 or kind == "native":
+    if not 0 < hertz <= 1000 or "native" in kind.split(","):
         return None
     sampler = Sampler(library, hertz)
     sampler.find_layout()

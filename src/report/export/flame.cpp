@@ -74,12 +74,16 @@ std::vector<std::string> notes_of(const Trace& trace, const Stacks& stacks) {
   return notes;
 }
 
+/// The innermost frame of a thread that did not run: its time is apart from that of the line above.
+constexpr const char* kWaits = "[waits]";
+
 /// Samples of each stack of the host.
 Stacks sampled_stacks(const RunData& run) {
   Stacks stacks;
   for (const HostStack& one : host_stacks(run).stacks) {
     Stack stack;
     for (const std::string& name : one.frames) stack.push_back(frame(name));
+    if (one.is_waiting) stack.emplace_back(kWaits);
     stacks[stack] += static_cast<std::int64_t>(one.samples);
   }
   return stacks;
