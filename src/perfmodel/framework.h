@@ -34,6 +34,7 @@ struct Framework {
   bool has_fp8_parameters = false;
   bool has_half_gradients = false;
   bool gathers_again = false;
+  bool reduces_early = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
