@@ -87,7 +87,8 @@ void OpTimes::take_tables(const devices::Device& device) {
   const devices::Device& source = *source_;
   compute_scale_ =
       peak_of(device, "bf16") / peak_of(source, "bf16") * (transfer.achieved_share / transfer.tables_share);
-  memory_scale_ = device.memory.back().byte_per_s / source.memory.back().byte_per_s;
+  memory_scale_ =
+      device.memory.back().byte_per_s / source.memory.back().byte_per_s * transfer.bandwidth_share;
   if (multiprocessors_ <= 0) multiprocessors_ = tables_.multiprocessors;
   tables_.matmul_spread = tables_.attention_spread = tables_.moved_spread = transfer.spread;
   basis_ = Basis::assumed;
