@@ -119,7 +119,7 @@ def framework_of(row):
     if "SC21" in (row.get("tflops_definition") or ""):  # older than flash attention and sequence parallelism
         return "megatron-2021"
     name = next((ours for part, ours in FRAMEWORKS if part in text), "")
-    if name is None or said in ("torch-eager", "torch-compile", "megatron-2021") or said.startswith("llm-foundry-202") or (
+    if name is None or said in ("torch-eager", "torch-compile", "megatron-2021", "megatron-2022", "megatron-2022-sp") or said.startswith("llm-foundry-202") or (
             said.startswith("torchtitan-2024")):
         return said
     if name == "torchtitan":
