@@ -284,7 +284,9 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   };
   const auto clock_of = [&](const PowerMix& mix) {
     const bool is_fixed = setting.at_table_clock || !setting.calibration.empty();
-    return is_fixed ? 1 : clock_share(times.power(), mix);
+    if (is_fixed) return 1.0;
+    return clock_share(times.power(), mix) *
+           slowest_clock_share(setting.cluster, point.step.sharding.ranks());
   };
   if (setting.every_layer || layers <= few + 1) {
     const Priced all = price(layers);
