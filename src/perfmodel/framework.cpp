@@ -52,6 +52,7 @@ const std::vector<Framework>& frameworks() {
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
+                     .scatters_sends = json.value("scatter_sends", false),
                      .has_torch_stages = json.value("torch_stages", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
                      .attention_kernels = json.value("attention_kernels", ""),

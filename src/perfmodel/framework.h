@@ -38,6 +38,7 @@ struct Framework {
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
+  bool scatters_sends = false;  ///< stages send a part of what tensor-parallel ranks all have, and gather it
   /// Pipelines as torch.distributed.pipelining runs them: docs/perfmodel.md, "What frameworks do beside".
   bool has_torch_stages = false;
   bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
