@@ -55,13 +55,13 @@ struct StepOptions {
   bool separate_products = false;  ///< q, k, v, gate and up (passes/separate_products.h)
   bool fp8_gathers = false;        ///< fp8: tensor-parallel ranks exchange rows in it (passes/fp8_gathers.h)
   bool gather_again = false;       ///< sequence-parallel ranks keep their own rows (passes/gather_again.h)
-  bool reduce_early = false;       ///< tensor-parallel sums beside gradients of weights (passes/reduce_early.h)
-  bool fp8_casts_apart = false;    ///< fp8: casts never join the op that makes what they cast
-  bool fp8_parameters = false;     ///< fp8: weights of layers exist in it alone (passes/fp8_parameters.h)
-  bool half_gradients = false;     ///< of weights, in the compute dtype, sums over micro-batches, too
-  bool gathered_ring = false;      ///< passes::RingKind::gathered
-  bool whole_recompute = false;    ///< `full` redoes what nobody reads again, too (passes/recompute.h)
-  int micro_batches = 1;  ///< gradient accumulation: the step's batch is that many times the forward's
+  bool reduce_early = false;     ///< tensor-parallel sums beside gradients of weights (passes/reduce_early.h)
+  bool fp8_casts_apart = false;  ///< fp8: casts never join the op that makes what they cast
+  bool fp8_parameters = false;   ///< fp8: weights of layers exist in it alone (passes/fp8_parameters.h)
+  bool half_gradients = false;   ///< of weights, in the compute dtype, sums over micro-batches, too
+  bool gathered_ring = false;    ///< passes::RingKind::gathered
+  bool whole_recompute = false;  ///< `full` redoes what nobody reads again, too (passes/recompute.h)
+  int micro_batches = 1;         ///< gradient accumulation: the step's batch is that many times the forward's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< over which ranks the step is split; checked by compile::check before
   program::Coordinates rank{};  ///< whose program it is

@@ -57,6 +57,7 @@ const std::vector<Framework>& frameworks() {
                      .is_vocab_parallel = json.value("vocab_parallel", false),
                      .attention_kernels = json.value("attention_kernels", ""),
                      .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
+                     .matmul_spread = json.value("matmul_spread", 0.0),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),

@@ -45,6 +45,7 @@ struct Framework {
   std::string attention_kernels{};  ///< FrameworkKernels::attention
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
   std::map<std::string, double, std::less<>> moved{};
+  double matmul_spread = 0;  ///< FrameworkKernels::matmul_spread
   double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
   double context_bytes = 0;            ///< CUDA, libraries, workspaces

@@ -224,7 +224,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
     time.most_share = std::max(1.0, most->second * parts_of_chip() / own);
   }
   time.basis = basis_of(dtype);
-  time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
+  time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);
+  if (time.basis != basis_) time.spread = std::max(time.spread, kUnmeasured);
   return time;
 }
 

@@ -222,8 +222,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
     const bool talks = moves_between_ranks(op);
-    priced.times[i] =
-        talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
+    priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
     if (!talks) calibrate(priced.times[i], op, setting);
     if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
   }
