@@ -60,14 +60,25 @@ def zero_of(row, pp):
 
 def has_short_ends(row):
     parts = count(row, "PP") * parts_of(row)
-    return int(row["layers"]) % parts != 0 and (int(row["layers"]) + 2) % parts == 0
+    return count(row, "layers") % parts != 0 and (count(row, "layers") + 2) % parts == 0
 
 
 def layers_of(row):
     """As many as the fullest stage of a pipeline has, on all of them: the others wait for it."""
     parts = count(row, "PP") * parts_of(row)
-    layers = int(row["layers"])
+    layers = count(row, "layers")
     return layers if has_short_ends(row) else -(-layers // parts) * parts
+
+
+def overlaps_tensor_exchange(row):
+    """Whether tensor-parallel ranks exchange rows beside their products. Recipes of NeMo and Megatron-Bridge do
+    (tp_comm_overlap; scripts/performance), but on GB200 not before userbuffers knew NVLink of several nodes
+    (TransformerEngine 2.2, NVIDIA/TransformerEngine#1470)."""
+    said = row.get("async_tp") or ""
+    if is_yes(said) or is_no(said):
+        return is_yes(said)
+    framework = framework_of(row)
+    return framework == "megatron-bridge" or (framework == "nemo-2024" and not re.search("gb[23]00", row["hardware"].lower()))
 
 
 def split_of(row):
@@ -86,7 +97,7 @@ def split_of(row):
                "--zero": zero_of(row, pp) if dp * cp > 1 else 0}
     if pp > 1 and has_short_ends(row):
         options["--short-ends"] = None
-    if is_yes(row.get("async_tp")) and tp > 1:
+    if tp > 1 and overlaps_tensor_exchange(row):
         options["--async-tp"] = None
     if "gpipe" in (row.get("schedule") or "").lower() and pp > 1:
         options["--schedule"] = "gpipe"
@@ -222,7 +233,7 @@ def notes_of(row):
     framework = framework_of(row)
     if "hsdp" in sharding or "hybrid_shard" in sharding:
         notes.append("HSDP is planned as FSDP over all ranks")
-    if layers_of(row) != int(row["layers"]):
+    if layers_of(row) != count(row, "layers"):
         notes.append(f"planned with {layers_of(row)} layers: each stage as many as the fullest")
     if is_ungated_llama(row):
         notes.append("two products of its feed-forward layers are planned as three of as many weights")

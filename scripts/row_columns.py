@@ -42,6 +42,8 @@ ALIASES = {
     "hfu_pct": "hfu hfupercent hardwareflopsutilization",
     "peak_memory_GiB": "memorygib peakmemgib peakmemorygib maxmemorygib memgib",
     "peak_memory_GB": "memorygb peakmemgb peakmemorygb maxmemorygb memgb",
+    "model": "modelname modelsize arch architecture",
+    "framework": "software stack codebase library",
     "row_id": "id row name",
 }
 NAMES = {alias: name for name, aliases in ALIASES.items() for alias in aliases.split()}
