@@ -24,6 +24,7 @@
 #include "compile/passes/gradient_sums.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
+#include "compile/passes/reduce_early.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/separate_matmuls.h"
@@ -283,6 +284,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
     if (options.separate_matmuls) passes::separate_matmuls(step);
+    if (options.reduce_early) passes::reduce_early(step);
     passes::overlap_collectives(step);
   } else if (options.separate_matmuls) {  // for plans of other frameworks, which update nothing early
     passes::separate_matmuls(step);

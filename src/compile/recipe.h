@@ -57,6 +57,8 @@ struct StepOptions {
   bool fp8_gathers = false;       ///< fp8: tensor-parallel ranks exchange fp8 rows (passes/fp8_gathers.h)
   /// Sequence-parallel ranks keep only their own rows (passes/gather_again.h).
   bool gather_again = false;
+  /// Tensor-parallel sums of a layer's input gradient overlap its weight gradient (passes/reduce_early.h).
+  bool reduce_early = false;
   bool fp8_casts_apart = false;  ///< fp8: casts are never fused into the producer
   bool fp8_parameters = false;   ///< fp8: layer weights exist only in fp8 (passes/fp8_parameters.h)
   /// Weight gradients in the compute dtype, including sums over micro-batches.

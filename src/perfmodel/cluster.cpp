@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numbers>
 
 #include "perfmodel/planning_text.h"
 
@@ -138,6 +139,7 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
                   .spread = links_json().at("spread"),
                   .matmul_slowdown = slow.at("matmul"),
                   .other_slowdown = slow.at("other"),
+                  .chip_spread = links_json().at("chips").at("spread"),
                   .buffer_bytes = links_json().at("buffer_bytes").at("per_group"),
                   .source = entry.at("source")};
   if (!device.links.empty()) {
@@ -148,6 +150,16 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
   cluster.between = level_of(
       "network", network_byte_per_s > 0 ? network_byte_per_s : entry.at("network_byte_per_s").get<double>());
   return cluster;
+}
+
+double slowest_clock_share(const Cluster& cluster, int devices) {
+  if (devices <= 1) return 1;
+  // The mean of the largest of n, from the distribution that it tends to (Gumbel's).
+  const double log_n = std::log(devices);
+  const double scale = std::sqrt(2 * log_n);
+  const double largest =
+      scale + (std::numbers::egamma - (std::log(log_n) + std::log(4 * std::numbers::pi)) / 2) / scale;
+  return 1 / (1 + cluster.chip_spread * largest);
 }
 
 const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks) {

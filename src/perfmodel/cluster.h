@@ -45,6 +45,7 @@ struct Cluster {
   double spread = 0;             ///< relative half width of times
   double matmul_slowdown = 1;    ///< of products beside a collective
   double other_slowdown = 1;     ///< of other ops
+  double chip_spread = 0;        ///< standard deviation of the clocks that a limit leaves to its devices
   double buffer_bytes = 0;       ///< that each group of ranks keeps
   Basis basis = Basis::assumed;  ///< nothing of it was measured here
   std::string source{};
@@ -67,6 +68,10 @@ struct Ranks {
 /// measured, a ring takes as long as two ranks that send as much, and its further steps. Source:
 /// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
+
+/// The share of a typical clock that the slowest of `devices` has: 1 / (1 + s E), with E the mean of the
+/// largest of so many standard normal numbers.
+double slowest_clock_share(const Cluster& cluster, int devices);
 
 /// The slowest kind of link on its way: that between nodes where the ranks stand in several.
 const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks);

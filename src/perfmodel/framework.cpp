@@ -48,13 +48,16 @@ const std::vector<Framework>& frameworks() {
                      .has_fp8_parameters = json.value("fp8_parameters", false),
                      .has_half_gradients = json.value("half_gradients", false),
                      .gathers_again = json.value("gather_again", false),
+                     .reduces_early = json.value("reduce_early", false),
                      .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
+                     .scatters_sends = json.value("scatter_sends", false),
                      .has_torch_stages = json.value("torch_stages", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
                      .attention_kernels = json.value("attention_kernels", ""),
                      .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
+                     .matmul_spread = json.value("matmul_spread", 0.0),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
@@ -90,6 +93,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.gathered_ring = framework.has_gathered_ring;
   step.whole_recompute = framework.has_whole_recompute;
   step.gather_again = framework.gathers_again;
+  step.reduce_early = framework.reduces_early;
   step.fp8_parameters = framework.has_fp8_parameters;
   step.half_gradients = framework.has_half_gradients;
   step.fp8_options.any_layout = framework.reads_any_layout;

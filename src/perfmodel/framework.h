@@ -34,15 +34,18 @@ struct Framework {
   bool has_fp8_parameters = false;
   bool has_half_gradients = false;
   bool gathers_again = false;
+  bool reduces_early = false;
   bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
+  bool scatters_sends = false;  ///< stages send a part of what tensor-parallel ranks all have, and gather it
   /// Pipelines as torch.distributed.pipelining runs them: docs/perfmodel.md, "What frameworks do beside".
   bool has_torch_stages = false;
   bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
   std::string attention_kernels{};  ///< FrameworkKernels::attention
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
   std::map<std::string, double, std::less<>> moved{};
+  double matmul_spread = 0;  ///< FrameworkKernels::matmul_spread
   double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
   double context_bytes = 0;            ///< CUDA, libraries, workspaces

@@ -25,7 +25,7 @@ double own_seconds(const RoleStep& role) {
 
 LayerLeast LayerBook::of(const PlanPoint& point) {
   const compile::Sharding& sharding = point.step.sharding;
-  const Key key{sharding.tensor, sharding.context, point.micro_batch, point.step.recompute};
+  const Key key{sharding.tensor, sharding.context, point.micro_batch, point.step.recompute, sharding.ranks()};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = known_.find(key); found != known_.end()) return found->second;
@@ -47,7 +47,9 @@ LayerLeast LayerBook::of(const PlanPoint& point) {
   };
   RoleStep more = simulated(kMore);
   more.add(simulated(kFew), -1);
-  const double slower_s = more.mix.seconds_at(clock_share(times_.power(), more.mix)) - more.mix.seconds_at(1);
+  const double clock =
+      clock_share(times_.power(), more.mix) * slowest_clock_share(setting.cluster, sharding.ranks());
+  const double slower_s = more.mix.seconds_at(clock) - more.mix.seconds_at(1);
   // Sums of norms' gradients are there once in a step, not for each micro-batch.
   constexpr double kOfMicroBatch = 0.9;
   const double exposed_s = kOfMicroBatch * std::max(0.0, more.timeline.exposed_s);

@@ -40,7 +40,8 @@ class LayerBook {
   /// Of the layers of the first stage.
   static double parameters_of_rank(const PlanPoint& point);
 
-  using Key = std::tuple<int, int, std::int64_t, passes::Recompute>;
+  /// Ranks of a sequence, micro-batch, recompute, and all ranks, the slowest of which counts.
+  using Key = std::tuple<int, int, std::int64_t, passes::Recompute, int>;
   const Setting* setting_;
   OpTimes times_;
   std::mutex mutex_;

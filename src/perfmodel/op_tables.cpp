@@ -75,8 +75,10 @@ double joule_per_flop(const Json& power, const Json& kernel) {
 
 OpEnergies energies_of(const Json& power) {
   const auto of = [&](const char* kernel) { return joule_per_flop(power, power.at("measured").at(kernel)); };
+  // A step's products: forward with fast sums, both gradients without.
+  const double fp8 = (of("matmul_fp8") + 2 * of("matmul_fp8_gradient")) / 3;
   return {.joule_per_byte = joule_per_byte(power),
-          .joule_per_flop = {{"bf16", of("matmul")}, {"fp16", of("matmul")}, {"fp8", of("matmul_fp8")}},
+          .joule_per_flop = {{"bf16", of("matmul")}, {"fp16", of("matmul")}, {"fp8", fp8}},
           .attention_forward = of("attention_forward"),
           .attention_backward = of("attention_backward")};
 }
@@ -178,16 +180,21 @@ std::optional<AttentionKernels> attention_kernels(const std::string& name, std::
 Transfer transfer_to(const devices::Device& device) {
   const Json& json = tables_json().at("transfer");
   const std::string from = json.at("from");
-  const Json& shares = json.at("achieved_share");
-  const double own = shares.at("h100");
-  Transfer transfer{.tables = measured_of(*entry_of(from)),
-                    .spread = json.at("spread"),
-                    .achieved_share = own,
-                    .tables_share = own};
-  for (const auto& [family, share] : shares.items()) {
-    if (!share.is_number() || !device.key.starts_with(family)) continue;
-    transfer.achieved_share = share;
-  }
+  // The longest key that fits comes last.
+  const auto of_family = [&](const Json& shares, double found) {
+    for (const auto& [family, share] : shares.items()) {
+      if (share.is_number() && device.key.starts_with(family)) found = share;
+    }
+    return found;
+  };
+  const double own = json.at("achieved_share").at("h100");
+  const double own_bandwidth = json.at("achieved_bandwidth").at("h100");
+  Transfer transfer{
+      .tables = measured_of(*entry_of(from)),
+      .spread = json.at("spread"),
+      .achieved_share = of_family(json.at("achieved_share"), own),
+      .tables_share = own,
+      .bandwidth_share = of_family(json.at("achieved_bandwidth"), own_bandwidth) / own_bandwidth};
   transfer.is_same_chip = std::ranges::any_of(json.at("same_chip"), [&](const Json& family) {
     return device.key.starts_with(family.get<std::string>());
   });

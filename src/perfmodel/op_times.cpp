@@ -87,7 +87,8 @@ void OpTimes::take_tables(const devices::Device& device) {
   const devices::Device& source = *source_;
   compute_scale_ =
       peak_of(device, "bf16") / peak_of(source, "bf16") * (transfer.achieved_share / transfer.tables_share);
-  memory_scale_ = device.memory.back().byte_per_s / source.memory.back().byte_per_s;
+  memory_scale_ =
+      device.memory.back().byte_per_s / source.memory.back().byte_per_s * transfer.bandwidth_share;
   if (multiprocessors_ <= 0) multiprocessors_ = tables_.multiprocessors;
   tables_.matmul_spread = tables_.attention_spread = tables_.moved_spread = transfer.spread;
   basis_ = Basis::assumed;
@@ -223,7 +224,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
     time.most_share = std::max(1.0, most->second * parts_of_chip() / own);
   }
   time.basis = basis_of(dtype);
-  time.spread = time.basis == basis_ ? tables_.matmul_spread : std::max(tables_.matmul_spread, kUnmeasured);
+  time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);
+  if (time.basis != basis_) time.spread = std::max(time.spread, kUnmeasured);
   return time;
 }
 

@@ -63,6 +63,7 @@ struct FrameworkKernels {
   std::string attention{};       ///< "attention_kernels" of data/op_times.json; empty: those of the tables
   /// By kind of op, the bytes that its kernels move by those of the op.
   std::map<std::string, double, std::less<>> moved{};
+  double matmul_spread = 0;  ///< of products of its libraries, where those of the tables are surer
 };
 
 /// Seconds of one op, and what they are made of.

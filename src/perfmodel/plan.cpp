@@ -194,7 +194,8 @@ std::vector<int> kinds_of_stages(int stages) {
 OpTimes op_times_of(const Setting& setting) {
   const FrameworkKernels kernels{.is_deterministic = setting.framework.is_deterministic,
                                  .attention = setting.framework.attention_kernels,
-                                 .moved = setting.framework.moved};
+                                 .moved = setting.framework.moved,
+                                 .matmul_spread = setting.framework.matmul_spread};
   return {setting.device, kernels, setting.what_if};
 }
 

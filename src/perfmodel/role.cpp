@@ -69,11 +69,21 @@ Collective kind_of(const Op& op) {
 }
 
 /// What was sent has been on its way since the other stage was done with it: only a receive takes time here.
-OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Cluster& cluster) {
+OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Setting& setting) {
+  const Cluster& cluster = setting.cluster;
+  const compile::Sharding& sharding = point.step.sharding;
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
-  time.seconds = collective_seconds(cluster, kind_of(op), static_cast<double>(moved_bytes(program, op)),
-                                    ranks_of(program::group_of(op), point.step.sharding));
+  const Collective kind = kind_of(op);
+  const Ranks ranks = ranks_of(program::group_of(op), sharding);
+  double bytes = static_cast<double>(moved_bytes(program, op));
+  const bool is_scattered = setting.framework.scatters_sends && kind == Collective::point_to_point &&
+                            sharding.tensor > 1 && !sharding.sequence_parallel;
+  if (is_scattered) {
+    time.seconds = collective_seconds(cluster, Collective::all_gather, bytes, {.size = sharding.tensor});
+    bytes /= sharding.tensor;
+  }
+  time.seconds += collective_seconds(cluster, kind, bytes, ranks);
   return time;
 }
 
@@ -212,8 +222,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
     const bool talks = moves_between_ranks(op);
-    priced.times[i] =
-        talks ? collective_time(program, op, point, setting.cluster) : times.time_of(program, op);
+    priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
     if (!talks) calibrate(priced.times[i], op, setting);
     if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
   }
@@ -284,7 +293,9 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   };
   const auto clock_of = [&](const PowerMix& mix) {
     const bool is_fixed = setting.at_table_clock || !setting.calibration.empty();
-    return is_fixed ? 1 : clock_share(times.power(), mix);
+    if (is_fixed) return 1.0;
+    return clock_share(times.power(), mix) *
+           slowest_clock_share(setting.cluster, point.step.sharding.ranks());
   };
   if (setting.every_layer || layers <= few + 1) {
     const Priced all = price(layers);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -57,8 +58,30 @@ TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
   const auto slow = perfmodel::OpTimes(a100, {}).time_of(program, program.ops[0]);
   EXPECT_EQ(slow.basis, perfmodel::Basis::assumed);
   EXPECT_GT(slow.spread, fast.spread);
-  // 312 / 989.4 of the peak, of which 87 instead of 80 % were seen.
-  EXPECT_NEAR(fast.seconds / slow.seconds, 312 / 989.4 * 0.869 / 0.803, 0.03);
+  // 312 / 989.4 of the peak, of which 85 instead of 80 % are sustained.
+  EXPECT_NEAR(fast.seconds / slow.seconds, 312 / 989.4 * 0.8495 / 0.803, 0.03);
+}
+
+/// 253.7 and 256.5 TFLOP/s, alone for long (Azure/AI-benchmarking-guide, ND A100 v4).
+TEST(OpTimes, LargeProductsOfAnA100AreWhatWasMeasured) {
+  const auto a100 = devices::find_device("a100-sxm");
+  for (const auto& [size, measured] : {std::pair{8192, 253.7e12}, std::pair{16384, 256.5e12}}) {
+    const auto program = half_product(size, size, size);
+    const double flop = 2.0 * size * size * size;
+    EXPECT_NEAR(flop / perfmodel::OpTimes(a100, {}).time_of(program, program.ops[0]).seconds / measured, 1,
+                0.02);
+  }
+}
+
+/// 83 % of the data sheet's bandwidth where an H100 reaches 89 %.
+TEST(OpTimes, BytesTakeWhatStreamsReach) {
+  const perfmodel::OpTimes h100(devices::find_device("h100-sxm"), {});
+  const perfmodel::OpTimes a100(devices::find_device("a100-sxm"), {});
+  const auto program = half_product(1 << 20, 8, 8);  // bound by its bytes
+  const auto moved = [&](const perfmodel::OpTimes& times) {
+    return times.time_of(program, program.ops[0]).moved_s;
+  };
+  EXPECT_NEAR(moved(a100) / moved(h100), 3.35 / 2.039 * 0.887 / 0.834, 1e-6);
 }
 
 program::Program flash_attention(std::int64_t seq) {
@@ -117,7 +140,7 @@ TEST(OpTimes, KindsMeasuredAtLargeSizesOnlyTakeLessForSmallOnes) {
     return times.time_of(program, program.ops[0]).seconds;
   };
   for (const char* device : {"h100-sxm", "h200", "a100-sxm"}) {
-    EXPECT_LT(seconds(1024, device), 8e-6) << device;  // 3 MB
+    EXPECT_LT(seconds(1024, device), 9e-6) << device;  // 3 MB
     EXPECT_GT(seconds(1, device), 1e-6) << device;
     EXPECT_NEAR(seconds(16384, device) / seconds(32768, device), 0.52, 0.05) << device;
   }
@@ -214,6 +237,14 @@ TEST(Collectives, SmallMessagesTakeNoLessThanTheirSteps) {
       before = seconds;
     }
   }
+}
+
+TEST(Collectives, AllRanksWaitForTheSlowestDevice) {
+  const auto cluster = perfmodel::cluster_of(devices::find_device("h100-sxm"));
+  EXPECT_EQ(perfmodel::slowest_clock_share(cluster, 1), 1);
+  // The mean of the largest of 8 and of 1,024 normal numbers is 1.42 and 3.24 standard deviations.
+  EXPECT_NEAR(1 / perfmodel::slowest_clock_share(cluster, 8) - 1, 1.42 * cluster.chip_spread, 0.002);
+  EXPECT_NEAR(1 / perfmodel::slowest_clock_share(cluster, 1024) - 1, 3.24 * cluster.chip_spread, 0.002);
 }
 
 TEST(Pipeline, EqualStagesLeaveTheBubbleOfTheTextbook) {

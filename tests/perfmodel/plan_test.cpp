@@ -93,9 +93,9 @@ TEST(Plan, InterleavedStagesSayWhatTheEndsTake) {
   EXPECT_EQ(plan.roles[1].times.end_forward_s, 0);
   const perfmodel::StageTimes& last = plan.roles.back().times;
   EXPECT_GT(last.end_backward_s, 0);
-  // Without its end the last stage is one of those between.
-  EXPECT_NEAR((last.forward_s - last.end_forward_s) / plan.roles[1].times.forward_s, 1, 0.05);
-  EXPECT_NEAR((last.backward_s - last.end_backward_s) / plan.roles[1].times.backward_s, 1, 0.05);
+  // Without its end the last stage is one of those between, at the higher clock that its loss leaves it.
+  EXPECT_NEAR((last.forward_s - last.end_forward_s) / plan.roles[1].times.forward_s, 0.97, 0.05);
+  EXPECT_NEAR((last.backward_s - last.end_backward_s) / plan.roles[1].times.backward_s, 0.97, 0.05);
 }
 
 /// What a stage receives, of all micro-batches but those in flight, and what it hands on, in both directions;

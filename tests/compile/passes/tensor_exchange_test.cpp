@@ -218,6 +218,25 @@ TEST(GatherAgain, StartsBeforeTheGradientOfTheInput) {
   EXPECT_EQ(found, 4U);
 }
 
+/// The gradient of a layer's input is on its way before the gradient of the weight is made.
+TEST(ReduceEarly, SumsRunBesideGradientsOfWeights) {
+  compile::StepOptions options = tensor_options(false);
+  const auto late_sums = [&](bool early) {
+    options.reduce_early = early;
+    const Program p = tensor_step(options);
+    std::size_t late = 0;
+    for (std::size_t i = 1; i < p.ops.size(); ++i) {
+      const Op& sum = p.ops[i];
+      const bool is_sum = sum.is(ops::kReduceScatter) && sum.phase == program::Phase::backward;
+      if (!is_sum || !sum.scope.starts_with("h.")) continue;
+      late += reads(sum, p.ops[i - 1].outputs[0]) ? 0 : 1;
+    }
+    return late;
+  };
+  EXPECT_EQ(late_sums(false), 4U);  // of qkv and fc1 of two layers, behind the gradients of both operands
+  EXPECT_EQ(late_sums(true), 0U);
+}
+
 /// A rank's rows are cast once, and are gathered twice in fp8.
 TEST(GatherAgain, KeepsOwnRowsInFp8) {
   compile::StepOptions options = tensor_options(true);
