@@ -203,7 +203,7 @@ void run_optimizer(const Bench& bench, std::int64_t n) {
   line("adamw", 28, [&] { adamw_update(step, n, WholeWeights{p}, m, v, wide); });
   line("adamw + bf16 copy", 30, [&] { adamw_update(step, n, whole, m, v, wide); });
   line("adamw of halves, bf16 grad", 26, [&] { adamw_update(step, n, halves, m, v, narrow); });
-  line("sgd", 12, [&] { sgd_update({.lr = 1e-4F}, n, WholeWeights{p}, nullptr, wide); });
+  line("sgd", 12, [&] { sgd_update({.lr = 1e-4F}, n, WholeWeights{p}, wide); });
   line("sum of squares", 4, [&] { (void)sum_of_squares(n, wide); });
   line("cast to bf16", 6, [&] { cast(n, p, half); });
   line("fill", 4, [&] { fill<float>(n, 0.0F, g); });

@@ -40,7 +40,7 @@ double square_gemm(const Bench& bench, DType type) {
   std::memset(a, 0, 2048 * 2048 * 4);
   std::memset(b, 0, 2048 * 2048 * 4);
   const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
-  return bench.run("limit: product", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
+  return bench.run("limit: gemm", "2048 x 2048 x 2048", name_of(type), 2.0 * 2048 * 2048 * 2048,
                    type == DType::f32 ? Limit::fp32_gemm : Limit::bf16_gemm,
                    [&] { gemm(a, b, c, nullptr, scratch); });
 }

@@ -65,8 +65,7 @@ class Bench {
   double run(std::string_view name, const std::string& shape, std::string_view dtype, double work,
              Limit limit, const std::function<void()>& body) const;
 
-  /// Measures the limits of products, 2048^3 in fp32 and bf16. Keeps the best of all times they were
-  /// measured.
+  /// Measures the GEMM limits, 2048^3 in fp32 and bf16. Keeps the best rate of all calls.
   void measure_limits();
 
  private:

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
                  core::format_bytes(static_cast<double>(cost.bytes_read + cost.bytes_written)));
     }
     const engines::MemoryNeed need = engines::memory_need(step, compile::EngineKind::fused);
-    fmt::print("{} in bf16: {}FLOP in matrix products, at least {:.2f} ms on {}\n", config.name,
+    fmt::print("{} in bf16: {}FLOP in matmuls, at least {:.2f} ms on {}\n", config.name,
                core::format_si(static_cast<double>(total.matmul_flop)), roof_s * 1e3, device.name);
     fmt::print("{} of weights and optimizer state, {} arena\n",
                core::format_bytes(static_cast<double>(need.persistent_bytes)),

@@ -233,9 +233,8 @@ void ring_attention(Program& step, const compile::Sharding& sharding, const prog
       std::ranges::any_of(step.ops, [](const Op& op) { return op.is(ops::kCausalSoftmax); });
   if (has_softmax)
     throw core::UsageError(
-        "--cp needs flash attention: --attention flash, or in a plan a framework that has it, as "
-        "torch-compile "
-        "or megatron");
+        "--cp needs flash attention: --attention flash, or in a plan a framework that has it, such as "
+        "torch-compile or megatron");
   RingWriter(step, sharding, rank, kind).run();
   tell_pieces(step, sharding.pieces_of(rank));
 }

@@ -242,7 +242,7 @@ void check_attention(const AttentionShape& s) {
 namespace {
 
 // FLOP of one matmul [T, D] x [D, T], or of its visible half.
-double product_flop(const AttentionShape& s) {
+double matmul_flop(const AttentionShape& s) {
   const auto seq = static_cast<double>(s.seq);
   const double scores = s.causal ? seq * (seq + 1) / 2 : seq * seq;
   return 2.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * scores;
@@ -250,8 +250,8 @@ double product_flop(const AttentionShape& s) {
 
 }  // namespace
 
-double attention_forward_flop(const AttentionShape& shape) { return 2 * product_flop(shape); }
-double attention_backward_flop(const AttentionShape& shape) { return 5 * product_flop(shape); }
+double attention_forward_flop(const AttentionShape& shape) { return 2 * matmul_flop(shape); }
+double attention_backward_flop(const AttentionShape& shape) { return 5 * matmul_flop(shape); }
 
 }  // namespace rooflm::backends::cpu
 

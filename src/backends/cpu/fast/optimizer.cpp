@@ -94,15 +94,11 @@ void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, fl
 }
 
 template <WeightMemory W, Storage G>
-void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g) {
+void sgd_update(const SgdStep& step, std::int64_t n, W weights, const G* g) {
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
       const Floats old = weights_at(weights, i, count);
-      Floats direction = load_at(g + i, count) * step.grad_scale + step.weight_decay * old;
-      if (velocity != nullptr) {
-        direction += step.momentum * load_at(velocity + i, count);
-        store_at(velocity + i, direction, count);
-      }
+      const Floats direction = load_at(g + i, count) * step.grad_scale + step.weight_decay * old;
       store_weights(weights, i, old - step.lr * direction, count);
     });
   });
@@ -129,10 +125,10 @@ template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*,
 template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*, float*, const core::Bf16*);
 template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const float*);
 template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const core::Bf16*);
-template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, float*, const float*);
-template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, float*, const core::Bf16*);
-template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, float*, const float*);
-template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, float*, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, const core::Bf16*);
 template double sum_of_squares(std::int64_t, const float*);
 template double sum_of_squares(std::int64_t, const core::Bf16*);
 
@@ -277,7 +273,7 @@ Kernel make_sgd(const OpView& v) {
     step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
     for (std::size_t i = 0; i < update.count(); ++i) {
       update.run(args, i, [&](std::int64_t n, auto weights, const auto* gradient) {
-        sgd_update(step, n, weights, nullptr, gradient);
+        sgd_update(step, n, weights, gradient);
       });
     }
   };

@@ -44,16 +44,14 @@ template <WeightMemory W, Storage G>
 /// Settings of one SGD step.
 struct SgdStep {
   float lr = 0;
-  float momentum = 0;  ///< needs the velocity buffer unless 0
   float weight_decay = 0;
   float grad_scale = 1;
 };
 
 /// One SGD update of n elements, in place:
-///   g' = g * grad_scale + weight_decay p;  velocity = momentum velocity + g';  p -= lr velocity
-/// Without a velocity buffer: p -= lr g'.
+///   p -= lr (g * grad_scale + weight_decay p)
 template <WeightMemory W, Storage G>
-[[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, W weights, float* velocity, const G* g);
+[[gnu::noipa]] void sgd_update(const SgdStep& step, std::int64_t n, W weights, const G* g);
 
 /// Sum of g[i]^2 in double; the order of summation does not depend on the thread count. NaN and inf
 /// propagate.

@@ -4,7 +4,6 @@
 // columns, so it holds the 4 bytes of one column of the transpose in one word. The words are transposed
 // through shared memory with a pitch of 33 words, which avoids bank conflicts in both directions, and written
 // 16 bytes at a time, 128 contiguous bytes per row of the transpose.
-// bytes at a time, 128 bytes of a row of the transpose side by side.
 #include <algorithm>
 
 #include "backends/cuda/kernels/fp8.cuh"
