@@ -32,7 +32,7 @@ constexpr std::uint32_t kSlowPart = 4;
 
 /// Held while the sampler's thread works. It takes locks that a fork would leave locked in the child for
 /// ever, the loader's first of all, without which a child can neither load a library nor throw an exception.
-std::timed_mutex at_work;
+std::mutex at_work;
 thread_local bool holds_work = false;
 
 }  // namespace
@@ -154,8 +154,13 @@ void StackSampler::run() {
 
 void StackSampler::before_fork() {
   block_notes();
-  constexpr std::chrono::milliseconds kPatience{200};  // whoever forks may hold what the sampler waits for
-  holds_work = at_work.try_lock_for(kPatience);
+  constexpr int kTries = 2000;  // whoever forks may hold what the sampler waits for
+  constexpr std::chrono::microseconds kPause{100};
+  holds_work = at_work.try_lock();
+  for (int i = 0; i < kTries && !holds_work; ++i) {
+    std::this_thread::sleep_for(kPause);
+    holds_work = at_work.try_lock();
+  }
 }
 
 void StackSampler::after_fork(bool is_child) {
