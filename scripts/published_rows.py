@@ -77,6 +77,8 @@ def overlaps_tensor_exchange(row):
     said = row.get("async_tp") or ""
     if is_yes(said) or is_no(said):
         return is_yes(said)
+    if re.search("model_table|weak_scaling|strong_scaling", row.get("source") or ""):
+        return True  # of Megatron-LM's README, which names --tp-comm-overlap
     framework = framework_of(row)
     return framework == "megatron-bridge" or (framework == "nemo-2024" and not re.search("gb[23]00", row["hardware"].lower()))
 
@@ -123,7 +125,7 @@ def megatron_of(row):
     is_of_2022 = "2205.05198" in text
     if not is_of_2022 and (re.search(r"flash|transformer.?engine|core|\bte\b", text) or not OLD_DEVICES.search(row["hardware"])):
         return "megatron"
-    shares_rows = is_yes(row.get("sequence_parallel")) or (
+    shares_rows = is_yes(row.get("sequence_parallel")) or re.search(r"\+ ?s|sequence", (row.get("recompute") or "").lower()) or (
         not is_no(row.get("sequence_parallel")) and recompute_of(row) == "selective")
     return "megatron-2022-sp" if shares_rows and count(row, "TP") > 1 else "megatron-2022"
 
@@ -135,6 +137,8 @@ def framework_of(row):
     if "SC21" in (row.get("tflops_definition") or ""):  # older than flash attention and sequence parallelism
         return "megatron-2021"
     name = next((ours for part, ours in FRAMEWORKS if part in text), "")
+    if not name and re.search("2104.04473|2205.05198|megatron", f"{row.get('source')} {row.get('model')} {row.get('notes')}".lower()):
+        name = "megatron"  # its papers
     if name is None or OWN_NAMES.fullmatch(said):
         return said
     if name == "torchtitan":

@@ -9,5 +9,7 @@ namespace rooflm::passes {
 /// lane writes and it reads, and for what another lane still reads and it writes. The last op of the lane
 /// `compute` waits for what nothing else does. The last rewrite of a program: it sets Op::waits.
 void overlap_collectives(program::Program& step);
+/// Only the waits, of ops whose lanes are set.
+void set_waits(program::Program& step);
 
 }  // namespace rooflm::passes
