@@ -2,7 +2,7 @@
 
 import re
 
-from row_columns import count, is_no, is_yes, number
+from row_columns import NOTHING, count, is_no, is_yes, number
 from row_hardware import cluster_of, device_of
 
 
@@ -156,7 +156,7 @@ MIXTURES = re.compile(r"moe|mixtral|\b\d+x\d+b|deepseek.?v[23]|-a\d+b|_a\d+b|gpt
 
 def refuse_what_is_not_planned(row):
     for name in ("hardware", "precision", "layers", "hidden", "seq_len"):
-        if not (row.get(name) or "").strip():
+        if (row.get(name) or "").strip().lower() in NOTHING:
             raise KeyError(name) if name not in row else ValueError(f"{name} is not said")
     experts = max(number(row, name) or 1 for name in ("experts", "EP"))
     if experts > 1 or MIXTURES.search(row.get("model") or ""):
