@@ -2,7 +2,7 @@
 
 import re
 
-from row_columns import count, is_no, is_yes, number
+from row_columns import NOTHING, count, is_no, is_yes, number
 from row_hardware import cluster_of, device_of
 
 
@@ -77,6 +77,8 @@ def overlaps_tensor_exchange(row):
     said = row.get("async_tp") or ""
     if is_yes(said) or is_no(said):
         return is_yes(said)
+    if re.search("model_table|weak_scaling|strong_scaling", row.get("source") or ""):
+        return True  # of Megatron-LM's README, which names --tp-comm-overlap
     framework = framework_of(row)
     return framework == "megatron-bridge" or (framework == "nemo-2024" and not re.search("gb[23]00", row["hardware"].lower()))
 
@@ -123,7 +125,7 @@ def megatron_of(row):
     is_of_2022 = "2205.05198" in text
     if not is_of_2022 and (re.search(r"flash|transformer.?engine|core|\bte\b", text) or not OLD_DEVICES.search(row["hardware"])):
         return "megatron"
-    shares_rows = is_yes(row.get("sequence_parallel")) or (
+    shares_rows = is_yes(row.get("sequence_parallel")) or re.search(r"\+ ?s|sequence", (row.get("recompute") or "").lower()) or (
         not is_no(row.get("sequence_parallel")) and recompute_of(row) == "selective")
     return "megatron-2022-sp" if shares_rows and count(row, "TP") > 1 else "megatron-2022"
 
@@ -135,6 +137,8 @@ def framework_of(row):
     if "SC21" in (row.get("tflops_definition") or ""):  # older than flash attention and sequence parallelism
         return "megatron-2021"
     name = next((ours for part, ours in FRAMEWORKS if part in text), "")
+    if not name and re.search("2104.04473|2205.05198|megatron", f"{row.get('source')} {row.get('model')} {row.get('notes')}".lower()):
+        name = "megatron"  # its papers
     if name is None or OWN_NAMES.fullmatch(said):
         return said
     if name == "torchtitan":
@@ -152,7 +156,7 @@ MIXTURES = re.compile(r"moe|mixtral|\b\d+x\d+b|deepseek.?v[23]|-a\d+b|_a\d+b|gpt
 
 def refuse_what_is_not_planned(row):
     for name in ("hardware", "precision", "layers", "hidden", "seq_len"):
-        if not (row.get(name) or "").strip():
+        if (row.get(name) or "").strip().lower() in NOTHING:
             raise KeyError(name) if name not in row else ValueError(f"{name} is not said")
     experts = max(number(row, name) or 1 for name in ("experts", "EP"))
     if experts > 1 or MIXTURES.search(row.get("model") or ""):

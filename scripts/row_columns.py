@@ -33,8 +33,8 @@ ALIASES = {
     "tokens_per_s_per_gpu": "tokenssgpu tokenssecgpu toksecgpu throughputpergpu tokenspersecpergpu tokenspersecondpergpu tps wps tpspergpu wpspergpu tokpersgpu toksgpu",
     "tokens_per_s": "tokenss tokenssec tokenspersec tokenspersecond throughputtokenspers totaltokenspers",
     "step_time_s_derived": "steptime steptimes steps stepseconds iterationtime iterationtimes itertime itertimes "
-                           "steptimeseconds iterationtimeseconds secondsperiteration timeperiteration",
-    "step_time_ms": "stepms iterationtimems itertimems msperstep msperiteration elapsedms",
+                           "steptimeseconds iterationtimeseconds secondsperiteration timeperiteration measuredsteps measuredseconds",
+    "step_time_ms": "stepms measuredms timems iterationtimemilliseconds iterationtimems itertimems msperstep msperiteration elapsedms",
     "metric_tflops_per_gpu": "tflopspergpu modeltflops modeltflopspergpu modeltflopspersecpergpu tflopsgpu modeltflopsecgpu "
                              "tflops achievedtflops teraflopspergpu",
     "tflops_definition": "flopsdefinition tflopsdef metricdefinition",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compile/passes/async_tensor.h"
+#include "compile/passes/overlap.h"
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
@@ -189,6 +190,8 @@ namespace {
 /// A program whose ops are priced, at the clock of the tables.
 struct Priced {
   Program program{};
+  /// The same with collectives over the network on kNetworkLane, where others stay in the node; else empty.
+  Program by_link{};
   std::vector<OpTime> times{};
   PowerMix mix{};
 };
@@ -212,6 +215,23 @@ void calibrate(OpTime& time, const Op& op, const Setting& setting) {
   time.basis = Basis::calibrated;
 }
 
+/// Tensor-parallel ranks talk within their node while weights and gradients travel between nodes: other
+/// communicators on other streams. Collectives of one link come one after the other.
+Program separated_by_link(const Program& program, const PlanPoint& point, const Cluster& cluster) {
+  const auto is_network = [&](const Op& op) {
+    return op.lane == program::Lane::communication && &link_of(op, point, cluster) == &cluster.between;
+  };
+  const auto stays = [&](const Op& op) {
+    return op.lane == program::Lane::communication && op.phase != Phase::setup && !is_network(op);
+  };
+  if (std::ranges::none_of(program.ops, is_network) || std::ranges::none_of(program.ops, stays)) return {};
+  Program separated = program;
+  for (Op& op : separated.ops)
+    if (is_network(op)) op.lane = kNetworkLane;
+  passes::set_waits(separated);
+  return separated;
+}
+
 Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                     int stage, int micro_batches, std::int64_t layers) {
   Priced priced{.program = program_of(point, forwards, stage, micro_batches, layers)};
@@ -226,7 +246,12 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     if (!talks) calibrate(priced.times[i], op, setting);
     if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
   }
+  priced.by_link = separated_by_link(program, point, setting.cluster);
   return priced;
+}
+
+const Program& simulated(const Priced& priced) {
+  return priced.by_link.ops.empty() ? priced.program : priced.by_link;
 }
 
 std::vector<double> seconds_of(const Priced& priced, double clock) {
@@ -261,7 +286,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     role.priced_s += seconds[i];
     role.basis = weaker(role.basis, time.basis);
   }
-  role.timeline = simulate(program, seconds, simulation_options(setting));
+  role.timeline = simulate(simulated(priced), seconds, simulation_options(setting));
   const PhaseSeconds forward = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   const PhaseSeconds backward = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.forward_s = forward.all_s;
@@ -343,7 +368,7 @@ TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTime
   }
   SimulationOptions options = simulation_options(setting);
   options.keeps_idle = true;
-  role.timeline = simulate(priced.program, seconds_of(priced, whole.clock_share), options);
+  role.timeline = simulate(simulated(priced), seconds_of(priced, whole.clock_share), options);
   role.program = std::move(priced.program);
   return role;
 }

@@ -90,10 +90,12 @@ class Simulation {
     }
   }
 
+  [[nodiscard]] bool talks() { return queue(Lane::communication).runs || queue(kNetworkLane).runs; }
+
   [[nodiscard]] double speed(Lane lane) {
     if (lane == Lane::background && queue(Lane::compute).runs) return 0;
     if (lane != Lane::compute && lane != Lane::background) return 1;
-    if (!queue(Lane::communication).runs) return 1;
+    if (!talks()) return 1;
     const Queue& own = queue(lane);
     const program::Work work = program_->ops[own.ops[own.next]].def->work;
     const bool is_matmul = work == program::Work::matmul || work == program::Work::attention;
@@ -111,14 +113,13 @@ class Simulation {
   }
 
   void account(double step) {
-    const bool talks = queue(Lane::communication).runs;
-    if (talks) timeline_.communication_s += step;
+    if (talks()) timeline_.communication_s += step;
     const Lane active = queue(Lane::compute).runs ? Lane::compute : Lane::background;
     if (queue(active).runs) {
       const double rate = speed(active);
       timeline_.busy_s += step * rate;
       timeline_.slowed_s += step * (1 - rate);
-    } else if (talks) {
+    } else if (talks()) {
       timeline_.exposed_s += step;
       note_idle(step, IdleCause::exposed_communication);
     } else if (host_until_ != kNever) {

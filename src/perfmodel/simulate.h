@@ -38,6 +38,10 @@ struct Timeline {
   double communication_s = 0;  ///< collectives run, exposed or not
 };
 
+/// Collectives over the network while a step is simulated: another link than those within a node, and another
+/// stream. (No op of a program is on this lane.)
+inline constexpr program::Lane kNetworkLane = program::Lane::host;
+
 struct SimulationOptions {
   double launch_host_s = 0;  ///< host time to submit one launch
   double matmul_slowdown = 1;
@@ -47,8 +51,8 @@ struct SimulationOptions {
 
 /// Runs the program's lanes against each other (program::Lane says what may run beside what). An op of the
 /// lane `background` gets the device only while `compute` has nothing to do there: both would want all
-/// multiprocessors. Ops of the two are slower while the lane `communication` is busy. `seconds`: of each op,
-/// alone.
+/// multiprocessors. Ops of the two are slower while the lane `communication` or kNetworkLane is busy.
+/// `seconds`: of each op, alone.
 Timeline simulate(const program::Program& program, std::span<const double> seconds,
                   const SimulationOptions& options);
 

@@ -380,6 +380,17 @@ TEST(Simulate, OpsBesideACollectiveAreSlower) {
   expect_whole(t);
 }
 
+/// A collective over the network does not keep one within the node waiting.
+TEST(Simulate, LinksRunBesideEachOther) {
+  program::Program program =
+      lanes({Lane::compute, perfmodel::kNetworkLane, Lane::communication, Lane::compute});
+  program.ops[3].waits = {2};
+  const auto t = perfmodel::simulate(program, std::vector{1.0, 4.0, 2.0, 3.0}, {.other_slowdown = 1});
+  EXPECT_DOUBLE_EQ(t.step_s, 6);  // 1, then 2 exposed, then 3 beside the rest of the network's
+  EXPECT_DOUBLE_EQ(t.exposed_s, 2);
+  EXPECT_DOUBLE_EQ(t.communication_s, 4);
+}
+
 TEST(Simulate, ASlowHostBindsTheStep) {
   const auto t = perfmodel::simulate(lanes({Lane::compute, Lane::compute, Lane::compute}),
                                      std::vector{1.0, 1.0, 1.0}, {.launch_host_s = 2});

@@ -105,9 +105,13 @@ class WaitSetter {
 
 void overlap_collectives(Program& step) {
   for (Op& op : step.ops) {
-    op.waits.clear();
     if (program::is_collective(op)) op.lane = Lane::communication;
   }
+  set_waits(step);
+}
+
+void set_waits(Program& step) {
+  for (Op& op : step.ops) op.waits.clear();
   WaitSetter(step).run();
 }
 

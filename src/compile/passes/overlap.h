@@ -9,5 +9,7 @@ namespace rooflm::passes {
 /// after writes and writes after reads across lanes). The last `compute` op waits for everything that nothing
 /// else waits for. Sets Op::waits, so it is the last rewrite of a program.
 void overlap_collectives(program::Program& step);
+/// Only the waits, of ops whose lanes are set.
+void set_waits(program::Program& step);
 
 }  // namespace rooflm::passes
