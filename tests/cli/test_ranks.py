@@ -198,7 +198,7 @@ class Profiles(Ranks):
                 self.assertGreater({row["what"]: row["measured"] for row in planned}["collective"], 0)
 
     def test_what_cannot_be_profiled(self):
-        for arguments, says in [(("--batch", "1,2"), "one configuration"), (("--precision", "1"), "same steps")]:
+        for arguments, says in [(("--batch", "1,2"), "a single configuration"), (("--precision", "1"), "same steps")]:
             result = self.run_rooflm("launch", "-n", 2, "--", "profile", *self.SIZE, *arguments)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(says, result.stderr)
@@ -256,7 +256,7 @@ class Comm(Ranks):
 
     def test_bad_input(self):
         self.fails(2, "comm", "--device", "cpu", says=("launch -n 2 -- comm",))
-        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "no element"),
+        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "less than one element"),
                                 (("--place", "on"), "in or out"), (("--size", "x"), "--size"), (("--size", "99999999999GB"), "larger than any memory")]:
             with self.subTest(arguments=arguments):
                 result = self.run_rooflm("launch", "-n", 2, "--", *self.SHORT, *arguments)
