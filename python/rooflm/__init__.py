@@ -1,15 +1,15 @@
-"""Records as tables and prices of steps; and the command line of rooflm as functions.
+"""Tables of run records, prices of steps, and the command line of rooflm as functions.
 
     import rooflm
     record = rooflm.open("a.rooflm")
     record.table("ops").columns["device_s"]                 # a list
-    record.table("ops").frame()                             # a pandas table, where pandas is there
+    record.table("ops").frame()                             # a pandas table, if pandas is installed
     rooflm.price(model="gpt2", batch=8, device="h100-sxm")["totals"]["roof_s"]
     rooflm.plan(model="llama3-8b", device="h100-sxm", gpus=64)[0]["step_s"]
 
-Records and prices are the work of a compiled module (_native), in this process; `plan` and `command`, which may measure for
-minutes, of the program `rooflm`: the one beside this package, of the environment variable ROOFLM_BINARY, or on the PATH. Units
-are SI: seconds, bytes, FLOP.
+A compiled module (_native) reads records and prices steps in this process. `plan` and `command`, which may measure for minutes,
+run the program `rooflm`: the one that the environment variable ROOFLM_BINARY names, the one installed with this package, or the
+one on the PATH. Units are SI: seconds, bytes, FLOP.
 """
 
 import dataclasses
@@ -32,17 +32,17 @@ __all__ = ["Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable
 
 def _compiled():
     if _native is None:
-        raise Unavailable(f"the compiled module of rooflm is not here: {_missing}")
+        raise Unavailable(f"the compiled module of rooflm is missing: {_missing}")
     return _native
 
 
 def binary():
-    """The path of the program. Throws Unavailable where there is none."""
+    """The path of the program. Raises Unavailable if it is not found."""
     named = os.environ.get("ROOFLM_BINARY")
     installed = pathlib.Path(__file__).resolve().parents[4] / "bin" / "rooflm"  # PREFIX/lib/python3/dist-packages/rooflm
     found = named or (str(installed) if installed.is_file() else shutil.which("rooflm"))
     if not found:
-        raise Unavailable("no program rooflm: put it on the PATH, or its path into ROOFLM_BINARY")
+        raise Unavailable("the program rooflm was not found: put it on the PATH, or set ROOFLM_BINARY to its path")
     return found
 
 
@@ -61,8 +61,8 @@ def _arguments(options):
 def command(name, *arguments, **options):
     """What `rooflm NAME ARGUMENTS --options --format json` prints, as objects.
 
-    `rooflm.command("bench", model="tiny", steps=10)` measures. Throws the errors of this module; those of a step that does
-    not fit (exit code 4) only where nothing was printed.
+    For example `rooflm.command("bench", model="tiny", steps=10)`. Raises the errors of this module; OutOfMemory (exit code 4) only
+    if nothing was printed.
     """
     line = [binary(), *name.split(), *map(str, arguments), *_arguments(options), "--format", "json", "--quiet"]
     done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
@@ -75,7 +75,7 @@ def command(name, *arguments, **options):
 @dataclasses.dataclass
 class Table:
     """Lists of values by column: `columns["step_s"]`, None where a row has none. `titles` and `units` by key, of the columns that
-    `rooflm report` shows. Iterating gives rows as dictionaries."""
+    `rooflm report` shows. Iterating yields rows as dictionaries."""
 
     id: str
     title: str
@@ -97,13 +97,13 @@ class Table:
 
 
 def _texts(value):
-    """A filter as the texts that a command line would have."""
+    """A filter as command-line texts."""
     values = value if isinstance(value, (list, tuple)) else [value]
     return [str(one) for one in values if one is not None]
 
 
 class Record:
-    """Run records, one or several, to be looked at by view; `views()` names them."""
+    """One or several run records, whose views give tables; `views()` lists the views."""
 
     def __init__(self, *paths):
         self.paths = [os.fspath(path) for path in paths]
@@ -111,13 +111,13 @@ class Record:
             raise UsageError("name one or more records")
 
     def tables(self, view, run=None, phase=None, scope=None, op=None):
-        """All tables of a view, of all runs or of parts of them, as `rooflm report` filters."""
+        """All tables of a view, of all runs or filtered as in `rooflm report`."""
         made = _compiled().tables(self.paths, view, run=_texts(run), phase=_texts(phase), scope=_texts(scope), op=_texts(op))
         return [Table(name, title, data, {key: shown for key, shown, _ in columns}, {key: unit for key, _, unit in columns if unit})
                 for name, title, columns, data in made]
 
     def table(self, view, **filters):
-        """The first table of a view; an empty one where the record has nothing for it."""
+        """The first table of a view; empty if the record has nothing for it."""
         return next(iter(self.tables(view, **filters)), Table(view, "", {}))
 
     def verify(self):
@@ -126,7 +126,7 @@ class Record:
 
 
 def open(*paths):  # pylint: disable=redefined-builtin
-    """Records as Record. Throws InputError for what is none."""
+    """Opens records. Raises InputError for files that are not records."""
     record = Record(*paths)
     record.tables("overview")
     return record
@@ -138,13 +138,13 @@ def views():
 
 
 def price(**options):
-    """The program of a step with what it costs, nothing of it run: "ops", a table of every op in order, and "totals" of FLOP, bytes,
+    """The program of a step with its cost, without running it: "ops", a table of all ops in order, and "totals" of FLOP, bytes,
     launches and memory, by phase and by block.
 
     Options, with their defaults: model ("gpt2": a preset or a Hugging Face directory), batch (4), seq (64), dtype ("fp32"), engine
     ("fused"), attention, recompute, grad_accum, clip, phase ("step", "forward" or "decode"), and arch, layers, heads, kv_heads,
-    d_model, d_ff, vocab in the place of the model's own. `device`, of the catalog of `rooflm plan`, adds the least time by its
-    datasheet: "roof_s" of each op and in all.
+    d_model, d_ff, vocab instead of the model's own. `device`, a name in the catalog of `rooflm plan`, adds the least time by its
+    datasheet: "roof_s" of each op and in total.
     """
     priced = _compiled().price(**options)
     priced["ops"] = Table("ops", "Ops", priced["ops"])
@@ -152,6 +152,6 @@ def price(**options):
 
 
 def plan(**options):
-    """What `rooflm plan` predicts, a dictionary for each configuration: status, step_s, memory, tokens/s, ..."""
+    """What `rooflm plan` predicts, one dictionary per configuration: status, step_s, memory, tokens/s, ..."""
     plans = command("plan", **options)
     return plans if isinstance(plans, list) else [plans]

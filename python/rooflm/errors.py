@@ -1,8 +1,8 @@
-"""What goes wrong, by the exit codes of the command line."""
+"""The errors of rooflm, by the exit codes of the command line."""
 
 
 class Error(Exception):
-    """It failed; the text says why."""
+    """A failure; the text says why."""
 
 
 class UsageError(Error, ValueError):
@@ -14,7 +14,7 @@ class InputError(Error, OSError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """It does not fit into the memory of the device (exit code 4)."""
+    """Does not fit into the memory of the device (exit code 4)."""
 
 
 class Unavailable(Error, RuntimeError):

@@ -97,19 +97,21 @@ Body declare_attention(CommandLine& line) {
     Option option = line.add_option(name, value, text).type_name(type);
     if (!value.empty()) option.show_default();
   };
-  add("--device", options->device, "cpu|cuda[:N]", "What runs it (default: the fastest device here)");
-  add("--engine", options->engine, "eager|fused", "Kernels and memory policy");
-  add("--attention", options->attention, "looped|batched|flash", "Products per head, batched, or flash");
-  add("--dtype", options->dtype, dtypes.c_str(), "Of q, k, v and the results");
+  add("--device", options->device, "cpu|cuda[:N]", "Device to run on (default: the fastest one here)");
+  add("--engine", options->engine, "eager|fused", "Engine whose kernels and memory plan are used");
+  add("--attention", options->attention, "looped|batched|flash",
+      "One matmul per head, batched matmuls, or a flash kernel");
+  add("--dtype", options->dtype, dtypes.c_str(), "Dtype of q, k, v and the results");
   add("--batch", options->batch, "B", "Sequences");
   add("--heads", options->heads, "H", "Query heads");
   add("--kv-heads", options->kv_heads, "K", "Key/value heads (default: as many as query heads)");
-  add("--head-dim", options->head_dim, "D", "Elements of a head");
-  add("--seq", options->seq, "T", "Positions of a sequence");
+  add("--head-dim", options->head_dim, "D", "Head size");
+  add("--seq", options->seq, "T", "Sequence length");
   micro->add_to(line);
   line.footer(
-      "Causal self-attention on packed q, k, v, without projections. Names and sizes take lists and ranges\n"
-      "(--seq 1024,4096), which multiply into a sweep. Exit code 4 when every row is out of memory.\n\n"
+      "Causal self-attention on packed q, k, v, without projections. Names and sizes accept lists and\n"
+      "ranges (--seq 1024,4096); every combination is measured. Exit code 4 if every row runs out of\n"
+      "memory.\n\n"
       "Example: rooflm attention --device cuda --dtype bf16 --batch 8 --head-dim 64,128 --seq 1024,16384");
   return [options, micro] { return run(*options, *micro); };
 }

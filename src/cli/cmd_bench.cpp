@@ -65,7 +65,7 @@ void report_progress(const lab::Point& point, const lab::RunOutcome& outcome) {
   }
 }
 
-/// What became of a sweep.
+/// How a sweep ended.
 struct Progress {
   int signal = 0;        ///< that asked to stop
   std::size_t runs = 0;  ///< done
@@ -135,25 +135,26 @@ Body declare_bench(CommandLine& line) {
   options->config.add_to(line);
   options->stopping.add_to(line, fmt::format("{} unless --precision is given", kSteps));
   line.add_option("--memory-limit", options->memory_limit,
-                  "Larger configurations become rows with status oom: 8GB, 8GiB (default: what is free)")
+                  "Configurations that need more get a row with status oom: 8GB, 8GiB (default: free memory)")
       .type_name("SIZE")
       .group("Measuring");
-  line.add_flag("--no-peak", options->no_peak, "Do not measure the matrix-product rate (no of_peak, no MFU)")
+  line.add_flag("--no-peak", options->no_peak, "Do not measure the matmul peak (no of_peak, no MFU)")
       .group("Measuring");
-  options->table.add_to(line, "JSON and CSV carry every value in full", "Output");
+  options->table.add_to(line, "Output format; JSON and CSV have all values at full precision", "Output");
   line.add_option("-o,--output", options->record,
-                  "Keep the samples in this run record, for report and compare; - prints it")
+                  "Write the samples to this run record, for report and compare; - is standard output")
       .type_name("FILE.rooflm")
       .group("Output");
-  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name").group("Output");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record").group("Output");
   add_dry_run(line, options->dry_run);
   line.footer(
-      "Options of the groups Model and Run take lists (--seq 128,256) and ranges (--seq 64:1536:64), which\n"
-      "multiply into a sweep. Random tokens and weights, no data needed.\n"
-      "MFU = (6 N + 12 L C T) tokens/s / peak; of_peak = matrix-product FLOP of the program / median step\n"
-      "time / peak; the peak is the sustained matmul rate of the dtype, measured here and kept (not the\n"
-      "instruction peak, see rooflm peaks).\n"
-      "Exit code 4 when every configuration is out of memory. Ctrl-C prints what was measured so far.\n\n"
+      "Options of the groups Model and Run accept lists (--seq 128,256) and ranges (--seq 64:1536:64);\n"
+      "every combination is measured. Tokens and weights are random, so no data is needed.\n"
+      "MFU = (6 N + 12 L C T) tokens/s / peak.\n"
+      "of_peak = matmul FLOP of the program / median step time / peak.\n"
+      "The peak is the sustained matmul rate of the dtype, measured here and cached (not the instruction\n"
+      "peak, see rooflm peaks).\n"
+      "Exit code 4 if every configuration runs out of memory. Ctrl-C prints what was measured so far.\n\n"
       "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }

@@ -42,20 +42,20 @@ bool parse_place(const std::string& name) {
 
 core::DType parse_dtype(const std::string& name, const std::string& device) {
   const auto compute = lab::parse_operand_dtype(name, device, backends::provider_of(device).describe(device));
-  if (compute.tf32) throw core::UsageError("--dtype tf32: its elements are those of fp32, in memory");
+  if (compute.tf32) throw core::UsageError("--dtype tf32: tf32 is stored as fp32, so choose fp32");
   return compute.dtype;
 }
 
 std::int64_t whole_bytes(const std::string& size) {
   constexpr double kMost = 0x1p62;  // buffers and their sums fit 64 bits
   const double bytes = parse_bytes("--size", size);
-  if (bytes > kMost) throw core::UsageError(fmt::format("--size {} is more than any memory holds", size));
+  if (bytes > kMost) throw core::UsageError(fmt::format("--size {} is larger than any memory", size));
   return static_cast<std::int64_t>(bytes);
 }
 
 constexpr const char* kAllOps = "all_reduce,all_gather,reduce_scatter,sendrecv";
 
-/// All combinations, but for messages, which are not passed on in place.
+/// All combinations, except messages in place, which do not exist.
 std::vector<lab::CommCase> cases_of(const CommOptions& options, const std::string& device, int ranks) {
   using Case = lab::CommCase;
   std::vector<Case> cases(1);
@@ -69,7 +69,7 @@ std::vector<lab::CommCase> cases_of(const CommOptions& options, const std::strin
     c.problem.bytes = whole_bytes(size);
     if (c.problem.count(ranks) == 0) {
       throw core::UsageError(
-          fmt::format("--size {} holds no element of {} for each of {} ranks", size, c.dtype, ranks));
+          fmt::format("--size {} is less than one element of {} for each of {} ranks", size, c.dtype, ranks));
     }
   });
   multiply(cases, parse_names("--place", options.place),
@@ -93,7 +93,7 @@ std::map<std::string, std::string> values_of(const CommOptions& options, const s
 
 backends::CollectiveWay parse_way(const std::string& name) {
   if (const backends::CollectiveWish way = backends::parse_collectives(name)) return *way;
-  throw core::UsageError(fmt::format("--collectives {}: name one, each has rows of its own", name));
+  throw core::UsageError(fmt::format("--collectives {}: name a single way; auto is for steps", name));
 }
 
 void require_right(const std::vector<lab::MeasuredComm>& rows) {
@@ -109,8 +109,7 @@ int run(const CommOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
   require_columns(report::comm_table(report::example_cells("comm")), style);
   const core::StopSignals signals;
-  if (ranks == nullptr)
-    throw core::UsageError("comm times what ranks send each other: rooflm launch -n 2 -- comm");
+  if (ranks == nullptr) throw core::UsageError("comm needs several ranks: rooflm launch -n 2 -- comm");
   const std::string device = lab::parse_device(device_or_default(options.device));
   const backends::CollectiveWay way = parse_way(options.collectives);
   const std::vector<lab::CommCase> cases = cases_of(options, device, ranks->size());
@@ -148,30 +147,31 @@ Body declare_comm(CommandLine& line) {
     Option option = line.add_option(name, value, text).type_name(type);
     if (!value.empty()) option.show_default();
   };
-  add("--device", options->device, "cpu|cuda[:N]", "Whose memory (default: the fastest device here)");
+  add("--device", options->device, "cpu|cuda[:N]",
+      "Device whose memory holds the tensors (default: the fastest one here)");
   add("--op", options->op, "NAME",
-      "all_reduce|all_gather|reduce_scatter|sendrecv, which passes on in a ring (default: all)");
-  add("--dtype", options->dtype, "fp32|bf16|fp16", "Of the elements");
-  add("--size", options->size, "SIZE", "Bytes of the whole tensor, of all ranks' parts: 8, 64KiB, 1GB");
-  add("--place", options->place, "out|in", "Whether the result has memory of its own");
+      "all_reduce|all_gather|reduce_scatter|sendrecv, a ring of messages (default: all)");
+  add("--dtype", options->dtype, "fp32|bf16|fp16", "Dtype of the elements");
+  add("--size", options->size, "SIZE", "Bytes of the whole tensor over all ranks: 8, 64KiB, 1GB");
+  add("--place", options->place, "out|in", "Out of place or in place");
   add("--collectives", options->collectives, "default|few-blocks|copy-engine",
-      "How GPUs do it: NCCL's default, kernels of few blocks, or copies without kernels");
-  line.add_option("--seconds", options->seconds, "Time spent on each row, five samples at least")
+      "How GPUs run collectives: NCCL's default, kernels with few blocks, or copies without kernels");
+  line.add_option("--seconds", options->seconds, "Seconds per row; at least five samples are taken")
       .type_name("S")
       .show_default()
       .group("Measuring");
-  options->table.add_to(line, "JSON and CSV carry every value in full", "Output");
+  options->table.add_to(line, "Output format; JSON and CSV have all values at full precision", "Output");
   line.add_option("-o,--output", options->record,
-                  "Keep the run record, to report and verify it later; - prints it")
+                  "Write a run record, for report and verify; - is standard output")
       .type_name("FILE.rooflm")
       .group("Output");
-  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name").group("Output");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record").group("Output");
   add_dry_run(line, options->dry_run);
   line.footer(
-      "Names and sizes take lists, which multiply into a sweep. Columns are those of nccl-tests: algbw is\n"
-      "size / time; busbw is algbw times 2 (n-1)/n (all_reduce), (n-1)/n (all_gather, reduce_scatter) or\n"
-      "1, of n ranks; wrong counts elements of the results. Exit code 1 when any is wrong. Times are those\n"
-      "of the last rank that is done: medians with a confidence interval of 95 %.\n\n"
+      "Names and sizes accept lists; every combination is measured. Columns are those of nccl-tests: algbw\n"
+      "is size / time; busbw is algbw times 2 (n-1)/n (all_reduce), (n-1)/n (all_gather, reduce_scatter)\n"
+      "or 1, for n ranks; wrong counts wrong elements of the results. Exit code 1 if any is wrong. A time\n"
+      "is that of the last rank to finish: the median, with a 95 % confidence interval.\n\n"
       "Example: rooflm launch -n 2 -- comm --op all_reduce --size 64KiB,1MiB,16MiB\n"
       "         mpirun -n 4 rooflm comm --device cpu --dtype bf16 -o comm.rooflm");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };

@@ -65,34 +65,32 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
               .rows = {},
               .notes = {}};
   for (const report::ComparedTime& time : comparison.rows) table.rows.push_back(time_row(time));
-  // A column that says the same in every row only takes place.
+  // A column with the same value in every row is left out.
   const auto& rows = comparison.rows;
   if (std::ranges::all_of(rows, [&](const auto& row) { return row.run == rows.front().run; })) {
     table.columns.erase(table.columns.begin());
   }
-  table.notes = {
-      "", fmt::format("A: {}, B: {}", options.a, options.b),
-      "step and phases: plain steps; blocks: device time of all layers in each observed step; medians",
-      fmt::format(
-          "low to high: {} interval of B / A (bootstrap); p: Mann-Whitney, adjusted for all steps, or for "
-          "all parts (Holm)",
-          options.confidence),
-      fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
+  table.notes = {"", fmt::format("A: {}, B: {}", options.a, options.b),
+                 "step and phases: medians of plain steps; blocks: medians of device time over observed "
+                 "steps, layers summed",
+                 fmt::format("low to high: {} confidence interval of B / A (bootstrap); p: Mann-Whitney, "
+                             "Holm-adjusted over all steps, or over all parts",
+                             options.confidence),
+                 fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
   const bool by_runs = std::ranges::all_of(rows, [](const auto& row) { return row.allowance == 0; });
   if (by_runs) {
-    table.notes.emplace_back("FASTER, SLOWER: it lies beyond 1; medians of runs are compared");
+    table.notes.emplace_back("FASTER, SLOWER: the interval excludes 1; medians of runs are compared");
   } else {
     table.notes.emplace_back(
-        "FASTER, SLOWER: it lies beyond 1 +- the allowance for starting a program anew; --restart says what "
-        "you "
-        "know of it");
+        "FASTER, SLOWER: the interval lies outside 1 +- the allowance for differences between runs; "
+        "--restart sets it");
     table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
   }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);
   return table;
 }
 
-/// Exit code of the gate, and why on standard error.
+/// Exit code of the gate; the reason goes to standard error.
 int gate(const report::Comparison& comparison, const CompareOptions& options) {
   if (options.fail_slower.empty()) return 0;
   const double share = parse_share("--fail-slower", options.fail_slower);
@@ -126,7 +124,7 @@ std::vector<record::Reader> open_all(const std::string& name, const std::string&
   return records;
 }
 
-/// What is on both sides, by whatever names.
+/// The files that are on both sides, whatever their names.
 std::vector<std::string> on_both_sides(std::span<const record::Reader> a, std::span<const record::Reader> b) {
   std::vector<std::string> files;
   for (const record::Reader& one : a) {
@@ -170,7 +168,7 @@ int run(const CompareOptions& options) {
   }
   if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
   if (!options.fail_slower.empty() && !settings.ops.empty())
-    throw core::UsageError("compare: --fail-slower is about steps; with --op there are none");
+    throw core::UsageError("compare: --fail-slower compares whole steps: leave out --op");
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
   report::Comparison comparison = report::compare(a, b, settings);
@@ -189,36 +187,35 @@ int run(const CompareOptions& options) {
 
 Body declare_compare(CommandLine& line) {
   auto options = std::make_shared<CompareOptions>();
-  line.add_option("a", options->a, "The run record to compare with, or several of the same program")
+  line.add_option("a", options->a, "Baseline record, or several of the same program")
       .type_name("FILE[,FILE...]|DIR")
       .required();
-  line.add_option("b", options->b, "What may be faster or slower, likewise")
+  line.add_option("b", options->b, "Record to compare with the baseline, or several")
       .type_name("FILE[,FILE...]|DIR")
       .required();
-  line.add_option("--same", options->same, "Changes of less are none: SAME when the interval lies within")
+  line.add_option("--same", options->same,
+                  "Largest change that counts as SAME, if the whole interval lies within it")
       .type_name("SHARE")
       .show_default();
-  line.add_option("--confidence", options->confidence, "Of the intervals; the rest is the level of the tests")
+  line.add_option("--confidence", options->confidence,
+                  "Confidence level of the intervals; tests use 1 - this level")
       .type_name("SHARE")
       .show_default();
+  line.add_option("--restart", options->restart,
+                  "Difference between runs to allow for, with fewer than four runs on a side (default: 50% "
+                  "on CPUs, 3% on GPUs)")
+      .type_name("SHARE");
   line.add_option(
-          "--restart", options->restart,
-          "What starting a program anew may change by itself, with less than four runs on a side (default: "
-          "50% on processors, 3% on GPUs)")
+          "--fail-slower", options->fail_slower,
+          "Exit code 1 if a step is slower by more than this over its whole interval, or no longer runs")
       .type_name("SHARE");
-  line.add_option("--fail-slower", options->fail_slower,
-                  "Exit code 1 when a whole step is slower by more, all of its interval, or no longer runs")
-      .type_name("SHARE");
-  options->table.add_to(line, "JSON and CSV carry every number in full, in seconds");
+  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision, in seconds");
   options->filter.add_to(line);
   line.footer(
-      "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two "
-      "records of\n"
-      "one run each are compared whatever they ran, and what differs is said. Steps of one run are alike in "
-      "ways that\n"
-      "those of the next are not: with four runs or more on each side (take them in turn: A, B, A, B, ...) "
-      "runs are\n"
-      "compared, not steps.\n\n"
+      "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two\n"
+      "records of one run each are always compared, and differences in configuration are listed. Steps of\n"
+      "one run resemble each other more than steps of different runs. With at least four runs on each side\n"
+      "(record them alternately: A, B, A, B, ...), runs are therefore compared instead of steps.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
   return [options] { return run(*options); };
 }

@@ -1,4 +1,4 @@
-// `rooflm completion`: scripts for shells, made from what the commands declare.
+// `rooflm completion`: scripts for shells, generated from the commands' declarations.
 #include <fmt/format.h>
 
 #include <map>
@@ -100,7 +100,7 @@ std::string bash(Offer offer) {
       std::vector<std::string> patterns;
       for (const std::string& name : option.names)
         patterns.push_back(fmt::format("'{}:{}'", command.name, name));
-      // A word that is no choice and no path, a number say, completes to nothing.
+      // A value without a list of words and without a path, such as a number, has no completion.
       values += fmt::format("    {}) words='{}'; path={} ;;\n", joined(patterns, "|"), joined(words),
                             takes_path(option.type) ? 1 : 0);
     }
@@ -124,7 +124,7 @@ _rooflm() {{
     fi
     command="$command ${{COMP_WORDS[2]}}" ;;
   esac
-  # bash parts words at '=': --option = value.
+  # bash splits words at '=': --option = value.
   if [[ $cur == '=' ]]; then cur='' option=${{COMP_WORDS[COMP_CWORD - 1]}}
   elif [[ ${{COMP_WORDS[COMP_CWORD - 1]}} == '=' ]]; then option=${{COMP_WORDS[COMP_CWORD - 2]}}
   else option=${{COMP_WORDS[COMP_CWORD - 1]}}; fi
@@ -284,13 +284,12 @@ int write_script(const std::string& shell, Offer offer) {
 
 Body declare_completion(CommandLine& line) {
   auto shell = std::make_shared<std::string>();
-  line.add_option("shell", *shell, "Whose script").type_name("bash|zsh|fish").required();
+  line.add_option("shell", *shell, "Shell to write a script for").type_name("bash|zsh|fish").required();
   auto all_devices = std::make_shared<bool>(false);
   line.add_flag("--all-devices", *all_devices,
-                "Offer also what only devices compute that are not here, for packages");
+                "Also offer dtypes of devices that are not here, for packages");
   line.footer(
-      "The script is made from what the commands declare, so it knows every option and the words that it "
-      "takes.\n\n"
+      "The script is generated from the commands' declarations, so it knows all options and their values.\n\n"
       "Example: rooflm completion bash > ~/.local/share/bash-completion/completions/rooflm");
   return [shell, all_devices] { return write_script(*shell, *all_devices ? Offer::anywhere : Offer::here); };
 }

@@ -74,7 +74,7 @@ Table prepared_table(const text::PreparedData& data) {
   return table;
 }
 
-/// What stands in the directory under names that prepare writes.
+/// Files in the directory with names that prepare writes.
 std::vector<OutputPath> replaced_by(const text::PrepareOptions& options) {
   std::vector<OutputPath> outputs;
   std::error_code error;
@@ -85,7 +85,7 @@ std::vector<OutputPath> replaced_by(const text::PrepareOptions& options) {
   return outputs;
 }
 
-/// The files that were named. Folders are looked through without the prepared data of the output.
+/// The named files. Folders are searched, except for prepared data of the output.
 std::vector<fs::path> inputs_of(const PrepareArguments& arguments) {
   std::vector<std::string> files = {arguments.tokenizer};
   std::error_code ignored;
@@ -167,26 +167,26 @@ Body declare_data_prepare(CommandLine& line) {
   line.add_option("inputs", a->inputs, "Text files, folders of them, pipes; - is standard input")
       .type_name("PATH")
       .required();
-  line.add_option("-o,--output", a->output, "Directory to write; made when missing")
+  line.add_option("-o,--output", a->output, "Output directory; created if missing")
       .type_name("DIR")
       .required();
   line.add_option("--tokenizer", a->tokenizer,
-                  "tokenizer.json, vocab.json, or a directory of them (default: learn one from the text)")
+                  "tokenizer.json, vocab.json, or a directory with them (default: learn one from the text)")
       .type_name("PATH");
-  line.add_option("--vocab", a->vocab, "Vocabulary size when a tokenizer is learned")
+  line.add_option("--vocab", a->vocab, "Vocabulary size of a learned tokenizer")
       .type_name("N")
       .show_default();
   line.add_option("--val-fraction", a->val_fraction, "Share of the bytes for validation, below 1")
       .type_name("X")
       .show_default();
-  line.add_option("--seed", a->seed, "Of the choice of validation documents").type_name("N").show_default();
-  line.add_option("--shard-tokens", a->shard_tokens, "Most tokens of one shard")
+  line.add_option("--seed", a->seed, "Seed for choosing validation documents").type_name("N").show_default();
+  line.add_option("--shard-tokens", a->shard_tokens, "Maximum tokens per shard")
       .type_name("N")
       .show_default();
   line.add_option("--threads", a->threads, "Threads (0: one per core)").type_name("N").show_default();
-  line.add_flag("--overwrite", a->overwrite, "Replace prepared data that the directory already holds");
+  line.add_flag("--overwrite", a->overwrite, "Overwrite prepared data in the directory");
   add_dry_run(line, a->dry_run, "");
-  a->table.add_to(line, "Of the summary");
+  a->table.add_to(line, "Format of the summary");
   line.footer("Example: rooflm data prepare texts/ -o data/ --vocab 8192");
   return [a] { return run_prepare(*a); };
 }
@@ -197,7 +197,7 @@ Body declare_data_info(CommandLine& line) {
   line.add_option("path", *paths, "A shard (.bin) or a directory made by data prepare")
       .type_name("PATH")
       .required();
-  table->add_to(line, "JSON carries every number in full");
+  table->add_to(line, "Output format; JSON has all numbers at full precision");
   line.footer("Example: rooflm data info data/train_000000.bin");
   return [paths, table] { return run_info(*paths, *table); };
 }

@@ -90,7 +90,7 @@ int run_train(const TrainerArguments& arguments) {
 }
 
 void add_tokenizer(CommandLine& line, TextArguments& arguments) {
-  line.add_option("--tokenizer", arguments.tokenizer, "tokenizer.json, vocab.json, or a directory of them")
+  line.add_option("--tokenizer", arguments.tokenizer, "tokenizer.json, vocab.json, or a directory with them")
       .type_name("PATH")
       .required();
 }
@@ -101,7 +101,7 @@ Body declare_data_tokenize(CommandLine& line) {
   auto a = std::make_shared<TextArguments>();
   add_tokenizer(line, *a);
   line.add_option("file", a->file, "Text (default: standard input)").type_name("FILE");
-  line.add_flag("--special", a->special, "Names of special tokens stand for the tokens");
+  line.add_flag("--special", a->special, "Names of special tokens in the text become those tokens");
   line.footer("Prints the ids on one line.\n\nExample: echo hello | rooflm data tokenize --tokenizer data/");
   return [a] { return run_tokenize(*a); };
 }
@@ -109,7 +109,7 @@ Body declare_data_tokenize(CommandLine& line) {
 Body declare_data_decode(CommandLine& line) {
   auto a = std::make_shared<TextArguments>();
   add_tokenizer(line, *a);
-  line.add_option("file", a->file, "Ids between spaces or commas (default: standard input)")
+  line.add_option("file", a->file, "Ids separated by spaces or commas (default: standard input)")
       .type_name("FILE");
   line.footer("Example: echo 31373 995 | rooflm data decode --tokenizer gpt2/");
   return [a] { return run_decode(*a); };
@@ -122,7 +122,7 @@ Body declare_data_train_tokenizer(CommandLine& line) {
   line.add_option("--vocab", a->vocab, "Vocabulary size: bytes, merges and special tokens")
       .type_name("N")
       .show_default();
-  line.add_flag("--overwrite", a->overwrite, "Replace a file of that name");
+  line.add_flag("--overwrite", a->overwrite, "Overwrite an existing file");
   add_dry_run(line, a->dry_run, "");
   line.footer("Example: rooflm data train-tokenizer book.txt -o tokenizer.json --vocab 8192");
   return [a] { return run_train(*a); };

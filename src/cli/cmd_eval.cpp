@@ -52,7 +52,7 @@ std::vector<fs::path> shards_of(const std::vector<std::string>& data) {
   return shards;
 }
 
-/// What must be the same on all ranks, beside the configuration.
+/// What must be the same on all ranks besides the configuration.
 std::map<std::string, std::string> values_of(const EvalOptions& options, const train::EvalBatches& batches) {
   return {{"--model", options.inference.model()},
           {"--batches", options.batches},
@@ -134,13 +134,14 @@ Body declare_eval(CommandLine& line) {
       .list();
   line.add_option("--batch", options->batch, "Sequences per batch, B").type_name("N").show_default();
   line.add_option("--seq", options->seq, "Tokens per sequence, T").type_name("N").show_default();
-  line.add_option("--batches", options->batches, "Most batches to evaluate (default: all)").type_name("N");
-  options->table.add_to(line, "JSON and CSV carry every number in full");
+  line.add_option("--batches", options->batches, "Maximum number of batches (default: all)").type_name("N");
+  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Each shard is walked in consecutive windows of B * T tokens, targets one token further; what is left\n"
-      "at its end is not used. loss is the mean cross-entropy of all tokens in nats.\n"
-      "Several ranks (launch -n 2 -- eval) have the whole model each and take turns at the batches.\n\n"
+      "Each shard is read in consecutive windows of B * T tokens; targets are one token further. An\n"
+      "incomplete window at the end is not used. loss is the mean cross-entropy over all tokens, in nats.\n"
+      "With several ranks (launch -n 2 -- eval), each rank has the whole model and evaluates its share of\n"
+      "the batches.\n\n"
       "Example: rooflm eval --model out/ --data data/val_000000.bin --batch 8 --seq 256");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }

@@ -49,8 +49,8 @@ std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& job
   if (options.files.size() > 1) {
     if (found && is_of_all(*found)) return *found;
     throw core::UsageError(
-        "export: several records are exported together when they are of the ranks of one job, whose "
-        "collectives they know (rooflm record); these are not: export each alone");
+        "export: several records can be exported together only if they are of the ranks of one job and have "
+        "its collectives (rooflm record); these do not: export each alone");
   }
   if (options.run.empty() && set.runs.size() == 1) return 0;
   if (found) return *found;
@@ -87,8 +87,8 @@ std::vector<std::string> write_file(const report::ExportFormat& format, const re
 
 int run_model(const ExportOptions& options) {
   if (!options.run.empty() || !options.step.empty())
-    throw core::UsageError(
-        fmt::format("--run, --step: {} is of a checkpoint, not of a record", kHuggingFace));
+    throw core::UsageError(fmt::format(
+        "--run, --step: {} is written from a checkpoint, not from a record: leave them out", kHuggingFace));
   if (options.dry_run) {
     show_dry_run("export the model of " + core::printable(options.files.front()), {{"-o", options.output}});
     return 0;
@@ -103,13 +103,14 @@ int run_export(const ExportOptions& options) {
   if (options.output.empty()) throw core::UsageError("export: name the file with -o; - is standard output");
   const bool is_of_ranks = options.format == "kineto";
   if (options.files.size() > 1 && !is_of_ranks)
-    throw core::UsageError(fmt::format("export: {} is of one record; kineto takes those of several ranks",
-                                       core::printable(options.format)));
+    throw core::UsageError(
+        fmt::format("export: {} takes one record; only kineto takes those of several ranks",
+                    core::printable(options.format)));
   if (options.format == kHuggingFace) return run_model(options);
   const report::ExportFormat& format = report::export_format(options.format);
   const bool is_stdout = options.output == "-";
   if (is_stdout && !format.is_text) {
-    throw core::UsageError(fmt::format("-o -: {} is no text; name a file", format.name));
+    throw core::UsageError(fmt::format("-o -: {} is not a text format; name a file", format.name));
   }
   if (!is_stdout) check_outputs({{"-o", options.output}}, files_of(options.files), options.overwrite);
   std::optional<std::int64_t> step;
@@ -146,20 +147,21 @@ std::string formats_help() {
 Body declare_export(CommandLine& line) {
   auto options = std::make_shared<ExportOptions>();
   line.add_option("files", options->files,
-                  "Run record, or a checkpoint; kineto: those of the ranks of one job")
+                  "Run record or checkpoint; for kineto also the records of all ranks of a job")
       .type_name("FILE")
       .required();
-  line.add_option("--format", options->format, "What to write").type_name("NAME");
-  line.add_option("-o,--output", options->output, "The file to write; - is standard output, for text")
+  line.add_option("--format", options->format, "Format to write").type_name("NAME");
+  line.add_option("-o,--output", options->output, "File to write; - is standard output, for text formats")
       .type_name("FILE");
-  line.add_option("--run", options->run, "Which run: its label or number (default: the only one)")
+  line.add_option("--run", options->run, "Run to export, by label or number (default: the only one)")
       .type_name("NAME");
-  line.add_option("--step", options->step, "Events of that step alone (default: of all traced steps)")
+  line.add_option("--step", options->step, "Only events of this step (default: all traced steps)")
       .type_name("N");
-  line.add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing file");
   add_dry_run(line, options->dry_run, "");
   line.footer(formats_help() +
-              "\nWhat a format cannot show of the record is said on standard error.\n\n"
+              "\n"
+              "Standard error says which parts of the record the format cannot represent.\n\n"
               "Example: rooflm export a.rooflm --format kineto -o trace.json");
   return [options] { return run_export(*options); };
 }

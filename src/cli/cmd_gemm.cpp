@@ -1,4 +1,4 @@
-// rooflm gemm: times matrix products, cut up in different ways.
+// rooflm gemm: times matmuls: one big, looped, batched.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -143,25 +143,24 @@ Body declare_gemm(CommandLine& line) {
     Option option = line.add_option(name, value, text).type_name(type);
     if (!value.empty()) option.show_default();
   };
-  add("--device", options->device, "cpu|cuda[:N]", "What runs it (default: the fastest device here)");
-  add("--dtype", options->dtype, dtypes.c_str(), "Of operands and results");
-  add("--strategy", options->strategy, "big|looped|batched", "How the products are given to the device");
-  add("--size", options->size, "N", "Square products: m = n = k");
+  add("--device", options->device, "cpu|cuda[:N]", "Device to run on (default: the fastest one here)");
+  add("--dtype", options->dtype, dtypes.c_str(), "Dtype of operands and results");
+  add("--strategy", options->strategy, "big|looped|batched", "How the matmuls are submitted to the device");
+  add("--size", options->size, "N", "Square matmuls: m = n = k");
   add("--m", options->m, "M", "Rows of the result, instead of --size");
   add("--n", options->n, "N", "Columns of the result, instead of --size");
-  add("--k", options->k, "K", "Length of the sums, instead of --size");
+  add("--k", options->k, "K", "Inner dimension, instead of --size");
   add("--count", options->count, "N", "Products");
   line.add_flag("--trans-b", options->trans_b, "The right operand is stored transposed, [n, k]");
   add("--qk-of", options->qk_of, "MODEL",
-      "Instead: the scores q k^T of a preset, one per sequence and key head");
-  add("--phase", options->phase, "training|decoding", "With --qk-of: T positions against T, or one");
+      "Attention scores q k^T of a preset instead, one matmul per sequence and key head");
+  add("--phase", options->phase, "training|decoding", "With --qk-of: T queries against T keys, or one query");
   add("--batch", options->batch, "B", "With --qk-of: sequences");
-  add("--seq", options->seq, "T", "With --qk-of: positions");
+  add("--seq", options->seq, "T", "With --qk-of: sequence length");
   micro->add_to(line);
   line.footer(
-      "Names and sizes take lists and ranges (--size 256,1024), which multiply into a sweep. Exit code 4 "
-      "when\n"
-      "every row is out of memory.\n\n"
+      "Names and sizes accept lists and ranges (--size 256,1024); every combination is measured. Exit code\n"
+      "4 if every row runs out of memory.\n\n"
       "Example: rooflm gemm --device cuda --dtype bf16 --qk-of llama3-8b --batch 8 --seq 4096");
   return [options, micro] { return run(*options, *micro); };
 }

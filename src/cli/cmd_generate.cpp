@@ -93,7 +93,7 @@ std::vector<std::string> prompts_of(const GenerateOptions& options) {
   std::istringstream lines(core::read_text(options.prompts_file));
   for (std::string line; std::getline(lines, line);) prompts.push_back(line);
   if (prompts.empty())
-    throw core::InputError(fmt::format("{}: no prompts, one is a line", options.prompts_file));
+    throw core::InputError(fmt::format("{}: no prompts; write one per line", options.prompts_file));
   return prompts;
 }
 
@@ -252,9 +252,8 @@ void refuse_other_splits(const GenerateOptions& options) {
   for (const auto& [name, value] :
        {std::pair("--cp", &options.cp), {"--pp", &options.pp}, {"--zero", &options.zero}}) {
     if (!value->empty())
-      throw core::UsageError(fmt::format(
-          "generate {}: ranks share the prompts (--dp) and the layers (--tp); there is no other split of it",
-          name));
+      throw core::UsageError(
+          fmt::format("generate {}: only --dp (prompts) and --tp (layers) can split generation", name));
   }
 }
 
@@ -333,49 +332,45 @@ Body declare_generate(CommandLine& line) {
   auto o = std::make_shared<GenerateOptions>();
   o->inference.add_to(line);
   line.add_option("--prompt", o->prompts,
-                  "Text to continue (default: the end-of-text token); again for several at once")
+                  "Text to continue (default: the end-of-text token); repeat it for several prompts")
       .type_name("TEXT")
       .repeated();
-  line.add_option("--prompts", o->prompts_file, "Texts to continue at once, one a line (-: standard input)")
+  line.add_option("--prompts", o->prompts_file,
+                  "File of prompts to continue at once, one per line (-: standard input)")
       .type_name("FILE");
-  line.add_option("--tokens", o->tokens, "Most tokens to produce").type_name("N").show_default();
+  line.add_option("--tokens", o->tokens, "Maximum number of new tokens").type_name("N").show_default();
   line.add_option("--temperature", o->temperature, "Divides the logits (0: always the most likely token)")
       .type_name("X")
       .show_default();
-  line.add_option("--top-k", o->top_k, "Only the N most likely tokens (0: all)")
+  line.add_option("--top-k", o->top_k, "Sample from the N most likely tokens (0: all)")
       .type_name("N")
       .show_default();
-  line.add_option("--top-p", o->top_p, "Only the most likely tokens that together reach this probability")
+  line.add_option("--top-p", o->top_p,
+                  "Sample from the most likely tokens that together reach this probability")
       .type_name("X")
       .show_default();
   line.add_option("--seed", o->seed, "The same seed gives the same text").type_name("N").show_default();
-  line.add_option("--window", o->window,
-                  "Tokens that the model sees at most (default: what it was trained with)")
-      .type_name("N");
-  line.add_flag("--ignore-eot", o->ignore_eot, "Go on after the end-of-text token");
+  line.add_option("--window", o->window, "Context window in tokens (default: as in training)").type_name("N");
+  line.add_flag("--ignore-eot", o->ignore_eot, "Continue after the end-of-text token");
   line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
       .type_name("PATH");
-  line.add_flag("--no-cache", o->no_cache, "Keep no keys and values: read everything anew for every token");
-  line.add_option("--warmup", o->warmup, "Times that the prompts are read before time is taken")
-      .type_name("N")
-      .show_default();
-  o->table.add_to(line, "Texts as rows, with the number of their tokens (default: the texts alone)");
-  line.add_option("-o,--output", o->record, "Keep the time of every token in this run record")
+  line.add_flag("--no-cache", o->no_cache, "Use no KV cache: process the whole text again for every token");
+  line.add_option("--warmup", o->warmup, "Prefill passes before timing starts").type_name("N").show_default();
+  o->table.add_to(line, "Texts as rows, with their token counts (default: only the texts)");
+  line.add_option("-o,--output", o->record, "Write the time of every token to this run record")
       .type_name("FILE.rooflm");
-  line.add_flag("--overwrite", o->overwrite, "Replace a record of that name");
+  line.add_flag("--overwrite", o->overwrite, "Overwrite an existing record");
   add_dry_run(line, o->dry_run, "");
   for (const auto& [name, value] : {std::pair("--cp", &o->cp), {"--pp", &o->pp}, {"--zero", &o->zero}})
     line.add_option(name, *value, "").group("");
   line.footer(
-      "Prints the prompt and what follows it; of several prompts all texts when they are done, an empty "
-      "line\n"
-      "between them. Prompts are read once, at the same time; each further token reads one row of each text "
-      "and\n"
-      "their kept keys and values. A text that fills the window is read anew for every token.\n"
-      "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N so many share the layers, keys "
-      "and\n"
-      "values. The record has a run for each copy of the model.\n"
-      "bench and profile take --phase decode: the same step with random weights, for any model and "
+      "Prints the prompt and its continuation. With several prompts, prints all texts at the end,\n"
+      "separated by empty lines. Prefill processes all prompts at once; each decode step then adds one\n"
+      "token to every text, using the KV cache. A text that fills the window is processed again for every\n"
+      "token.\n"
+      "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N, groups of N ranks share\n"
+      "layers and KV cache. The record has a run for each copy of the model.\n"
+      "bench and profile time the same step with --phase decode, with random weights, for any model and\n"
       "length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
   return [o, &line] {

@@ -35,7 +35,7 @@ int run_import(const ImportOptions& options) {
   }
   foreign::ForeignRun run = foreign::import_file(options.file, options.kind);
   if (run.is_empty()) {
-    throw core::InputError(fmt::format("{}: it has no events that a record could hold", options.file));
+    throw core::InputError(fmt::format("{}: no events that a record can hold", options.file));
   }
   const std::vector<record::Ceiling> ceilings = add_roofs(run, false);
   record::Writer writer(options.output, fmt::format("rooflm import {} -o {}", options.file, options.output),
@@ -50,18 +50,18 @@ int run_import(const ImportOptions& options) {
 
 Body declare_import(CommandLine& line) {
   auto options = std::make_shared<ImportOptions>();
-  line.add_option("file", options->file, "What another tool wrote").type_name("FILE").required();
-  line.add_option("--from", options->kind, "Whose it is (default: told by its first bytes)")
+  line.add_option("file", options->file, "File of another tool").type_name("FILE").required();
+  line.add_option("--from", options->kind, "Its format (default: detected from its first bytes)")
       .type_name("nsys|kineto|torch-memory|stream");
-  line.add_option("-o,--output", options->output, "The record to write").type_name("FILE.rooflm");
-  line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  line.add_option("-o,--output", options->output, "Record to write").type_name("FILE.rooflm");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record");
   add_dry_run(line, options->dry_run, "");
   line.footer(
       "nsys          database of nsys export --type sqlite\n"
       "kineto        Chrome trace: torch.profiler, JAX, Perfetto's JSON; also .gz\n"
-      "torch-memory  pickle of torch.cuda.memory._dump_snapshot; read as data, nothing in it is executed\n"
-      "stream        what rooflm record left where it could not finish\n\n"
-      "What was left out, or looks odd, is counted on standard error.\n\n"
+      "torch-memory  pickle of torch.cuda.memory._dump_snapshot; parsed as data, nothing in it is executed\n"
+      "stream        what rooflm record leaves if it cannot finish\n\n"
+      "Standard error counts what was left out and what looks wrong.\n\n"
       "Example: rooflm import trace.json.gz -o trace.rooflm && rooflm report trace.rooflm --html trace.html");
   return [options] { return run_import(*options); };
 }

@@ -77,10 +77,10 @@ int run(const TableOptions& options) {
 
 Body declare_info(CommandLine& line) {
   auto options = std::make_shared<TableOptions>();
-  options->add_to(line, "JSON carries every number in full");
+  options->add_to(line, "Output format; JSON has all numbers at full precision");
   line.footer(
-      "Values of options that are not given come from ROOFLM_OPTION in the environment (ROOFLM_MAX_SECONDS\n"
-      "for max-seconds), then from rooflm.toml in the working directory, then from rooflm/rooflm.toml in\n"
+      "Defaults of options come from ROOFLM_OPTION in the environment (ROOFLM_MAX_SECONDS for\n"
+      "max-seconds), then from rooflm.toml in the working directory, then from rooflm/rooflm.toml in\n"
       "$XDG_CONFIG_HOME (~/.config): `threads = 2` for all commands, a table [bench] for one.\n\n"
       "Example: rooflm info --format json");
   return [options] { return run(*options); };

@@ -74,7 +74,7 @@ Listener listen_here(int ranks) {
 std::string random_name() {
   std::array<std::uint64_t, 2> words{};
   if (::getrandom(words.data(), sizeof words, 0) != sizeof words)
-    throw core::Unavailable("launch gets no random numbers from the system");
+    throw core::Unavailable("launch cannot get random numbers from the system");
   return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
@@ -89,8 +89,8 @@ std::vector<std::string> program_of(const LaunchOptions& options) {
   const std::string& first = words.front();
   const bool is_own = std::ranges::any_of(commands(), [&](const Command& c) { return c.name == first; });
   if (is_own && !is_of_ranks(first))
-    throw core::UsageError(
-        fmt::format("launch: {} runs on one rank; several run {}", first, fmt::join(kOfRanks, ", ")));
+    throw core::UsageError(fmt::format("launch: {} runs on one rank only; these run on several: {}", first,
+                                       fmt::join(kOfRanks, ", ")));
   if (is_own) words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
   return words;
 }
@@ -106,7 +106,7 @@ std::string describe(const core::ChildEnd& end) {
   if (end.signal == 0) return fmt::format("ended with exit code {}", end.code);
   const char* name = ::sigabbrev_np(end.signal);
   const std::string signal = name == nullptr ? std::to_string(end.signal) : fmt::format("SIG{}", name);
-  const char* perhaps = end.signal == SIGKILL ? " (the system does that, too, when memory is short)" : "";
+  const char* perhaps = end.signal == SIGKILL ? " (the system also does this when memory runs out)" : "";
   return fmt::format("was ended by {}{}", signal, perhaps);
 }
 
@@ -250,25 +250,18 @@ Body declare_launch(CommandLine& line) {
   line.add_rest(options->command);
   line.add_option("-n,--ranks", options->ranks, "Ranks to start on this host").type_name("N");
   line.add_option("--timeout", options->timeout,
-                  "Seconds that a rank waits for another before it takes it for hanging")
+                  "Seconds that a rank waits for another before it reports it as hanging")
       .type_name("S")
       .show_default();
   line.add_flag("--share-gpus", options->shares_gpus,
-                "Let several ranks have one GPU, in turn: numbers are right, times mean nothing");
+                "Let several ranks share a GPU, in turn: numbers are right, times mean nothing");
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
-      "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each "
-      "rank "
-      "gets "
-      "RANK, "
-      "WORLD_SIZE, "
-      "LOCAL_RANK,\n"
-      "LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device cuda is the GPU of its LOCAL_RANK. Signals "
-      "are\n"
-      "passed on to all. When one rank fails all are ended, within 30 s, and a line says which and why; the "
-      "exit\n"
-      "code is that rank's. mpirun and srun start the same commands on several hosts "
-      "(docs/multi_device.md).\n\n"
+      "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each\n"
+      "rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device\n"
+      "cuda is the GPU of its LOCAL_RANK. Signals are forwarded to all ranks. If a rank fails, all others\n"
+      "are stopped within 30 s, a line says which one failed and why, and its exit code becomes that of\n"
+      "launch. mpirun and srun start the same commands on several hosts (docs/multi_device.md).\n\n"
       "Example: rooflm launch -n 2 -- train --data data/ --model tiny --out out/ --steps 100 --zero 1");
   return [options] { return run(*options); };
 }

@@ -147,11 +147,11 @@ int run(const ManOptions& options) {
 
 Body declare_man(CommandLine& line) {
   auto options = std::make_shared<ManOptions>();
-  line.add_option("command", options->command, "Whose page (default: the page that lists all commands)")
+  line.add_option("command", options->command, "Command (default: the page that lists all commands)")
       .type_name("COMMAND");
   line.add_option("-o,--output", options->folder, "Write all pages into this folder: FOLDER/rooflm-bench.1")
       .type_name("DIR");
-  line.add_flag("--overwrite", options->overwrite, "Replace pages that are there");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite existing pages");
   add_dry_run(line, options->dry_run, "");
   line.footer("Example: rooflm man bench | man -l -");
   return [options] { return run(*options); };

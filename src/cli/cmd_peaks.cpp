@@ -71,7 +71,7 @@ std::set<int> thread_counts(const std::string& typed) {
   for (const std::int64_t count : parse_integers("--threads", typed)) {
     if (count > resolve_threads(0)) {
       throw core::UsageError(
-          fmt::format("--threads {}: this process may use {} processors", count, resolve_threads(0)));
+          fmt::format("--threads {}: this process may use at most {} processors", count, resolve_threads(0)));
     }
     threads.insert(static_cast<int>(count));
   }
@@ -143,25 +143,25 @@ int run(const PeaksOptions& options) {
 
 Body declare_peaks(CommandLine& line) {
   auto options = std::make_shared<PeaksOptions>();
-  line.add_option("--device", options->device, "What to measure (default: the fastest device here)")
+  line.add_option("--device", options->device, "Device to measure (default: the fastest one here)")
       .type_name("cpu|cuda[:N]");
   line.add_option("--dtype", options->dtype,
-                  "Of the matrix products; a list (default: all that the device has)")
+                  "Dtypes of the matmuls, a list (default: all that the device supports)")
       .type_name(dtype_names(line) + "|fp64");
-  line.add_option("--threads", options->threads, "A list (default: 1 and one per core)").type_name("N");
-  line.add_option(
-          "--seconds", options->seconds,
-          "Least time for each row and product size, in seconds; nothing kept is used, nothing is kept")
+  line.add_option("--threads", options->threads, "Thread counts, a list (default: 1 and one per core)")
+      .type_name("N");
+  line.add_option("--seconds", options->seconds,
+                  "Minimum seconds per row and matmul size; cached ceilings are neither used nor written")
       .type_name("S");
-  line.add_option("-o,--output", options->record, "Keep the ceilings in this run record")
+  line.add_option("-o,--output", options->record, "Write the ceilings to this run record")
       .type_name("FILE.rooflm");
-  line.add_flag("--overwrite", options->overwrite, "Replace a record of that name");
-  line.add_flag("--remeasure", options->remeasure, "Measure again instead of taking what is kept");
-  options->table.add_to(line, "JSON and CSV are in flop/s and byte/s");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record");
+  line.add_flag("--remeasure", options->remeasure, "Measure again instead of using cached ceilings");
+  options->table.add_to(line, "Output format; JSON and CSV use flop/s and byte/s");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Rates are medians with a confidence interval. Keep the machine idle meanwhile. They are kept under\n"
-      "$XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) for this processor, its threads, the GPU and this "
+      "Rates are medians with a confidence interval. Keep the machine otherwise idle. Ceilings are cached\n"
+      "in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per processor, thread count, GPU and rooflm "
       "version.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };

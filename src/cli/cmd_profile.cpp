@@ -42,10 +42,11 @@ lab::RunSettings settings_of(const ProfileArguments& options, const lab::Ranks& 
 
 void require_one(const std::vector<lab::Point>& points, const lab::RunSettings& settings) {
   if (points.size() > 1)
-    throw core::UsageError("several ranks profile one configuration: leave lists and ranges to bench");
+    throw core::UsageError("several ranks profile a single configuration: use bench for lists and ranges");
   if (settings.count)
     throw core::UsageError(
-        "--counters runs ops again, one by one, which ranks that wait for each other cannot");
+        "--counters replays ops one by one, which ranks that wait for each other cannot do: profile a single "
+        "rank");
 }
 
 int run(const ProfileArguments& options, const lab::Ranks& ranks) {
@@ -55,7 +56,7 @@ int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   if (ranks != nullptr) require_one(points, settings);
   const auto decodes = [](const lab::Point& point) { return point.phase == lab::RunPhase::decode; };
   if (!settings.shards.empty() && std::ranges::any_of(points, decodes))
-    throw core::UsageError("--phase decode reads one token of each text: leave out --data");
+    throw core::UsageError("--phase decode uses random tokens: leave out --data");
   take_places(points, settings, ranks);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   const auto data = files_of(options.profile.data);
@@ -89,13 +90,12 @@ Body declare_profile(CommandLine& line) {
   options->profile.add_to(line);
   options->output.add_to(line);
   line.footer(
-      "Steps run in pairs, one plain and one observed: end-to-end times are those of plain steps, the parts\n"
-      "those of observed ones, and what observing costs is printed. Time at the roof is a lower bound from\n"
+      "Steps alternate between plain and observed. End-to-end times come from plain steps, times of parts\n"
+      "from observed ones; the cost of observing is printed. Time at the roof is a lower bound from\n"
       "ceilings measured on this machine; share = time at the roof / measured time.\n"
-      "Lists (--seq 128,256) multiply into a sweep: one run of the record each.\n"
-      "Of several ranks (launch -n 2 -- profile) the record is that of the first, with what "
-      "collectives\n"
-      "cost on all: waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
+      "Lists (--seq 128,256) make a sweep, with one run in the record per combination.\n"
+      "With several ranks (launch -n 2 -- profile), the record is that of rank 0 and includes the cost of\n"
+      "collectives on all ranks: waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
       "Example: rooflm profile --model gpt2 --batch 4 --seq 64 -o gpt2.rooflm --html gpt2.html");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }

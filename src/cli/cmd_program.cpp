@@ -28,8 +28,8 @@ struct ProgramOptions {
 program::Program build(const ProgramOptions& options, const lab::Point& point) {
   if (point.phase != lab::RunPhase::step) {
     if (options.inference || !options.stage.empty()) {
-      throw core::UsageError(fmt::format("--phase {} is no training step: leave out --stage and --inference",
-                                         lab::name_of(point.phase)));
+      throw core::UsageError(fmt::format(
+          "--phase {} is not a training step: leave out --stage and --inference", lab::name_of(point.phase)));
     }
     return lab::program_of(point);
   }
@@ -89,23 +89,22 @@ Body declare_program(CommandLine& line) {
   auto options = std::make_shared<ProgramOptions>();
   options->config.add_to(line);
   line.add_option("--stage", options->stage,
-                  "Stop after this rewrite of the recipe (default: the last one, what the engine runs)")
+                  "Stop after this compiler pass (default: the last one, whose result the engine runs)")
       .type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
       .group("Output");
   line.add_flag("--inference", options->inference,
                 "The forward pass that ends in logits, not a training step")
       .group("Output");
-  line.add_option("--scope", options->scope, "Only list ops whose scope begins so, such as h.0/attention")
+  line.add_option("--scope", options->scope,
+                  "Only list ops whose scope starts with this, such as h.0/attention")
       .type_name("PREFIX")
       .group("Output");
-  line.add_flag("--totals", options->totals, "Only the totals by block and phase, and the memory")
-      .group("Output");
+  line.add_flag("--totals", options->totals, "Only totals by block and phase, and memory").group("Output");
   options->table.add_to(line, "csv lists the ops (with --totals: the blocks)", "Output");
   line.footer(
-      "Nothing is allocated or run: models of any size can be looked at. FLOPs: a multiply-add is 2, causal\n"
-      "attention counts in full. Bytes: every input read once, every output written once. Lifetimes are\n"
-      "indices of ops. Kernels are those that the device of this machine takes, \"-\" where it is not "
-      "here.\n\n"
+      "Nothing is allocated or run, so models of any size work. FLOP: a multiply-add counts as 2, causal\n"
+      "attention counts in full. Bytes: every input is read once, every output written once. Lifetimes are\n"
+      "op indices. Kernels are those that the device of this machine uses, \"-\" if it is not here.\n\n"
       "Example: rooflm program --model llama3-70b --batch 1 --seq 4096 --recompute selective --totals");
   return [options] { return run(*options); };
 }

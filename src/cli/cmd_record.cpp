@@ -192,7 +192,7 @@ Body declare_record(CommandLine& line) {
                   "record for each")
       .type_name("FILE.rooflm")
       .show_default();
-  line.add_flag("--overwrite", options->overwrite, "Replace a record that is there");
+  line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record");
   add_dry_run(line, options->dry_run, "");
   line.add_option("--capture-range", options->capture, "Record only while a range of this name is open")
       .type_name("NAME");

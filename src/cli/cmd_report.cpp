@@ -69,27 +69,27 @@ Body declare_report(CommandLine& line) {
   auto options = std::make_shared<ReportOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
   line.add_option("--view", options->views,
-                  "What to show (default: overview, advice, phases, blocks, roofline, ops, memory)")
+                  "Views to print (default: overview, advice, phases, blocks, roofline, ops, memory)")
       .type_name("NAME,...");
-  options->table.add_to(line, "Of what is printed; JSON and CSV carry every number in full");
+  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   options->filter.add_to(line);
-  line.add_option(
-          "--top", options->top,
-          fmt::format("Most rows of long tables, 0 for all (default: {}; CSV and JSON have all)", kTopRows))
+  line.add_option("--top", options->top,
+                  fmt::format("Maximum rows of long tables, 0 for all (default: {}; CSV and JSON have all)",
+                              kTopRows))
       .type_name("N");
   line.add_option("--html", options->html,
-                  "Write the report page: one file that opens without a network; - prints it")
+                  "Write the report page, one file that needs no network; - is standard output")
       .type_name("FILE");
-  line.add_option(
-          "--charts", options->charts,
-          "Write the charts of the views as SVG files there; Markdown links to them instead of holding them")
+  line.add_option("--charts", options->charts,
+                  "Write the charts of the views as SVG files to this folder; Markdown then links to them")
       .type_name("DIR");
-  line.add_flag("--overwrite", options->overwrite, "Let --html and --charts replace files that are there");
+  line.add_flag("--overwrite", options->overwrite, "Let --html and --charts overwrite existing files");
   add_dry_run(line, options->dry_run, "");
   line.footer(
       views_help() +
-      "\nWith several records or runs, tables get a first column `run`, and the page compares the first "
-      "two\nrecords.\n\n"
+      "\n"
+      "With several records or runs, tables start with a column `run`, and the page compares the first two\n"
+      "records.\n\n"
       "Example: rooflm report a.rooflm --view blocks,roofline --format md");
   return [options, &line] { return run(*options, line.was_given("--format")); };
 }

@@ -91,7 +91,7 @@ int list_studies(const TableStyle& style) {
                           {"kind", "kind"},
                           {"title", "title"},
                           {"views", "views"},
-                          {"gpu_views", "on a GPU also"}},
+                          {"gpu_views", "also on a GPU"}},
               .rows = {},
               .notes = {}};
   for (const Study& study : shipped_studies()) {
@@ -144,7 +144,7 @@ void add_largest(const std::vector<lab::Point>& points, lab::RunSettings& settin
     double bytes = lab::make_backend(points.front())->free_bytes();
     if (!std::isfinite(bytes)) bytes = lab::make_backend("cpu", compile::EngineKind::fused)->free_bytes();
     settings.memory_limit_bytes = bytes;
-    note("memory: {} (--memory-limit says otherwise)", core::format_bytes(bytes));
+    note("memory: {} (--memory-limit changes this)", core::format_bytes(bytes));
   }
   session.record().add(lab::largest_cells(points, *settings.memory_limit_bytes));
 }
@@ -241,7 +241,7 @@ std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
     const std::string n = options.get("n");
     const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
-    if (extents.size() > 2) throw core::UsageError("--n: one extent, or rows,columns, for study formats");
+    if (extents.size() > 2) throw core::UsageError("--n: give one size, or rows,columns, for study formats");
     auto cells = lab::format_cells(extents.front(), extents.back());
     for (const auto& more : {lab::norm_cells(), device_norms(options), training_cells(options)})
       cells.insert(cells.end(), more.begin(), more.end());
@@ -300,7 +300,7 @@ int run_one(StudyOptions options) {
       const bool is_traced = run_profile(options, study, session);
       if (is_traced) views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
       if (!is_traced && !study.gpu_views.empty()) {
-        note("left out, since no steps of a GPU were traced: {}", fmt::join(study.gpu_views, ", "));
+        note("left out, because no GPU steps were traced: {}", fmt::join(study.gpu_views, ", "));
       }
     } else {
       session.record().add(cells_of(options, study));
@@ -322,7 +322,7 @@ int dry_run_all(const StudyOptions& options, const std::filesystem::path& folder
     write_out(fmt::format("== {}\n", study.name));
     if (const int code = run_one(one); code != 0) return code;
   }
-  write_out(fmt::format("a page and a record of each: {}\n", folder.string()));
+  write_out(fmt::format("a page and a record per study: {}\n", folder.string()));
   return 0;
 }
 
@@ -391,13 +391,13 @@ Body declare_study(CommandLine& line) {
   line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
       .type_name("NAME|FILE.toml|list");
   line.add_flag("--all", options->all,
-                "All of them: a page and a record for each, and an index, in --html DIR");
-  line.add_flag("--large", options->large, "The sizes of the published reports (hours on a processor)");
+                "Run all studies: a page and a record for each, and an index, in --html DIR");
+  line.add_flag("--large", options->large, "Use the sizes of the published reports (hours on a CPU)");
   options->config.add_to(line);
   options->profile.add_to(line);
   for (const auto& [name, text] :
-       {std::pair{"n", "Extents of products; of study formats its matrix: one extent, or rows,columns"},
-        {"count", "Products at once, for study gemm"},
+       {std::pair{"n", "Matmul sizes; for study formats the matrix: one size, or rows,columns"},
+        {"count", "Number of matmuls, for study gemm"},
         {"strategy", "big, looped, batched, for study gemm"},
         {"head-dim", "Head sizes, for study attention_sweep"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
@@ -406,9 +406,8 @@ Body declare_study(CommandLine& line) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group("Study serving");
   options->output.add_to(line);
   line.footer(
-      "Each study names a sweep, how it is measured, and the views that answer its question; "
-      "studies/README.md\n"
-      "shows how to write one. Options replace what the study says.\n\n"
+      "A study defines a sweep, how it is measured, and the views that answer its question;\n"
+      "studies/README.md shows how to write one. Options override what the study says.\n\n"
       "Example: rooflm study blocks --model gpt2 --seq 64,128,256 -o blocks.rooflm --html blocks.html");
   return [options, &line] { return run(*options, line); };
 }

@@ -42,7 +42,7 @@ Table verify_table() {
                       {"law", "law"},
                       {"violated", "violated"},
                       {"checked", "checked"},
-                      {"what", "furthest off"},
+                      {"what", "worst case"},
                       {"found", "found"},
                       {"against", "against"},
                       {"unit", "unit"}},
@@ -77,7 +77,7 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
   const std::string what =
       violated == 0 ? fmt::format("holds: {} laws", results.size())
                     : fmt::format("does not hold: {} of {} laws are violated", violated, results.size());
-  const std::string partial = record.is_complete() ? "" : "; it is partial: its writer did not finish";
+  const std::string partial = record.is_complete() ? "" : "; it is partial: its run did not finish";
   return fmt::format("{} {}, {} checks in {} runs{}{}", record.path().string(), what, checks,
                      record.runs().size(), partial, unjudged(results));
 }
@@ -115,13 +115,12 @@ int run(const VerifyOptions& options) {
 Body declare_verify(CommandLine& line) {
   auto options = std::make_shared<VerifyOptions>();
   line.add_option("file", options->files, "Run records").type_name("FILE").required();
-  line.add_flag("--all", options->all, "Show the laws that hold, too");
-  options->table.add_to(line, "JSON and CSV carry every number in full");
+  line.add_flag("--all", options->all, "Also show laws that hold");
+  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   line.footer(
-      "Laws: phases add up to the step, ops to their phase, FLOP to what the model says; allocations "
-      "balance;\n"
+      "Laws: phases add up to the step and ops to their phase; FLOP match the model; allocations balance;\n"
       "every op ran once per observed step; no time beats its roof by more than 5 % + 2 us; ceilings are\n"
-      "positive. Each violated law is one line with its worst case. Exit code 1 when one is violated.\n\n"
+      "positive. Each violated law is one line with its worst case. Exit code 1 if a law is violated.\n\n"
       "Example: rooflm verify run.rooflm");
   return [options] { return run(*options); };
 }

@@ -1,5 +1,4 @@
-// The names that columns of rooflm's tables may have, so that a mistyped one is refused before anything is
-// measured.
+// The names of columns of rooflm's tables, so that a mistyped one is rejected before anything is measured.
 #pragma once
 
 #include <span>
@@ -9,8 +8,9 @@
 
 namespace rooflm::cli {
 
-/// Every key and title that the sources of tables write down (cmake/column_names.cmake), and more: it says
-/// what no column is called, not what one is. "*" stands for what is filled in later: "*_ms_mean".
+/// All keys and titles in the sources of tables (cmake/column_names.cmake). The list can have more names than
+/// there are columns, so it only proves that a name is unknown. "*" stands for a part that is filled in
+/// later: "*_ms_mean".
 std::span<const std::string_view> column_names();
 
 /// Throws core::UsageError with a suggestion for a name that no column of any table has.

@@ -1,5 +1,5 @@
-// What a command takes from the command line. A thin front of CLI11: only command_line.cpp includes that
-// library, whose header takes a compiler eight seconds.
+// The options and arguments of a command. A thin wrapper around CLI11: only command_line.cpp includes that
+// library, because its header takes eight seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Option;
 
 namespace rooflm::cli {
 
-/// An option, flag or positional that was declared; what is said of it here shows in `--help`.
+/// A declared option, flag or positional; these setters decide what `--help` shows.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -31,7 +31,7 @@ class Option {
   CLI::Option* option_;
 };
 
-/// What was said of an option, flag or positional, for completion and manual pages.
+/// The declaration of an option, flag or positional, for completion and manual pages.
 struct Declared {
   std::vector<std::string> names;  ///< "-o", "--output"; none for a positional
   std::string positional;          ///< its name; "" for an option
@@ -41,8 +41,8 @@ struct Declared {
   std::string help;
 };
 
-/// Whose dtypes help offers: those that a device of this machine computes in, or of any machine that this
-/// build runs on (what packages carry).
+/// Which dtypes help lists: those of this machine's devices, or those of any device that this build supports
+/// (for packages).
 enum class Offer : std::uint8_t { here, anywhere };
 
 /// The options of one command. The variables that they fill must live until `parse` returns.
@@ -54,14 +54,14 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// "--name", "-n,--name", or "name" for a positional. The text is taken as it is: commands parse it, so
-  /// that their messages name what was allowed. Of an option that is given twice the last value counts.
+  /// "--name", "-n,--name", or "name" for a positional. The value is kept as text: commands parse it, so that
+  /// their messages name the allowed values. If an option is given twice, the last value counts.
   Option add_option(const std::string& name, std::string& value, const std::string& help);
   /// As above; an option or positional that takes several.
   Option add_option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   /// Becomes true when the flag is given.
   Option add_flag(const std::string& name, bool& value, const std::string& help);
-  /// What stands after a word "--", as it is: the command of another program.
+  /// Everything after "--", unchanged: the command of another program.
   void add_rest(std::vector<std::string>& words) { rest_ = &words; }
   [[nodiscard]] Offer offer() const { return offer_; }
   /// What `--help` ends with: rules and an example.
@@ -71,9 +71,8 @@ class CommandLine {
   [[nodiscard]] std::vector<Declared> declared() const;
   [[nodiscard]] std::string footer() const;
 
-  /// The value that an option has when it is not given, from elsewhere than this program: `name` without
-  /// dashes, a flag's text "yes" or "no". False when there is no such option; positionals have none. Throws
-  /// core::UsageError for a flag's other texts.
+  /// Sets a user's default for an option: `name` without dashes; "yes" or "no" for a flag. False if there is
+  /// no such option; positionals have no defaults. Throws core::UsageError for a flag's other texts.
   bool set_default(const std::string& name, const std::string& text);
   /// Whether `set_default` gave it one.
   [[nodiscard]] bool has_default(const std::string& name) const { return defaults_.contains(name); }
@@ -85,13 +84,13 @@ class CommandLine {
   [[nodiscard]] bool was_given(const std::string& option) const;
 
  private:
-  /// Throws for arguments that no option took.
+  /// Throws for arguments that belong to no option.
   void check_extras() const;
-  /// An empty text names no file: it must not become the current folder.
+  /// Rejects an empty path, which would otherwise mean the current folder.
   void check_paths() const;
 
   using Variable = std::variant<std::string*, std::vector<std::string>*, bool*>;
-  /// Remembers where the value of an option goes.
+  /// Remembers the variable of an option.
   void remember(const std::string& name, Variable variable);
 
   std::string name_;

@@ -1,5 +1,5 @@
-// The record that a command writes: kept under -o, otherwise in a temporary folder that goes away with this.
-// The folder of a command that was killed is removed by the next.
+// The record that a command writes: at the path of -o, otherwise in a temporary folder that is removed with
+// this object. The folder of a killed command is removed by the next one.
 #pragma once
 
 #include <filesystem>
@@ -23,8 +23,8 @@ class CommandRecord {
   ~CommandRecord();
 
   [[nodiscard]] record::Writer& writer() { return *writer_; }
-  /// Completes the record; with `-o -` prints it, otherwise says on standard error where it is when it is
-  /// kept.
+  /// Completes the record. With `-o -` writes it to standard output; otherwise prints its path on standard
+  /// error if it is kept.
   void finish();
   /// Whether the record itself is what the command prints: `-o -`.
   [[nodiscard]] bool is_printed() const { return is_printed_; }

@@ -22,7 +22,7 @@ struct Command {
 /// In the order of `rooflm --help`.
 const std::vector<Command>& commands();
 
-/// What every command takes beside its own options.
+/// Options of every command besides its own.
 struct CommonOptions {
   bool quiet = false;    ///< -q
   bool verbose = false;  ///< -v

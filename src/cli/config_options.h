@@ -17,10 +17,10 @@ namespace rooflm::cli {
 
 /// The dtypes that `line` offers: "fp32|bf16|fp16".
 std::string dtype_names(const CommandLine& line);
-/// The full name of `typed`; of "" the fastest device here, which is said on standard error.
+/// The full name of `typed`; for "" the fastest device here, with a line on standard error.
 std::string device_or_default(const std::string& typed);
 
-/// The fields that say what a step is: its model, how large, in which numbers, on what, how it is split.
+/// The fields that define a step: model, sizes, dtypes, device and splits.
 inline constexpr std::array<std::string_view, 28> kStepKeys = {"model",
                                                                "arch",
                                                                "layers",
@@ -61,7 +61,7 @@ class ConfigOptions {
   /// Declares them in the table's groups. `line` must not outlive this.
   void add_to(CommandLine& line);
 
-  /// What was typed, or stands for it: "fp32,bf16"; of a flag "yes" or "no". "" is not given.
+  /// The typed or default value: "fp32,bf16"; "yes" or "no" for a flag; "" if not given.
   [[nodiscard]] const std::string& text(std::string_view key) const { return texts_.at(std::string(key)); }
   void set(std::string_view key, const std::string& text) { texts_[std::string(key)] = text; }
   /// Forgets the initial values: "" then means that nothing was typed.

@@ -1,5 +1,4 @@
-// `--dry-run`: everything is checked as for a run, and what it would do is printed; nothing is run or
-// written.
+// `--dry-run`: checks everything as for a run and prints what it would do; runs and writes nothing.
 #pragma once
 
 #include <cstddef>

@@ -41,7 +41,7 @@ void export_model(const fs::path& checkpoint, const fs::path& output) {
     throw core::UsageError(
         fmt::format("{} has the layout of Hugging Face transformers already", directory.string()));
   }
-  if (!parts) throw core::InputError(fmt::format("{} is no checkpoint", checkpoint.string()));
+  if (!parts) throw core::InputError(fmt::format("{} is not a checkpoint", checkpoint.string()));
   fs::path unfinished = output;
   unfinished += ".tmp";
   fs::remove_all(unfinished, error);

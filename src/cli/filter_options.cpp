@@ -1,4 +1,4 @@
-// The options that choose a part of what records hold.
+// The options that select a part of records.
 #include "cli/filter_options.h"
 
 #include "cli/values.h"
@@ -7,11 +7,11 @@ namespace rooflm::cli {
 
 void FilterOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
-    line.add_option(name, value, text).type_name(type).group("Only a part");
+    line.add_option(name, value, text).type_name(type).group("Filters");
   };
-  add("--run", run, "NAME,...", "Runs by number, from 1, or by a part of their label: bf16");
+  add("--run", run, "NAME,...", "Runs, by number from 1 or by part of their label: bf16");
   add("--phase", phase, "forward|backward|optimizer", "One phase, or a list");
-  add("--scope", scope, "NAME,...", "Blocks, of one layer, h.1/attention, or of all, attention/qk");
+  add("--scope", scope, "NAME,...", "Blocks, of one layer (h.1/attention) or of all (attention/qk)");
   add("--op", op, "KIND,...", "Kinds of ops: matmul, softmax");
 }
 

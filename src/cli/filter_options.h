@@ -1,4 +1,4 @@
-// The options that choose a part of what records hold.
+// The options that select a part of records.
 #pragma once
 
 #include <string>

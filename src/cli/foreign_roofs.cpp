@@ -1,4 +1,4 @@
-// The roofs of a program that is not ours.
+// The roofs of a foreign program.
 #include "cli/foreign_roofs.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The roofs of a program that is not ours.
+// The roofs of a foreign program.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace rooflm::cli {
 
-/// Gives the run the roofs of its ops, where it knows what they need, and returns the ceilings that they are
-/// made of: those that this machine keeps of its GPU (`is_here`: the run is of this machine), the catalog's
-/// for what it has not measured. Empty, and said in the run, where neither knows the device.
+/// Adds roofs to the ops of the run whose work is known, and returns the ceilings used: this machine's cached
+/// ceilings of its GPU (`is_here`: the run is of this machine), and the catalog's for those that were not
+/// measured. Empty, with a fact that says so, if neither knows the device.
 std::vector<record::Ceiling> add_roofs(foreign::ForeignRun& run, bool is_here);
 
 }  // namespace rooflm::cli

@@ -15,7 +15,7 @@ void InferenceOptions::add_to(CommandLine& line) {
   line.add_option("--model", model_, "Hugging Face directory, checkpoint, or output of rooflm train")
       .type_name("DIR");
   config_.add_to(line);
-  line.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
+  line.add_option("--memory-limit", memory_limit_, "Maximum memory to use: 8GB, 8GiB (default: free memory)")
       .type_name("SIZE")
       .group("Run");
 }

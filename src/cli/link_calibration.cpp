@@ -44,8 +44,8 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
       continue;
     if (row.numbers.at("hosts") > 1) {
       throw core::InputError(
-          fmt::format("--calibrate: row {} of comm is of {:.0f} hosts; links within one are taken", number,
-                      row.numbers.at("hosts")));
+          fmt::format("--calibrate: row {} of comm spans {:.0f} hosts; only links within a host are used",
+                      number, row.numbers.at("hosts")));
     }
     const double time_s = row.numbers.at("time_us") * 1e-6;
     link.measured_ranks = std::max(link.measured_ranks, static_cast<int>(row.numbers.at("ranks")));
@@ -65,7 +65,7 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
   }
   link.measured_byte_per_s = link.byte_per_s;
   cluster.basis = perfmodel::Basis::calibrated;
-  cluster.source = "collectives as the record of --calibrate has them";
+  cluster.source = "collectives as measured in the record of --calibrate";
   return true;
 }
 

@@ -181,7 +181,7 @@ int run_and_report(const std::vector<std::string>& words) {
   } catch (const std::system_error& error) {
     const bool starts_no_thread = error.code() == std::errc::resource_unavailable_try_again;
     if (!starts_no_thread) return fail(fmt::format("internal error: {}", error.what()), kInternalError);
-    return fail("out of memory: the system starts no more threads for this process (ulimit -u, -v)",
+    return fail("out of memory: the system cannot start another thread for this process (ulimit -u, -v)",
                 static_cast<int>(core::ExitCode::out_of_memory));
   } catch (const std::exception& error) {
     return fail(fmt::format("internal error: {}", error.what()), kInternalError);

@@ -10,14 +10,14 @@ void MicroOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     line.add_option(name, value, text).type_name(type).show_default().group("Measuring");
   };
-  add("--seconds", seconds, "S", "Time spent on each row, three runs at least");
-  add("--memory-limit", memory_limit, "SIZE", "What needs more is a row with status oom");
+  add("--seconds", seconds, "S", "Seconds per row; at least three runs are made");
+  add("--memory-limit", memory_limit, "SIZE", "Rows that need more get status oom");
   config.add_to(line);
-  table.add_to(line, "JSON and CSV carry every value in full", "Output");
-  line.add_option("-o,--output", record, "Keep the run record, to report and verify it later; - prints it")
+  table.add_to(line, "Output format; JSON and CSV have all values at full precision", "Output");
+  line.add_option("-o,--output", record, "Write a run record, for report and verify; - is standard output")
       .type_name("FILE.rooflm")
       .group("Output");
-  line.add_flag("--overwrite", overwrite, "Replace a record of that name").group("Output");
+  line.add_flag("--overwrite", overwrite, "Overwrite an existing record").group("Output");
   add_dry_run(line, dry_run);
 }
 

@@ -1,4 +1,4 @@
-// What goes to standard output (results) and to standard error (progress).
+// Output to standard output (results) and to standard error (progress).
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace rooflm::cli {
 
-/// Thrown when the reader of standard output has gone away: not an error, there is nobody left to tell.
+/// Thrown when the reader of standard output has closed it, which is not an error.
 struct OutputClosed {};
 
 /// Writes to standard output. Throws OutputClosed when it is a closed pipe, core::InputError for other

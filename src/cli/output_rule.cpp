@@ -69,8 +69,8 @@ void require_folder(const fs::path& path) {
         fmt::format("cannot write {}: there is no folder {}", path.string(), folder.string()));
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw core::InputError(
-        fmt::format("cannot write {}: the folder {} may not be written", path.string(), folder.string()));
+    throw core::InputError(fmt::format("cannot write {}: no permission to write to the folder {}",
+                                       path.string(), folder.string()));
   }
 }
 
@@ -79,7 +79,7 @@ void check_target(const fs::path& path, bool overwrite) {
   if (!fs::exists(fs::symlink_status(path, ignored))) return require_folder(path);
   const fs::file_status status = fs::status(path, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    throw core::InputError(fmt::format("cannot write {}: it is {}, no regular file", path.string(),
+    throw core::InputError(fmt::format("cannot write {}: it is {}, not a regular file", path.string(),
                                        fs::is_directory(status) ? "a directory" : "a device or a pipe"));
   }
   if (!overwrite) {

@@ -7,7 +7,7 @@
 
 namespace rooflm::cli {
 
-/// As a path: what is written goes to standard output, and tables are not printed.
+/// As a path: output goes to standard output, and tables are not printed.
 inline constexpr const char* kStandardOutput = "-";
 
 /// A file that a command is to write, and the option that named it: {"--html", "page.html"}. An empty path is

@@ -281,7 +281,7 @@ void PlanOptions::add_to(CommandLine& line) {
   line.add_option("--html", html, "Write the page of the plan here; - prints it and nothing else")
       .type_name("FILE")
       .group("Output");
-  line.add_flag("--overwrite", overwrite, "Replace files that are there").group("Output");
+  line.add_flag("--overwrite", overwrite, "Overwrite existing files").group("Output");
   add_dry_run(line, dry_run);
   table.add_to(line, "Of the results", "Output");
 }

@@ -1,4 +1,4 @@
-// The options that say how a step is taken apart, shared by profile and study.
+// The options for breaking down a step, shared by profile and study.
 #include "cli/profile_options.h"
 
 #include <fmt/format.h>
@@ -32,28 +32,26 @@ void ProfileOptions::add_to(CommandLine& line) {
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     line.add_option(name, value, text).type_name(type).group("Measuring");
   };
-  stopping.add_to(line, "as many as --precision 1 takes; as many observed ones beside them");
+  stopping.add_to(line, "as many as --precision 1 needs, plus as many observed steps");
   add("--memory-limit", memory_limit, "SIZE",
-      "Larger configurations get the status oom: 8GB, 8GiB (default: what is free)");
-  line.add_option(
-          "--trace", trace,
-          "After the timed steps, trace a few on a GPU, kernel by kernel (CUPTI); of a sweep after all "
-          "configurations were timed")
+      "Configurations that need more get status oom: 8GB, 8GiB (default: free memory)");
+  line.add_option("--trace", trace,
+                  "After the timed steps, trace a few GPU steps kernel by kernel (CUPTI); in a sweep, after "
+                  "all configurations")
       .type_name("on|off")
       .show_default()
       .group("Measuring");
   line.add_option("--data", data,
-                  "Text to compute on: shards, or a directory made by data prepare (default: "
-                  "random tokens)")
+                  "Input text: shards, or a directory made by data prepare (default: random tokens)")
       .type_name("SHARD...|DIR")
       .list()
       .group("Measuring");
   line.add_flag("--counters", counters,
-                "Read a GPU's hardware counters, op by op, in some more steps: flop, bytes at each level of "
-                "memory, "
-                "stalls (those of a processor are always read)")
+                "Read a GPU's hardware counters op by op, in extra steps: FLOP, bytes at each memory level, "
+                "stalls (CPU counters are always read)")
       .group("Measuring");
-  line.add_flag("--remeasure", remeasure, "Measure this machine's ceilings again instead of the kept ones")
+  line.add_flag("--remeasure", remeasure,
+                "Measure this machine's ceilings again instead of using cached ones")
       .group("Measuring");
 }
 
@@ -72,17 +70,18 @@ lab::RunSettings ProfileOptions::settings() const {
 
 void OutputOptions::add_to(CommandLine& line) {
   line.add_option("-o,--output", record,
-                  "Keep the run record, to report, compare and verify it later; - prints it")
+                  "Write a run record, for report, compare and verify; - is standard output")
       .type_name("FILE.rooflm")
       .group("Output");
-  line.add_option("--html", html, "Write one page that opens in a browser, from disk; - prints it")
+  line.add_option("--html", html,
+                  "Write the report page, one file that needs no network; - is standard output")
       .type_name("FILE.html")
       .group("Output");
-  line.add_option("--view", views, "What to print; a list (rooflm report --help names them)")
+  line.add_option("--view", views, "Views to print, a list (rooflm report --help lists them)")
       .type_name("NAME,...")
       .group("Output");
-  table.add_to(line, "Of what is printed; JSON and CSV carry every number in full", "Output");
-  line.add_flag("--overwrite", overwrite, "Replace files that are there").group("Output");
+  table.add_to(line, "Output format; JSON and CSV have all numbers at full precision", "Output");
+  line.add_flag("--overwrite", overwrite, "Overwrite existing files").group("Output");
   add_dry_run(line, dry_run);
 }
 

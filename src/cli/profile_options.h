@@ -1,4 +1,4 @@
-// The options that say how a step is taken apart, shared by profile and study.
+// The options for breaking down a step, shared by profile and study.
 #pragma once
 
 #include <string>

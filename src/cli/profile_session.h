@@ -18,16 +18,16 @@ namespace rooflm::cli {
 class ProfileSession {
  public:
   /// Throws core::InputError when the record cannot be made, core::UsageError when an output is one of the
-  /// `inputs`, before anything is measured. `remeasure`: the ceilings, even those that are kept.
-  /// Of several ranks all but the first measure no ceilings and show nothing.
+  /// `inputs`, before anything is measured. `remeasure`: measure ceilings again even if they are cached. Of
+  /// several ranks, only rank 0 measures ceilings and shows results.
   ProfileSession(const OutputOptions& output, const std::string& command, bool remeasure,
                  const std::vector<std::filesystem::path>& inputs, bool is_first = true);
 
-  /// What a study asks, for whoever reads the record.
+  /// The question of a study, for readers of the record.
   void describe(const Study& study);
   [[nodiscard]] record::Writer& record() { return record_.writer(); }
   /// Runs all points until a signal asks to stop; returns that signal or 0. `all_oom` says whether none fit.
-  /// The ceilings of their devices are measured first, or taken from what is kept.
+  /// The ceilings of their devices are measured first, or taken from the cache.
   int run(const std::vector<lab::Point>& points, const lab::RunSettings& settings, bool& all_oom);
   /// Completes the record, prints the views and writes the page.
   void show(const std::vector<std::string>& default_views);

@@ -168,8 +168,8 @@ Table phase_table(const PlannedProgram& planned) {
   }
   table.rows.push_back(cost_row("phase", "step", step_totals(by_phase)));
   table.notes.emplace_back(
-      "A multiply-add is 2 FLOP; causal attention counts in full. Bytes: every input read once, every output "
-      "written once.");
+      "A multiply-add counts as 2 FLOP; causal attention counts in full. Bytes: every input is read once, "
+      "every output written once.");
   return table;
 }
 
@@ -187,8 +187,8 @@ Table memory_table(const PlannedProgram& planned) {
     add(std::string(program::name_of(role)), bytes);
   }
   add("saved for backward", saved_for_backward_bytes(planned));
-  add("most alive at once", planned.plan.peak_live_bytes);
-  add("most alive at once, nothing in place (eager)", planned.plan.unshared_peak_bytes);
+  add("peak of live bytes", planned.plan.peak_live_bytes);
+  add("peak of live bytes, nothing in place (eager)", planned.plan.unshared_peak_bytes);
   add("arena (fused)", planned.plan.arena_bytes);
   return table;
 }

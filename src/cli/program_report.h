@@ -1,4 +1,4 @@
-// What a program says about itself: its ops, what they cost, by block and phase, and the memory they need.
+// The report of a program: its ops, their cost by block and phase, and the memory they need.
 #pragma once
 
 #include <functional>

@@ -10,7 +10,7 @@
 namespace rooflm::cli {
 namespace {
 
-/// What ranks could decide each for itself would part them.
+/// If each rank decided this for itself, ranks could diverge.
 void require_same_steps(const lab::RunSettings& settings) {
   if (settings.precision > 0 || std::isfinite(settings.max_seconds))
     throw core::UsageError(
@@ -24,7 +24,7 @@ void take_places(std::vector<lab::Point>& points, const lab::RunSettings& settin
   std::map<std::string, std::string> values{{"--steps", std::to_string(settings.max_steps)}};
   for (lab::Point& point : points) {
     lab::take_place(point, ranks);
-    // A device that is not there is an error of the whole command, before anything is measured.
+    // A missing device is an error of the whole command, before anything is measured.
     lab::make_backend(point);
     for (const auto& [name, value] : lab::values_of(point)) {
       std::string& all = values[name];

@@ -9,9 +9,9 @@
 
 namespace rooflm::cli {
 
-/// Gives each point its rank, makes sure that its device is here, and that all ranks were told the same.
-/// Throws core::UsageError, also for steps of which each rank could decide for itself how many there are, and
-/// core::Unavailable. All ranks call it; of a command that is alone it checks the devices.
+/// Gives each point its rank, checks that its device exists and that all ranks have the same options. Throws
+/// core::Unavailable and core::UsageError, also if ranks could run different numbers of steps. All ranks call
+/// it. For a command without ranks it only checks the devices.
 void take_places(std::vector<lab::Point>& points, const lab::RunSettings& settings, const lab::Ranks& ranks);
 
 }  // namespace rooflm::cli

@@ -58,7 +58,7 @@ Places own_places(std::size_t count, int copies, int copy) {
 std::vector<std::string> from_first(const lab::Ranks& ranks, const std::vector<std::string>& texts) {
   if (ranks == nullptr) return texts;
   const ranks::Patience patience(ranks.get());  // somebody may still be typing
-  // Bytes that are no UTF-8 are no JSON: numbers are.
+  // JSON cannot hold bytes that are not UTF-8, so bytes are sent as numbers.
   json own = {{"texts", json::array()}};
   if (ranks->is_first()) {
     for (const std::string& text : texts)

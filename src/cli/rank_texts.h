@@ -1,4 +1,4 @@
-// Texts that the ranks of a job generate together: who has which, and all of them on the first rank.
+// Texts that the ranks of a job generate together: their distribution over ranks, and all of them on rank 0.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +18,21 @@ struct Places {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// Which of `count` texts copy `copy` of `copies` has: neighbours, as evenly as can be, the first copy at
-/// least as many as any other.
+/// The texts of copy `copy` of `copies`, of `count` in all: consecutive, as evenly as possible, the first
+/// copy at least as many as any other.
 Places own_places(std::size_t count, int copies, int copy);
 
-/// The first rank's, for all. All ranks call it; nothing happens where this process is alone.
+/// Gives all ranks the texts of rank 0. All ranks call it; a single process keeps its own.
 std::vector<std::string> from_first(const lab::Ranks& ranks, const std::vector<std::string>& texts);
 
-/// What one copy made of its texts, and in which times.
+/// The texts that one copy generated, and its times.
 struct CopyTexts {
   std::vector<std::string> texts{};
   train::Generation generation{};
 };
 
-/// Those of all copies that had any, in the order of their texts: on the first rank; on others nothing. Of a
-/// step's engine only its time is told. All ranks call it, and wait for each other as long as they live.
+/// Results of all copies that had texts, in the order of the texts: on rank 0; empty on others. Of a step's
+/// engine only its time is sent. All ranks call it and wait for each other without a timeout.
 std::vector<CopyTexts> gather_texts(const lab::Ranks& ranks, const compile::Sharding& sharding,
                                     const CopyTexts& own);
 

@@ -1,4 +1,4 @@
-// From the streams of a program's processes to records.
+// Turns the streams of a program's processes into records.
 #include "cli/recorded_runs.h"
 
 #include <fmt/format.h>
@@ -166,7 +166,7 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
     try {
       RecordedProcess process = foreign::read_stream(stream, program.epoch_ns);
       summary.saw_device = summary.saw_device || process.has_device;
-      // One that used CUDA and left nothing is worth a record where it did not end in order.
+      // A process that used CUDA and left no events gets a record only if it did not exit normally.
       const bool is_cut_off = process.has_device && !process.has_ended;
       if (process.run.is_empty() && !is_cut_off) {
         summary.was_too_short = summary.was_too_short || !process.has_ended;

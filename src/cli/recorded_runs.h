@@ -1,4 +1,4 @@
-// From the streams of a program's processes to records.
+// Turns the streams of a program's processes into records.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct RecordedProgram {
   std::vector<record::Gauge> gauges{};  ///< of the first device, since then
 };
 
-/// Writes the records and says in a line each where it is and what it holds.
+/// Writes the records and prints a line for each: its path and contents.
 RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams, const RecordName& name,
                                RecordedProgram program, bool overwrite);
 

@@ -47,8 +47,8 @@ void write_module(const fs::path& folder, const RecorderModule& module) {
   file.commit();
 }
 
-/// Of this record's streams alone.
-fs::path make_folder(const fs::path& record) {
+/// Only of this record's streams.
+fs::path make_stream_folder(const fs::path& record) {
   std::string folder = fs::absolute(record).string() + ".streams-XXXXXX";
   std::ranges::replace(folder, '%', '_');
   if (::mkdtemp(folder.data()) == nullptr) {
@@ -57,7 +57,7 @@ fs::path make_folder(const fs::path& record) {
   return folder;
 }
 
-/// Whether the process that writes it still holds it.
+/// Whether its writer still has it open.
 bool is_written(const fs::path& stream) {
   const core::Descriptor file(::open(stream.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return false;
@@ -67,7 +67,7 @@ bool is_written(const fs::path& stream) {
 
 }  // namespace
 
-Recording::Recording(const fs::path& record) : folder_(make_folder(record)) {}
+Recording::Recording(const fs::path& record) : folder_(make_stream_folder(record)) {}
 
 Recording::Recording(const fs::path& record, const RecordWishes& wishes) : Recording(record) {
   const fs::path library = fs::absolute(core::find_own_file(kLibrary));

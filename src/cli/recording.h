@@ -1,4 +1,4 @@
-// A program that is run with the injection library: what it is given, and what is left of it.
+// Running a program with the injection library: its environment and its streams.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class Recording {
   Recording(const std::filesystem::path& record, const RecordWishes& wishes);
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  /// Removes the folder, unless it was kept.
+  /// Removes the folder unless it is kept.
   ~Recording();
 
   /// Variables that have the driver, NVTX and Python load the library.

@@ -1,4 +1,4 @@
-// Records shown: tables on standard output, pictures and the page in files.
+// Shows records: tables on standard output, pictures and the page as files.
 #include "cli/report_output.h"
 
 #include <algorithm>
@@ -120,7 +120,7 @@ bool shows_something(const report::View& view) { return !view.tables.empty() || 
 std::vector<report::View> views_of(const ReportRequest& request, const report::RecordSet& set,
                                    const report::ViewOptions& options) {
   std::vector<report::View> made;
-  // Nothing of a plan was measured: what it asks is what there is to see.
+  // Plans have no measurements, so only their own views are shown.
   if (const report::StudyText study = report::study_of(set); request.are_default && study.name == "plan") {
     for (const std::string& view : study.views) made.push_back(report::make_view(view, set, options));
     return made;
@@ -175,7 +175,7 @@ void show_request(const ReportRequest& request) {
   report::RecordSet set = report::load(request.records);
   if (!request.is_record_kept) set.files.front().name.clear();
   report::apply_filter(request.filter, set);
-  if (!request.filter.is_empty()) note("only {}: sums and shares are of these", request.filter.text());
+  if (!request.filter.is_empty()) note("only {}: sums and shares cover nothing else", request.filter.text());
   const report::ViewOptions options{.top = is_for_people(request.style.format) ? request.top : 0};
   const std::vector<report::View> made = views_of(request, set, options);
   report::ChartLink link = report::data_link;

@@ -1,4 +1,4 @@
-// Records shown: tables on standard output, pictures and the page in files.
+// Shows records: tables on standard output, pictures and the page as files.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,15 @@ namespace rooflm::cli {
 
 /// Rows of long tables that people see unless told otherwise; CSV and JSON have all.
 inline constexpr std::size_t kTopRows = 15;
-/// What is shown when no view is named.
+/// The views that are shown if none is named.
 std::vector<std::string> default_views();
 
 /// What to show of which records.
 struct ReportRequest {
   std::vector<std::filesystem::path> records;
   std::vector<std::string> views;
-  /// Nobody asked for these views: where they have next to nothing to show (a program that is not ours, a
-  /// record of ceilings), those that have something are shown.
+  /// The user did not ask for these views: if they have almost nothing to show (a foreign program, a record
+  /// of ceilings), the views that have something are shown instead.
   bool are_default = false;
   TableStyle style{};
   report::Filter filter{};           ///< what of the records is shown
@@ -38,7 +38,7 @@ void make_folder(const std::filesystem::path& folder);
 /// Checks formats, views and files (cli/output_rule.h) before anything long begins. Throws core::UsageError,
 /// core::InputError when the page could not be written, core::Unavailable when this binary has no page.
 void check_request(const ReportRequest& request);
-/// The same for a command that reads `inputs` and writes a record too.
+/// The same for a command that reads `inputs` and also writes a record.
 void check_output(const OutputOptions& output, const std::vector<std::filesystem::path>& inputs);
 
 /// Prints the views of all runs of the records, and writes pictures and the page when they were asked for; no

@@ -1,4 +1,4 @@
-// Names of columns, before anything is measured.
+// Checks names of columns before anything is measured.
 #include <fmt/format.h>
 
 #include <algorithm>

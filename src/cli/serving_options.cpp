@@ -29,7 +29,8 @@ lab::LengthRange parse_range(const std::string& option, const std::string& text)
   const lab::LengthRange range{.least = parse_integer(option, text.substr(0, dash)),
                                .most = parse_integer(option, text.substr(dash + 1))};
   if (range.most < range.least)
-    throw core::UsageError(fmt::format("{} {}: the first length is the larger one", option, text));
+    throw core::UsageError(
+        fmt::format("{} {}: the first length must not be larger than the second", option, text));
   return range;
 }
 
@@ -47,9 +48,9 @@ std::vector<std::pair<std::int64_t, std::int64_t>> read_lengths(const std::strin
       lengths.emplace_back(parse_integer("prompt", line.substr(0, comma)),
                            parse_integer("new", line.substr(comma + 1)));
     } catch (const core::UsageError&) {
-      throw core::InputError(
-          fmt::format("{}:{}: a line is the tokens of a prompt and of its answer, \"120,48\"; here is '{}'",
-                      path, number, core::printable(line, core::kMostShown)));
+      throw core::InputError(fmt::format(
+          "{}:{}: expected the token counts of a prompt and its answer, such as \"120,48\", got '{}'", path,
+          number, core::printable(line, core::kMostShown)));
     }
   }
   if (lengths.empty()) throw core::InputError(fmt::format("{}: no lengths", path));
@@ -71,14 +72,17 @@ std::vector<double> parse_rates(const std::string& text) {
 const std::map<std::string, const char*>& serving_options() {
   static const std::map<std::string, const char*> options = {
       {"rate",
-       "Requests that arrive per second, one or several, inf: all at once (default: from a quarter of "
-       "what it can serve up to more)"},
-      {"requests", "How many arrive (study serving: 32); with --max-seconds none later than that"},
-      {"prompt-tokens", "Lengths of prompts, uniform: 16-128 (the default), or one"},
-      {"new-tokens", "Lengths of answers, uniform: 8-64 (the default), or one"},
-      {"lengths", "Lengths from a file, lines in turn for as many requests as --requests says: 120,48"},
-      {"users", "How often requests are of each user: 4,1,1,1 (study serving: 3,1,1)"},
-      {"schedule", "fcfs, fair (by user), batch (static batches), one or several (study serving: all)"}};
+       "Arriving requests per second, one or several rates; inf: all at once (default: from a quarter of the "
+       "capacity to above it)"},
+      {"requests",
+       "Number of requests (study serving: 32); with --max-seconds, none arrives later than that"},
+      {"prompt-tokens", "Prompt lengths, uniformly distributed: 16-128 (the default), or one length"},
+      {"new-tokens", "Answer lengths, uniformly distributed: 8-64 (the default), or one length"},
+      {"lengths",
+       "File of lengths, one line per request such as 120,48; lines repeat until --requests is reached"},
+      {"users", "Relative numbers of requests per user: 4,1,1,1 (study serving: 3,1,1)"},
+      {"schedule",
+       "Schedulers, one or several: fcfs, fair (by user), batch (static batches) (study serving: all)"}};
   return options;
 }
 

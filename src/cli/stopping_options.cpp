@@ -28,13 +28,13 @@ void StoppingOptions::add_to(CommandLine& line, const std::string& otherwise) {
   const auto add = [&](const char* name, std::string& value, const char* type, const std::string& text) {
     line.add_option(name, value, text).type_name(type).group("Measuring");
   };
-  add("--steps", steps, "N", fmt::format("Time exactly so many steps (default: {})", otherwise));
+  add("--steps", steps, "N", fmt::format("Time exactly this many steps (default: {})", otherwise));
   add("--precision", precision, "PERCENT",
-      "Stop when the 95% interval of the median is within so many percent of it to each side; 0: never");
-  add("--min-steps", min_steps, "N", "With --precision: steps at least (default: 6)");
-  add("--max-steps", max_steps, "N", "With --precision: steps at most (default: 200)");
+      "Stop when the 95% interval is within this percentage of the median on each side; 0: never");
+  add("--min-steps", min_steps, "N", "With --precision: minimum number of steps (default: 6)");
+  add("--max-steps", max_steps, "N", "With --precision: maximum number of steps (default: 200)");
   add("--max-seconds", max_seconds, "S",
-      "Most seconds for each configuration after warm-up (default: 30 with --precision, no limit with "
+      "Maximum seconds per configuration after warm-up (default: 30 with --precision, no limit with "
       "--steps)");
 }
 

@@ -1,4 +1,4 @@
-// The options that say how many steps are timed, which mean the same in bench, profile and study.
+// The options for the number of timed steps, which mean the same in bench, profile and study.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace rooflm::cli {
 /// As typed; an empty text is not given.
 struct StoppingOptions {
   std::string steps, precision, min_steps, max_steps, max_seconds;
-  /// `otherwise`: what happens when none is given, for help.
+  /// `otherwise`: the default, for help.
   void add_to(CommandLine& line, const std::string& otherwise);
   /// Whether a number of steps or a precision was asked for.
   [[nodiscard]] bool is_given() const { return !steps.empty() || !precision.empty(); }

@@ -27,7 +27,7 @@ const std::vector<std::string> kKeys = {"title",     "question", "kind", "views"
                                         "gpu_views", "options",  "large"};
 }  // namespace
 
-/// Those of a run's configuration, of measuring, and of single ops.
+/// Options of a run's configuration, of measuring, and of single ops.
 std::vector<std::string> study_options() {
   std::vector<std::string> keys = {"steps",     "min-steps", "max-steps", "max-seconds", "memory-limit",
                                    "precision", "head-dim",  "strategy",  "n",           "count"};
@@ -129,7 +129,7 @@ class Parser {
     return options;
   }
 
-  /// Where keys and options stand.
+  /// Lines of keys and options.
   [[nodiscard]] std::map<std::string, int> lines() const {
     std::map<std::string, int> lines;
     const auto add = [&](const std::string& name, const toml::key& key) {

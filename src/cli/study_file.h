@@ -36,7 +36,7 @@ Study parse_study(std::string_view text, const std::string& name, const std::str
 /// Options that a study may set, without dashes.
 std::vector<std::string> study_options();
 
-/// What of a study holds.
+/// What a study's own settings are after options were applied.
 struct TakenOptions {
   std::map<std::string, std::string> tables;  ///< option -> its table: those that were not typed
   bool some_typed = false;

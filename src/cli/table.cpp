@@ -17,7 +17,7 @@ constexpr std::string_view kBold = "\x1b[1m", kPlain = "\x1b[0m";
 struct Word {
   std::string_view word, colour;
 };
-/// Verdicts stand in cells of their own: between blanks or at the end of a line.
+/// Verdicts are whole cells: between blanks or at the end of a line.
 constexpr std::array kWords = {Word{"FASTER", "\x1b[32m"}, Word{"SLOWER", "\x1b[31m"},
                                Word{"UNSURE", "\x1b[33m"}, Word{"oom", "\x1b[31m"}};
 
@@ -46,9 +46,9 @@ bool is_rule(std::string_view line) {
 
 void TableOptions::add_to(CommandLine& line, const std::string& help, const std::string& group) {
   Option shown = line.add_option("--format", format, help);
-  Option chosen =
-      line.add_option("--columns", columns, "Which columns, by key or title; any key that --format json has");
-  Option all = line.add_flag("--wide", wide, "All columns, on a narrow terminal too");
+  Option chosen = line.add_option("--columns", columns,
+                                  "Columns to show, by key or title; any key of --format json works");
+  Option all = line.add_flag("--wide", wide, "Show all columns even on a narrow terminal");
   shown.type_name(kFormats).show_default();
   chosen.type_name("NAME,...");
   if (group.empty()) return;

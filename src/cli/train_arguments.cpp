@@ -1,4 +1,4 @@
-// The options of `rooflm train` as typed, and what they add up to.
+// The options of `rooflm train` as typed, and the plan that they make.
 #include "cli/train_arguments.h"
 
 #include <fmt/format.h>
@@ -27,27 +27,28 @@ struct FieldHelp {
   const char* group;
 };
 constexpr FieldHelp kFields[] = {
-    {"steps", "N", "Optimizer steps of the whole training (needed)", "Training"},
-    {"lr", "X", "Highest learning rate", "Training"},
-    {"min-lr", "X", "Learning rate at the end of a decaying schedule (default: a tenth of --lr)", "Training"},
-    {"warmup-steps", "N", "Steps of linear warm-up", "Training"},
-    {"schedule", "constant|linear|cosine|wsd", "How the rate falls; wsd: stays, then falls", "Training"},
-    {"decay-share", "X", "wsd: share of the steps, at the end, in which the rate falls", "Training"},
-    {"optimizer", "adamw|sgd", "AdamW has decoupled weight decay", "Training"},
-    {"weight-decay", "X", "On matrices and embeddings; none on norms and biases", "Training"},
-    {"beta1", "X", "AdamW: of the first moment", "Training"},
-    {"beta2", "X", "AdamW: of the second moment", "Training"},
-    {"eps", "X", "AdamW: added to the root of the second moment", "Training"},
-    {"clip", "X", "Largest global gradient norm (0: no clipping)", "Training"},
+    {"steps", "N", "Total number of optimizer steps (required)", "Training"},
+    {"lr", "X", "Peak learning rate", "Training"},
+    {"min-lr", "X", "Final learning rate of a decaying schedule (default: a tenth of --lr)", "Training"},
+    {"warmup-steps", "N", "Linear warm-up steps", "Training"},
+    {"schedule", "constant|linear|cosine|wsd", "Learning-rate schedule; wsd: warm-up, stable, decay",
+     "Training"},
+    {"decay-share", "X", "wsd: share of the steps, at the end, in which the rate decays", "Training"},
+    {"optimizer", "adamw|sgd", "Optimizer; AdamW has decoupled weight decay", "Training"},
+    {"weight-decay", "X", "Weight decay of matrices and embeddings; norms and biases have none", "Training"},
+    {"beta1", "X", "AdamW: decay rate of the first moment", "Training"},
+    {"beta2", "X", "AdamW: decay rate of the second moment", "Training"},
+    {"eps", "X", "AdamW: added to the square root of the second moment", "Training"},
+    {"clip", "X", "Maximum global gradient norm (0: no clipping)", "Training"},
     {"eval-every", "N", "Steps between evaluations (0: at the end only)", "Watching"},
-    {"eval-batches", "N", "Most batches of one evaluation", "Watching"},
-    {"sample-every", "N", "Steps between samples of text (0: none)", "Watching"},
-    {"prompt", "TEXT", "What samples begin with (default: the end-of-text token)", "Watching"},
-    {"line-every", "N", "Steps between progress lines where there is no terminal", "Watching"},
+    {"eval-batches", "N", "Maximum batches per evaluation", "Watching"},
+    {"sample-every", "N", "Steps between text samples (0: none)", "Watching"},
+    {"prompt", "TEXT", "Prompt of the samples (default: the end-of-text token)", "Watching"},
+    {"line-every", "N", "Steps between progress lines if there is no terminal", "Watching"},
     {"checkpoint-every", "N", "Steps between checkpoints (0: at the end only)", "Checkpoints"},
-    {"keep", "N", "Newest checkpoints to keep", "Checkpoints"},
-    {"checkpoint-layout", "whole|parts", "Of several ranks: the first writes all, or each what it has",
-     "Checkpoints"},
+    {"keep", "N", "Number of newest checkpoints to keep", "Checkpoints"},
+    {"checkpoint-layout", "whole|parts",
+     "With several ranks: rank 0 writes the whole checkpoint, or each rank its part", "Checkpoints"},
 };
 
 constexpr const char* kModelOptions[] = {"model",    "arch",    "layers", "heads",
@@ -93,7 +94,7 @@ void TrainArguments::add_to(CommandLine& line) {
       .type_name("DIR|SHARD...")
       .list()
       .group("Data");
-  line.add_option("--val-data", val_data_, "Shards to evaluate on instead of the directory's own")
+  line.add_option("--val-data", val_data_, "Shards to evaluate on instead of those in the directory")
       .type_name("SHARD...")
       .list()
       .group("Data");
@@ -104,7 +105,7 @@ void TrainArguments::add_to(CommandLine& line) {
     option.type_name(help.type).group(help.group);
     if (!value.empty()) option.show_default();
   }
-  line.add_option("--out", out_, "Directory for checkpoints and the log; made when missing")
+  line.add_option("--out", out_, "Directory for checkpoints and the log; created if missing")
       .type_name("DIR")
       .group("Checkpoints");
   line.add_flag("--resume", resume_, "Continue from the newest checkpoint in --out, if there is one")
@@ -112,19 +113,19 @@ void TrainArguments::add_to(CommandLine& line) {
   line.add_option("--log", log_, "JSON, one line per step (default: log.jsonl in --out)")
       .type_name("FILE")
       .group("Watching");
-  line.add_option("--memory-limit", memory_limit_, "Refuse to use more: 8GB, 8GiB (default: what is free)")
+  line.add_option("--memory-limit", memory_limit_, "Maximum memory to use: 8GB, 8GiB (default: free memory)")
       .type_name("SIZE")
       .group("Run");
-  line.add_option("--peak", peak_, "FLOP/s that MFU divides by (default: measured here, in about a second)")
+  line.add_option("--peak", peak_, "Peak FLOP/s for MFU (default: measured here in about a second)")
       .type_name("X")
       .group("Watching");
-  line.add_flag("--no-peak", no_peak_, "Do not measure the peak: no MFU").group("Watching");
-  line.add_option("-o,--output", record_, "Keep times and losses of all steps in this run record")
+  line.add_flag("--no-peak", no_peak_, "Do not measure the peak (no MFU)").group("Watching");
+  line.add_option("-o,--output", record_, "Write times and losses of all steps to this run record")
       .type_name("FILE.rooflm")
       .group("Watching");
-  line.add_flag("--overwrite", overwrite_, "Replace a record of that name").group("Watching");
+  line.add_flag("--overwrite", overwrite_, "Overwrite an existing record").group("Watching");
   add_dry_run(line, dry_run_, "Run");
-  table_.add_to(line, "Of the summary", "Watching");
+  table_.add_to(line, "Format of the summary", "Watching");
 }
 
 bool TrainArguments::was_given(const std::string& option) const { return line_->was_given("--" + option); }
@@ -198,7 +199,7 @@ void TrainArguments::check_paths() const {
   refuse_inputs({{"--log", log_}, {"--out", fs::path(out_) / "log.jsonl"}}, inputs);
 }
 
-/// What ranks must have alike, as far as it decides numbers or files.
+/// What must be the same on all ranks because it decides numbers or files.
 std::map<std::string, std::string> TrainArguments::values_of(const lab::TrainPlan& plan) const {
   std::map<std::string, std::string> values{
       {"version", ROOFLM_VERSION},

@@ -1,4 +1,4 @@
-// The options of `rooflm train` as typed, and what they add up to.
+// The options of `rooflm train` as typed, and the plan that they make.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Values that users set once for options that are not given: configuration files and the environment.
+// Users' defaults for options: configuration files and the environment.
 #include "cli/user_defaults.h"
 
 #include <fmt/format.h>
@@ -135,7 +135,7 @@ std::vector<fs::path> places() {
   return all;
 }
 
-/// "ROOFLM_MAX_SECONDS=5" as the option max-seconds; variables of other names are none of ours.
+/// "ROOFLM_MAX_SECONDS=5" as the option max-seconds; nothing for other variables.
 std::vector<std::pair<std::string, std::string>> variables() {
   std::vector<std::pair<std::string, std::string>> found;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {

@@ -1,4 +1,4 @@
-// Values that users set once for options that are not given: configuration files and the environment.
+// Users' defaults for options: configuration files and the environment.
 #pragma once
 
 #include <filesystem>
@@ -36,8 +36,8 @@ class UserDefaults {
   /// Gives the options of `line` their values. Throws core::InputError naming the place of a flag's other
   /// texts than yes and no.
   void apply(const std::string& command, CommandLine& line) const;
-  /// Where the value of an option came from that `message` is about ("--max-seconds ..."), as a text to add:
-  /// " (from rooflm.toml:3)"; "" for none.
+  /// The source of the value of the option in `message` ("--max-seconds ..."), as a suffix: " (from
+  /// rooflm.toml:3)"; "" without one.
   [[nodiscard]] std::string blame(std::string_view message, const std::string& command,
                                   const CommandLine& line) const;
 

@@ -66,7 +66,7 @@ void append_range(std::string_view option, std::string_view text, const std::vec
 }  // namespace
 
 void throw_too_many_points() {
-  throw core::UsageError(fmt::format("the sweep has more than {} points", kMaxPoints));
+  throw core::UsageError(fmt::format("the sweep has more than {} configurations", kMaxPoints));
 }
 
 std::vector<std::string> parse_names(std::string_view option, std::string_view text) {
@@ -94,7 +94,7 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
     const auto value = number_in<std::int64_t>(part);
     if (!value) {
       throw core::UsageError(
-          fmt::format("{} {}: '{}' is no whole number; lists are written 128,256 and ranges 64:1536:64",
+          fmt::format("{} {}: '{}' is not a whole number; lists are written 128,256 and ranges 64:1536:64",
                       option, printable(text), printable(part)));
     }
     values.push_back(*value);

@@ -36,7 +36,7 @@ std::int64_t time_alone(engines::Engine& engine, backends::Backend& backend, Ste
                           .value = cost,
                           .unit = {},
                           .text = fmt::format("submitting each op alone and waiting for it changes a step by "
-                                              "{:+.0f} % (medians of {} such and the plain steps)",
+                                              "{:+.0f} % (medians of {} such steps and of the plain steps)",
                                               100 * cost, step_s.size())});
   }
   return first_step + static_cast<std::int64_t>(samples.size());

@@ -18,9 +18,9 @@ struct BlockEdge {
   bool operator==(const BlockEdge&) const = default;
 };
 
-/// Each edge between two blocks once, in the order in which the program first has it. Who reads may be of the
-/// backward pass: a loss that is one op with its gradient. What is redone does not count; what a fused op
-/// does belongs to the block that it is in.
+/// Each edge between two blocks once, in the order in which the program first has it. The reader may be in
+/// the backward pass, if a loss and its gradient are one op. Recomputed ops do not count; a fused op belongs
+/// to the block that it is in.
 std::vector<BlockEdge> block_edges(const program::Program& program);
 
 /// The fact record::kModelFact: {"edges": [[from, to, to_next_layer]], "sources": {block: "file:line"}}.

@@ -15,7 +15,7 @@ namespace {
 
 ComputeDtype compute_of(const Point& point) { return compute_dtype_of(point.step); }
 
-/// Of all products of the point: those outside of layers are bf16 where layers compute in fp8.
+/// Of all matmuls of the point: those outside of layers are bf16 where layers compute in fp8.
 std::vector<ComputeDtype> all_of(const Point& point) {
   if (!point.step.fp8) return {compute_of(point)};
   return {compute_of(point), {.dtype = point.step.dtype}};

@@ -1,4 +1,4 @@
-// The ceilings that a command goes by: of every device that it uses, measured once, kept for later commands.
+// The ceilings that a command uses: of every device, measured once and cached for later commands.
 #pragma once
 
 #include <map>
@@ -13,12 +13,12 @@
 
 namespace rooflm::lab {
 
-/// What a measurement is held against. A ceiling is the best that the machine was ever seen to do: one that a
-/// step beats was measured in a worse moment (memory of a shared machine differs by a third between minutes),
-/// and is measured again beside that step.
+/// The ceilings to compare measurements with. A ceiling is the best rate ever measured on the machine. If a
+/// step beats it, it was measured in a worse moment (memory of a shared machine differs by a third between
+/// minutes), and is measured again.
 class CeilingBook {
  public:
-  /// `remeasure`: forget what earlier commands kept.
+  /// `remeasure`: ignore the cache of earlier commands.
   explicit CeilingBook(bool remeasure = false) : remeasure_(remeasure) {}
 
   /// Which ceilings are wanted of the devices of the points.
@@ -26,16 +26,15 @@ class CeilingBook {
     products,  ///< matmul rates of the points' dtypes and threads: what MFU divides by
     all        ///< also with one thread, and memory: what roofs are made of
   };
-  /// Takes them from the file that keeps them as far as it has them and measures the others. What the book
-  /// has already is not asked for again; devices that run nothing have none. Says on standard error what it
-  /// measures.
+  /// Reads them from the cache and measures those that are missing. Ceilings that the book already has are
+  /// kept; devices that run nothing have none. Prints on standard error what it measures.
   void measure(std::span<const Point> points, Wanted wanted);
 
   [[nodiscard]] const std::vector<record::Ceiling>& rows() const { return rows_; }
   /// The sustained matmul rate of the point's device, dtype and threads: what MFU and shares of peak divide
   /// by.
   [[nodiscard]] std::optional<record::Ceiling> products(const Point& point) const;
-  /// Of the host's processor only; see raise_ceilings.
+  /// Only for the host's processor; see raise_ceilings.
   std::vector<record::Ceiling> raise(const Point& point, const std::set<std::string>& bounds);
 
  private:

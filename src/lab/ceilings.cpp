@@ -1,4 +1,4 @@
-// The matrix-product rate of this machine.
+// The matmul rate of this machine.
 #include "lab/ceilings.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@
 namespace rooflm::lab {
 namespace {
 
-/// Numbers in [-0.5, 0.5) as `dtype`; the rate of a product does not depend on them, unless they are denormal
+/// Numbers in [-0.5, 0.5) as `dtype`; the rate of a matmul does not depend on them, unless they are denormal
 /// or not finite.
 std::vector<std::byte> operand_values(core::DType dtype, std::int64_t count) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(count) * core::size_of(dtype));
@@ -103,7 +103,7 @@ program::Op square_product(std::int64_t extent, const ComputeDtype& compute) {
   return op;
 }
 
-/// Products that are ready to run, with the algorithms that the fused engine would take. Waiting for a GPU
+/// Matmuls that are ready to run, with the algorithms that the fused engine would take. Waiting for a GPU
 /// takes some microseconds: there a sample is long enough to hide them.
 std::vector<measure::Product> make_products(const std::string& device, const ComputeDtype& compute,
                                             int threads, const std::vector<std::int64_t>& extents) {

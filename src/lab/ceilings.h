@@ -1,4 +1,4 @@
-// The matrix-product rate of this machine, measured with the kernels that the fused engine uses.
+// The matmul rate of this machine, measured with the kernels that the fused engine uses.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace rooflm::lab {
 
-/// Square products of these extents run through the device's own kernels (fp32, tf32, bf16 and fp16: those of
+/// Square matmuls of these extents run through the device's own kernels (fp32, tf32, bf16 and fp16: those of
 /// the fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
 /// core::Unavailable when the backend has no kernel for the dtype.
 measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options);
 
-/// The rate of a GPU that was at rest: a few products at a time, with pauses in which it cools down. Under a
-/// lasting load it lowers its clock, but single ops of a step may run as fast as this.
+/// The rate of an idle GPU: a few matmuls at a time, with pauses to cool down. Under sustained load the clock
+/// is lower, but single ops of a step may reach this rate.
 measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
                                      const std::vector<std::int64_t>& extents, int samples);
 
 /// Twelve hexadecimal digits that stand for the code that measures ceilings (src/backends, src/measure,
-/// src/lab/*ceilings.cpp), its compilers and their flags. Made by the build, so that nobody has to remember
-/// to raise a number: ceilings that other code has kept are measured again.
+/// src/lab/*ceilings.cpp), its compilers and their flags. Made by the build, so that no version number has to
+/// be raised: ceilings cached by other code are measured again.
 std::string_view measuring_digest();
 /// The digest, and the instructions that oneDNN's and our kernels may use here: ONEDNN_MAX_CPU_ISA in the
-/// environment makes rates that are not this processor's. The key of its ceilings.
+/// environment changes the rates. The key of its ceilings.
 std::string measuring_on_processor();
 
 }  // namespace rooflm::lab

@@ -1,5 +1,5 @@
-// How long the collectives of a split step took on all ranks, on one clock: waiting for the last rank apart
-// from the transfer.
+// Times of the collectives of a split step on all ranks, on one clock, with waiting for the last rank
+// separate from the transfer.
 #pragma once
 
 #include <cstdint>
@@ -34,26 +34,25 @@ struct CollectiveCall {
   [[nodiscard]] bool is_message() const { return op == kSendCall || op == kReceiveCall; }
 };
 
-/// What one rank saw of the observed steps.
+/// The observed steps of one rank.
 struct RankTimes {
   double step_s = 0;  ///< mean of the observed steps
   std::int64_t steps = 0;
   std::vector<CollectiveCall> calls;  ///< in the order in which the rank made them
-  /// When calls ran and nothing else did on the rank, on the clock of the first one.
+  /// Exposed time of calls on the rank, on the clock of rank 0.
   std::vector<core::Stretch> exposed;
 };
 
 /// Series "collectives", a row for each kind of call of each part of the step ("h.*/gradients"): calls of a
 /// rank in a step, means of time = waiting + transfer, bus bandwidth of the transfer. A call waits until the
 /// last rank of its group has begun it, a receive until the message is sent. Series "ranks", a row for each,
-/// per step: what calls cost it, step = own + exposed transfer + exposed waiting, what of calls was hidden
-/// beside computation, and in which share of collectives it was the last. `parts` are the names that
-/// CollectiveCall::part counts.
+/// per step: step = own + exposed transfer + exposed waiting, the hidden time of calls, and the share of
+/// collectives in which it was the last. `parts` are the names that CollectiveCall::part counts.
 std::vector<record::Cell> collective_cells(std::span<const RankTimes> ranks,
                                            std::span<const std::string> parts);
 
-/// Brings the times of all ranks together. All ranks call it; the cells are there on the first, none on the
-/// others. `observed`: of this rank.
+/// Collects the times of all ranks. All ranks call it; rank 0 gets the cells, the others none. `observed`: of
+/// this rank.
 std::vector<record::Cell> share_collective_times(ranks::Transport& ranks, const program::Mesh& mesh,
                                                  const program::Program& program,
                                                  const ObservedSteps& observed);

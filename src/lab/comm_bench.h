@@ -45,8 +45,8 @@ struct CommProblem {
 };
 
 struct CommResult {
-  /// Seconds of one call, of the last rank that is done. A sample is the mean of `calls` calls that follow
-  /// each other; before each sample all ranks meet.
+  /// Seconds of one call, on the last rank to finish. A sample is the mean of `calls` back-to-back calls;
+  /// ranks synchronize before each sample.
   core::Summary seconds;
   int calls = 1;
   std::int64_t wrong = 0;  ///< elements of the results of all ranks
@@ -71,8 +71,8 @@ class CommBench {
   CommBench(Ranks ranks, const std::string& device, backends::CollectiveWay way,
             measure::SamplingOptions sampling, int sharers = 1);
 
-  /// A signal on any rank ends measuring after the case; throws core::Stopped when that is the first. Throws
-  /// ranks::RankLost, and core::Unavailable for what the device cannot do.
+  /// A signal on any rank ends measuring after the current case; throws core::Stopped if that is the first
+  /// case. Throws ranks::RankLost, and core::Unavailable for what the device cannot do.
   std::vector<MeasuredComm> run(std::span<const CommCase> cases);
   /// That ended it, on all ranks; 0 for none.
   [[nodiscard]] int signal() const { return signal_; }

@@ -1,4 +1,4 @@
-// The memory of one collective, what it is filled with, and whether its result is right.
+// The buffers of one collective, their values, and the check of its result.
 #include "lab/comm_operands.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// The memory of one collective, what it is filled with, and whether its result is right.
+// The buffers of one collective, their values, and the check of its result.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ class CommOperands {
   /// Throws core::OutOfMemory, core::Unavailable where the device has no kernel.
   CommOperands(backends::Backend& backend, const CommProblem& problem, int ranks, int rank);
 
-  /// Inputs as they should be, and results that are NaN.
+  /// Fills in the inputs, and NaN for the results.
   void fill();
   /// Submits it once. All ranks call it.
   void run();
-  /// Elements of the result that are not what they should be after one run.
+  /// Wrong elements of the result after one run.
   [[nodiscard]] std::int64_t wrong() const;
 
  private:

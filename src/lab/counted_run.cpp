@@ -113,12 +113,12 @@ void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, 
                const TracedRun& traced, record::Writer& record) {
   const auto say_missing = [&](const std::string& why) {
     note("  no hardware counters: {}", why);
-    record.add(run,
-               record::Fact{.key = "counters_missing",
-                            .value = {},
-                            .unit = {},
-                            .text = why + "; what is known is NVML's utilisation, clocks and power, of lower "
-                                          "fidelity"});
+    record.add(
+        run, record::Fact{
+                 .key = "counters_missing",
+                 .value = {},
+                 .unit = {},
+                 .text = why + "; only NVML's utilization, clocks and power are known, with lower fidelity"});
   };
   std::unique_ptr<trace::DeviceCounters> counters;
   try {
@@ -127,7 +127,7 @@ void count_run(engines::Engine& engine, StepInputs& inputs, const Point& point, 
   } catch (const core::Unavailable& error) {
     return say_missing(error.what());
   } catch (const core::OutOfMemory& error) {
-    note("  counters are not checked with known work: {}", error.what());
+    note("  counters are not checked against known work: {}", error.what());
   }
   const trace::CountedStep step = trace::count_step(engine, *counters, trace::counter_sets(), [&] {
     if (core::StopSignals::received() != 0) return false;

@@ -1,4 +1,4 @@
-// The gauges of a run's device, and the energy of its steps, in the record.
+// Records the gauges of a run's device, and the energy of its steps.
 #include "lab/device_watch.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ std::vector<record::Fact> DeviceWatch::facts(double tokens) const {
   if (energy_ && steps_ > 0) {
     const double step_j = energy_->energy_j / static_cast<double>(steps_);
     const std::string how =
-        fmt::format("{}, {} steps in {:.1f} s, the time between them included",
+        fmt::format("{}, {} steps in {:.1f} s, including the time between them",
                     energy_->is_counted ? "the device's energy counter" : "mean of power samples x time",
                     steps_, energy_->seconds);
     facts.push_back({.key = "power_w", .value = energy_->power_w(), .unit = "W", .text = how});

@@ -1,4 +1,4 @@
-// The gauges of a run's device, and the energy of its steps, in the record.
+// Records the gauges of a run's device, and the energy of its steps.
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@
 
 namespace rooflm::lab {
 
-/// Watches while it lives; does nothing for devices without gauges (the environment says why).
+/// Samples during its lifetime; does nothing for devices without gauges (the environment says why).
 class DeviceWatch {
  public:
   DeviceWatch(const std::string& device, std::chrono::steady_clock::time_point epoch);
 
-  /// From here on energy counts; further calls change nothing.
+  /// Starts counting energy; further calls have no effect.
   void begin();
-  /// Until here, for so many steps.
+  /// Stops counting, after so many steps.
   void end(std::int64_t steps);
   /// Adds what was sampled so far to the record.
   void write_samples(record::Writer& record, std::int64_t run);

@@ -1,4 +1,4 @@
-// From the names of devices and dtypes to what runs them.
+// Resolves names of devices and dtypes.
 #include "lab/devices.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ bool is_host(const std::string& device) { return backends::provider_of(device).i
 
 void require_runs(const std::string& device, std::string_view what) {
   if (!runs(device)) {
-    throw core::UsageError(fmt::format("--device {} runs nothing: nothing can be {} there", device, what));
+    throw core::UsageError(fmt::format("--device {} runs nothing, so nothing can be {} there", device, what));
   }
 }
 
@@ -73,7 +73,8 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
   if (name == "tf32") return {.dtype = core::DType::f32, .tf32 = true};
   const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
   if (!dtype)
-    throw std::logic_error(fmt::format("the catalog lets {} compute in {}, which is no dtype", device, name));
+    throw std::logic_error(
+        fmt::format("the catalog lets {} compute in {}, which is not a dtype", device, name));
   return {.dtype = *dtype, .tf32 = false};
 }
 
@@ -81,9 +82,9 @@ ComputeDtype parse_operand_dtype(std::string_view name, const std::string& devic
                                  const devices::Device& description) {
   const ComputeDtype compute = parse_compute_dtype(name, device, description);
   if (!core::is_fp8(compute.dtype)) return compute;
-  throw core::Unavailable(fmt::format(
-      "--dtype {}: single ops are measured in {}; products of fp8 are measured by peaks and in steps", name,
-      enumerate(wider_dtypes(description))));
+  throw core::Unavailable(
+      fmt::format("--dtype {}: single ops are measured in {}; fp8 matmuls are measured by peaks and in steps",
+                  name, enumerate(wider_dtypes(description))));
 }
 
 void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute) {

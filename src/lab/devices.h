@@ -1,4 +1,4 @@
-// From the names of devices and dtypes to what runs them.
+// Resolves names of devices and dtypes.
 #pragma once
 
 #include <memory>
@@ -22,8 +22,8 @@ bool is_host(const std::string& device);
 /// Throws core::UsageError for devices that run nothing; `what` cannot be done then: "measured", "trained".
 void require_runs(const std::string& device, std::string_view what);
 
-/// What `--dtype` stands for: TF32 is fp32 whose products may round their operands, fp8 (f8) is bf16 whose
-/// products of layers read scaled copies.
+/// What `--dtype` stands for: TF32 is fp32 whose matmuls may round their operands, fp8 (f8) is bf16 whose
+/// matmuls of layers read scaled copies.
 struct ComputeDtype {
   core::DType dtype = core::DType::f32;
   bool tf32 = false;
@@ -44,7 +44,7 @@ ComputeDtype parse_operand_dtype(std::string_view name, const std::string& devic
 
 /// Sets the dtype of a step.
 void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute);
-/// The reverse: what its products of layers compute in.
+/// The reverse: the dtype of matmuls in layers.
 ComputeDtype compute_dtype_of(const compile::StepOptions& step);
 
 /// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is

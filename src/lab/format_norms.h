@@ -1,4 +1,4 @@
-// LayerNorm in formats of 16 bits: how far off it is, and where it overflows.
+// LayerNorm in 16-bit formats: its error, and where it overflows.
 #pragma once
 
 #include <cstdint>

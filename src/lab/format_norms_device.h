@@ -1,5 +1,4 @@
-// LayerNorm and RMSNorm by the kernels of a device: how far off they are in each format, and where they
-// overflow.
+// LayerNorm and RMSNorm by the kernels of a device: their error in each format, and where they overflow.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ struct NormInput {
   double deviation = 1, offset = 0;
 };
 
-/// What a kernel made of it, against the same in double on the rounded inputs.
+/// The result of a kernel, compared with double precision on the rounded inputs.
 struct DeviceNormError {
   std::string kernel{};          ///< that ran
   std::int64_t outputs = 0;      ///< of rows whose inputs are finite

@@ -57,7 +57,7 @@ double error_of(const CastCount& count) {
   return count.squares > 0 ? std::sqrt(count.error_squares / count.squares) : 0;
 }
 
-/// One operand of a product, in the steps so far.
+/// One operand of a matmul, in the steps so far.
 struct Operand {
   std::string scope;
   bool is_e5m2 = false;

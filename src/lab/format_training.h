@@ -11,7 +11,7 @@
 
 namespace rooflm::lab {
 
-/// What became of the elements of a tensor when they were cast.
+/// Effects of a cast on the elements of a tensor.
 struct CastCount {
   std::int64_t elements = 0;
   std::int64_t saturated = 0;    ///< scaled beyond the format's largest number
@@ -26,9 +26,9 @@ struct CastCount {
 CastCount count_cast(std::span<const float> values, float scale, bool is_e5m2);
 
 /// Trains the point for `steps` steps in fp8, op by op, weights cast once, and counts each cast on the host.
-/// Series "fp8": a row for each operand of each product, with its shares, error and scales of all steps, one
+/// Series "fp8": a row for each operand of each matmul, with its shares, error and scales of all steps, one
 /// after the other ("2^6, from step 3 2^5"). Series "fp8_steps": a row for each step, with its loss, and for
-/// activations, weights and gradients their shares and the range of their scales. Nothing where no product
+/// activations, weights and gradients their shares and the range of their scales. Nothing where no matmul
 /// has extents that are multiples of 16. A signal ends it after a step. Throws core::Unavailable for devices
 /// without fp8, core::InputError for damaged shards.
 std::vector<record::Cell> fp8_cells(Point point, int steps, const std::vector<std::filesystem::path>& shards);

@@ -1,4 +1,4 @@
-// How a GPU ran products: which kernels, in what grids.
+// How a GPU ran matmuls: which kernels, in what grids.
 #include "lab/gemm_launch.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a GPU ran products: which kernels, in what grids.
+// How a GPU ran matmuls: which kernels, in what grids.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace rooflm::lab {
 
 struct GemmLaunch {
   std::string kernel;                           ///< the one that took most of the time
-  std::int64_t kernels = 0;                     ///< launched for all products together
+  std::int64_t kernels = 0;                     ///< launched for all matmuls together
   trace::Extent grid{1, 1, 1}, block{1, 1, 1};  ///< of one launch of it
   trace::Occupancy occupancy{};                 ///< of it; blocks = 0 where the device's limits are not known
   [[nodiscard]] std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
@@ -26,7 +26,7 @@ struct GemmLaunch {
 /// From what a profiler saw of one run; nothing where it saw no kernel.
 std::optional<GemmLaunch> gemm_launch_of(const trace::DeviceTrace& trace);
 
-/// The same of `run`, which submits all products and waits for them, once. Throws core::Unavailable when the
+/// The same of `run`, which submits all matmuls and waits for them, once. Throws core::Unavailable when the
 /// profiler fails.
 std::optional<GemmLaunch> trace_gemm(trace::ActivityTracer& tracer, const std::function<void()>& run);
 

@@ -122,9 +122,9 @@ class GpuCollector {
     add(measure_product_bursts(request_->device, compute, extents, kBursts));
   }
 
-  /// After the products of the dtype: an instruction peak below them is from a worse moment and is measured
-  /// again. The fastest instruction under a lasting load ("instruction"), and in bursts ("instruction
-  /// burst").
+  /// After the matmuls of the dtype: an instruction peak below their rate is from a worse moment and is
+  /// measured again. The fastest instruction under a lasting load ("instruction"), and in bursts
+  /// ("instruction burst").
   void add_instructions(const std::string& dtype) {
     constexpr int kMostAttempts = 3;
     const double reached = rate_of("matmul", dtype);
@@ -183,10 +183,10 @@ class GpuCollector {
         rows_, [&](const record::Ceiling& row) { return row.what == what && row.dtype == dtype; });
     return found == rows_.end() ? 0 : found->value;
   }
-  /// A limit that products pass is none.
+  /// A limit that matmuls exceed is not a limit.
   void add_limit(const measure::Peak& peak, double reached) {
     if (peak.rate.median >= reached) return add(peak);
-    note("no {} peak of {}: {} did {}FLOP/s, products {}FLOP/s", peak.what, peak.dtype, peak.problem,
+    note("no {} peak of {}: {} reached {}FLOP/s, matmuls {}FLOP/s", peak.what, peak.dtype, peak.problem,
          core::format_si(peak.rate.median), core::format_si(reached));
   }
   void add(const measure::Peak& peak) {
@@ -195,8 +195,8 @@ class GpuCollector {
     if (is_sure(row)) {
       fresh_.push_back(row);
     } else {
-      note("the ceiling {} {}{} is not sure, its interval is wide: it is not kept", row.what, row.level,
-           row.dtype);
+      note("the ceiling {} {}{} is uncertain (its interval is wide), so it is not cached", row.what,
+           row.level, row.dtype);
     }
   }
 
@@ -245,9 +245,9 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
   if (!collector.has_new() || file.empty()) return collector.rows();
   try {
     measure::write_ceilings(file, key, collector.to_keep());
-    note("ceilings kept in {}", file.string());
+    note("ceilings cached in {}", file.string());
   } catch (const core::InputError& error) {
-    note("ceilings not kept: {}", error.what());
+    note("ceilings not cached: {}", error.what());
   }
   return collector.rows();
 }

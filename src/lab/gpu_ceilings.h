@@ -1,4 +1,4 @@
-// All that a GPU can do at best: measured once, kept for the commands that follow.
+// The ceilings of a GPU: measured once, cached for later commands.
 #pragma once
 
 #include <optional>
@@ -12,29 +12,27 @@ namespace rooflm::lab {
 
 struct GpuCeilingRequest {
   std::string device;                ///< "cuda:0"
-  std::vector<ComputeDtype> dtypes;  ///< of the matrix products
+  std::vector<ComputeDtype> dtypes;  ///< of the matmuls
   bool remeasure = false;            ///< even what is kept
   bool only_products = false;        ///< neither instruction peaks nor loops over memory
-  /// For each row, at least; what was measured for another time than the usual one is neither taken from the
-  /// file nor kept in it.
+  /// For each row, at least; with another time than the default, the cache is neither read nor written.
   std::optional<double> seconds;
 };
 
-/// Matrix products per dtype with the kernels of the fused engine, the instruction peak beside them, and
+/// Matmuls per dtype with the kernels of the fused engine, the instruction peak beside them, and
 /// loops over device memory and the second-level cache (backends/cuda/peaks.h): what roofs are made of. From
 /// the file of measure::ceiling_file as far as it has them, measured otherwise, in less than ten seconds, and
 /// then kept there. Says on standard error what it measures. Throws core::Unavailable, core::OutOfMemory.
 std::vector<record::Ceiling> gpu_ceilings(const GpuCeilingRequest& request);
 
-/// What is kept of them, by whatever dtypes; nothing is measured. Empty without that GPU. `name` is what it
-/// calls itself: another GPU's are not taken for its own.
+/// The cached ones, of any dtype; nothing is measured. Empty without that GPU. `name` is the GPU's own name,
+/// so that ceilings of another GPU are not used.
 std::vector<record::Ceiling> kept_gpu_ceilings(const std::string& device, const std::string& name);
 
 /// Why there is no instruction peak of the dtype on this GPU; "" when there is one.
 std::string why_no_instruction_peak(const std::string& device, const std::string& dtype);
 
-/// What brings work and data to a GPU: launches, nodes of graphs, copies from and to the host and other GPUs.
-/// Latencies are in s. Never kept.
+/// Launches, graph nodes, and copies from and to the host and other GPUs. Latencies are in s. Never cached.
 std::vector<record::Ceiling> gpu_links(const std::string& device, std::optional<double> seconds);
 
 }  // namespace rooflm::lab

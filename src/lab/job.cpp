@@ -80,7 +80,7 @@ void take_place(Point& point, const Ranks& ranks) {
   // Each rank would find scales of its own, and nobody has held such a run to one rank yet.
   if (point.step.fp8 && runs(point.device))
     throw core::UsageError(
-        "--dtype fp8 runs on one rank so far: choose bf16, or leave out --dp, --cp, --tp and --pp");
+        "--dtype fp8 runs on one rank only: choose bf16, or leave out --dp, --cp, --tp and --pp");
   point.step.rank = split.mesh().coordinates_of(ranks->rank());
   share_threads(point, ranks);
 }
@@ -128,7 +128,7 @@ int agree_on_devices(const Ranks& ranks, const std::string& device) {
       if (all[i] != all[k]) continue;
       throw core::UsageError(
           fmt::format("{} and {} would share {}: each rank needs a device of its own (--device cuda takes "
-                      "that of its number); launch --share-gpus lets them take turns, for trying things out",
+                      "that of its number); launch --share-gpus lets them take turns, to try things out",
                       ranks->name_of(static_cast<int>(k)), ranks->name_of(static_cast<int>(i)), device));
     }
   }
@@ -136,7 +136,7 @@ int agree_on_devices(const Ranks& ranks, const std::string& device) {
 }
 
 std::string sharing_sentence(int sharers, const std::string& device) {
-  return fmt::format("{} ranks share {}, in turn: numbers are right, times mean nothing", sharers, device);
+  return fmt::format("{} ranks take turns on {}: numbers are right, times mean nothing", sharers, device);
 }
 
 std::map<std::string, std::string> values_of(const Point& point) {

@@ -15,8 +15,8 @@ namespace rooflm::lab {
 
 using Ranks = std::shared_ptr<ranks::Transport>;
 
-/// Runs `body` with the other ranks of the job, nullptr where this process is alone. What it throws is told
-/// to them. Only the first rank writes notes. Throws as ranks::join.
+/// Runs `body` with the transport of the job, nullptr for a single process. The other ranks learn what it
+/// throws. Only rank 0 writes notes. Throws as ranks::join.
 int run_in_job(const std::function<int(const Ranks&)>& body);
 
 /// Gives the point its rank of the job, and its share of the host's threads where none are given. Throws
@@ -27,18 +27,17 @@ void take_place(Point& point, const Ranks& ranks);
 /// Gives a point that is not split its share of the host's threads where none are given.
 void share_threads(Point& point, const Ranks& ranks);
 
-/// For commands that look into a step of one rank. Throws core::UsageError when a point is split and its
-/// device runs.
+/// For commands that need an unsplit step. Throws core::UsageError if a point is split and its device runs.
 void require_one_rank(const std::vector<Point>& points);
 
-/// Values by name that all ranks must have alike. Throws core::UsageError that names the first difference.
+/// Checks that values by name are the same on all ranks. Throws core::UsageError with the first difference.
 /// All ranks call it; nothing where this process is alone.
 void agree(const Ranks& ranks, const std::map<std::string, std::string>& values);
-/// How many ranks use the device of this one: 1, or more where all were told to share GPUs
-/// (ranks::Place::shares_gpus), which the first then says. Throws core::UsageError where ranks of one host
-/// would share a GPU and were not. All ranks call it.
+/// How many ranks use the device of this rank: 1, or more if ranks share GPUs (ranks::Place::shares_gpus),
+/// which rank 0 then reports. Throws core::UsageError where ranks of one host would share a GPU and were not.
+/// All ranks call it.
 int agree_on_devices(const Ranks& ranks, const std::string& device);
-/// "2 ranks share cuda:0, in turn: numbers are right, times mean nothing"
+/// "2 ranks take turns on cuda:0: numbers are right, times mean nothing"
 std::string sharing_sentence(int sharers, const std::string& device);
 /// What decides the numbers of a run: its configuration, but for device and threads.
 std::map<std::string, std::string> values_of(const Point& point);

@@ -1,4 +1,4 @@
-// What a program of generating text computes and reads, and the least time that takes.
+// FLOP and bytes of a program that generates text, and their least time.
 #include "lab/kept_work.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ bool is_resident(const program::Tensor& tensor) {
   return tensor.role == Role::weight || tensor.role == Role::cache;
 }
 
-/// The dtype of most matrix-product flop.
+/// The dtype of most matmul flop.
 std::string product_dtype(const program::Program& program) {
   for (const program::Op& op : program.ops) {
     if (op.phase == program::Phase::setup || !op.is(program::ops::kMatmul)) continue;

@@ -1,4 +1,4 @@
-// What a program of generating text computes and reads, and the least time that takes.
+// FLOP and bytes of a program that generates text, and their least time.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace rooflm::lab {
 /// activations may stay in caches.
 double resident_bytes(const program::Program& program);
 
-/// Adds the facts NAME_flop (of matrix products) and NAME_bytes (resident_bytes) to a run, and where the
-/// machine has ceilings the prediction roof_s of "phase:NAME": the larger of the products' time and that of
+/// Adds the facts NAME_flop (of matmuls) and NAME_bytes (resident_bytes) to a run, and where the
+/// machine has ceilings the prediction roof_s of "phase:NAME": the larger of the matmuls' time and that of
 /// those bytes.
 void write_kept_work(record::Writer& record, std::int64_t run, const std::string& name,
                      const program::Program& program, const perfmodel::Machine& machine);

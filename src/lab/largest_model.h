@@ -1,4 +1,4 @@
-// The largest model whose training step fits an amount of memory: solved for, not picked from presets.
+// The largest model whose training step fits an amount of memory: computed, not picked from presets.
 #pragma once
 
 #include <cstdint>

@@ -67,8 +67,8 @@ class Collector {
     }
   }
 
-  /// After the products of the dtype: an instruction peak below them is from a worse moment and is measured
-  /// again. Nothing where the processor has no such instructions.
+  /// After the matmuls of the dtype: an instruction peak below their rate is from a worse moment and is
+  /// measured again. Nothing where the processor has no such instructions.
   void add_instructions(core::DType dtype, int threads) {
     constexpr double kSeconds = 0.1;
     constexpr int kMostAttempts = 3;
@@ -91,7 +91,9 @@ class Collector {
       if (!best || peak->rate.median > best->rate.median) best = peak;
     }
     if (best->rate.median < reached) {
-      return note("no instruction peak of {}: measured below what products reach: the machine is busy", name);
+      return note(
+          "no instruction peak of {}: it was measured below the rate of matmuls, so the machine is busy",
+          name);
     }
     add(*best, "");
   }
@@ -105,7 +107,7 @@ class Collector {
       if (only.empty() || only == level.name) add_bandwidth(level, threads);
     }
     if (levels.empty() || levels.back().name != "DRAM") {
-      note("no ceiling of DRAM: {} of free memory are too little", core::format_bytes(free_bytes));
+      note("no DRAM ceiling: {} of free memory is too little", core::format_bytes(free_bytes));
     }
   }
 
@@ -227,9 +229,9 @@ measure::CeilingKey this_machine() {
 void keep(const std::filesystem::path& file, const measure::CeilingKey& key, const Rows& rows) {
   try {
     measure::write_ceilings(file, key, rows);
-    note("ceilings kept in {}", file.string());
+    note("ceilings cached in {}", file.string());
   } catch (const core::InputError& error) {
-    note("ceilings not kept: {}", error.what());
+    note("ceilings not cached: {}", error.what());
   }
 }
 
@@ -268,8 +270,9 @@ std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
     for (const int threads : request.threads) collector.add_bandwidths(threads);
   }
   if (collector.unsure() > 0) {
-    note("{} of the ceilings are not sure, their intervals are wide or other programs had the processors{}",
-         collector.unsure(), file.empty() ? "" : "; they are not kept");
+    note(
+        "{} of the ceilings are uncertain: their intervals are wide, or other programs used the processors{}",
+        collector.unsure(), file.empty() ? "" : "; they are not cached");
   }
   if (collector.has_sure() && !file.empty()) keep(file, key, collector.to_keep());
   return collector.rows();

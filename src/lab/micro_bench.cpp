@@ -1,4 +1,4 @@
-// Micro-benchmarks: attention alone, and matrix products cut up in different ways.
+// Micro-benchmarks: attention alone, and matmuls as one big one, looped or batched.
 #include "lab/micro_bench.h"
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ Program attention_program(const AttentionProblem& p) {
     if (!tensor.full_precision) tensor.dtype = p.dtype;
   }
   for (program::Op& each : program.ops) {
-    if (p.tf32) each.attrs.set("tf32", true);  // read by products only
+    if (p.tf32) each.attrs.set("tf32", true);  // read by matmuls only
   }
   return program;
 }
@@ -185,7 +185,7 @@ double GemmProblem::bytes() const {
 
 namespace {
 
-/// Products on a device, with their operands.
+/// Matmuls on a device, with their operands.
 class Products {
  public:
   Products(backends::Backend& backend, const GemmProblem& problem)

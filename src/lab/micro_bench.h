@@ -1,4 +1,4 @@
-// Micro-benchmarks: attention alone, and matrix products cut up in different ways.
+// Micro-benchmarks: attention alone, and matmuls as one big one, looped or batched.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ struct AttentionProblem {
   passes::AttentionKind kind = passes::AttentionKind::batched;
   compile::EngineKind engine = compile::EngineKind::fused;
   core::DType dtype = core::DType::f32;
-  bool tf32 = false;  ///< fp32 products may round their operands
+  bool tf32 = false;  ///< fp32 matmuls may round their operands
 };
 
 struct AttentionResult {
   std::string forward_library, backward_library;  ///< that run flash attention; "" for other kinds
   core::Summary forward, backward;                ///< seconds
   double peak_bytes = 0;       ///< inputs, outputs and what is alive between them, as planned
-  double workspace_bytes = 0;  ///< what the backend's kernels hold beside it
-  double forward_flop = 0;     ///< of the matrix products, causal attention counted in full
+  double workspace_bytes = 0;  ///< workspace of the backend's kernels
+  double forward_flop = 0;     ///< of the matmuls, causal attention counted in full
   double backward_flop = 0;
 };
 
-/// What run_attention will need, in bytes, without what kernels hold for themselves.
+/// Bytes that run_attention needs, without workspaces of kernels.
 double attention_bytes(const AttentionProblem& problem);
 
 /// Forward and backward of one attention as a program, with random inputs. Throws core::OutOfMemory before
@@ -42,10 +42,10 @@ double attention_bytes(const AttentionProblem& problem);
 AttentionResult run_attention(backends::Backend& backend, const AttentionProblem& problem,
                               const measure::SamplingOptions& options, double memory_limit_bytes = 0);
 
-/// How `count` products [m, k] x [k, n] are given to the device.
+/// How `count` matmuls [m, k] x [k, n] are submitted to the device.
 enum class GemmStrategy : std::uint8_t {
-  big,     ///< one product [count m, k] x [k, n]: the same arithmetic, one call, one right operand
-  looped,  ///< one call per product
+  big,     ///< one matmul [count m, k] x [k, n]: the same arithmetic, one call, one right operand
+  looped,  ///< one call per matmul
   batched  ///< one call for all of them, at constant strides
 };
 std::string_view name_of(GemmStrategy strategy);
@@ -67,16 +67,16 @@ struct GemmProblem {
 };
 
 struct GemmResult {
-  core::Summary wall;    ///< seconds from the submission of all products until the device is done
+  core::Summary wall;    ///< seconds from the submission of all matmuls until the device is done
   core::Summary device;  ///< seconds that the device took, the gaps between its kernels included
 };
 
-/// Hands `use` what runs all products once and waits for them, with random operands, while their memory
-/// lasts. Throws as run_attention.
+/// Calls `use` with a function that runs all matmuls once, on random operands, and waits for them. Throws as
+/// run_attention.
 void with_gemm(backends::Backend& backend, const GemmProblem& problem,
                const std::function<void(const std::function<void()>& run)>& use);
 
-/// All products, with random operands. Throws as run_attention.
+/// All matmuls, with random operands. Throws as run_attention.
 GemmResult run_gemm(backends::Backend& backend, const GemmProblem& problem,
                     const measure::SamplingOptions& options);
 

@@ -33,12 +33,12 @@ struct Format {
 constexpr std::array kFormats = {
     Format{"fp32", 8, 23, 3.4028234663852886e38,
            "master weights, moments, gradients of weights, statistics of norms, softmax, loss"},
-    Format{"tf32", 8, 10, 3.4011621342146535e38, "inputs of products on tensor cores; stored as fp32"},
+    Format{"tf32", 8, 10, 3.4011621342146535e38, "matmul inputs on tensor cores; stored as fp32"},
     Format{"bf16", 8, 7, 3.3895313892515355e38,
-           "activations, their gradients, copies of weights for products"},
+           "activations, their gradients, copies of weights for matmuls"},
     Format{"fp16", 5, 10, 65504, "as bf16, with the loss scaled up: gradients below 3e-8 would vanish"},
-    Format{"fp8 e4m3", 4, 3, 448, "inputs of products in the forward pass, scaled per tensor"},
-    Format{"fp8 e5m2", 5, 2, 57344, "gradients as inputs of products, scaled per tensor"}};
+    Format{"fp8 e4m3", 4, 3, 448, "matmul inputs in the forward pass, scaled per tensor"},
+    Format{"fp8 e5m2", 5, 2, 57344, "gradients as matmul inputs, scaled per tensor"}};
 
 double bytes_of(const Format& format) {
   if (std::string_view(format.name) == "tf32") return 4;
@@ -140,9 +140,9 @@ void MicroBench::trace(std::span<MeasuredGemm> rows) {
                 [&](const std::function<void()>& run) { row.launch = trace_gemm(*tracer, run); });
     }
   } catch (const core::Unavailable& error) {
-    note("  how products were launched is not known: {}", error.what());
+    note("  matmul launches are not known: {}", error.what());
   } catch (const core::OutOfMemory& error) {
-    note("  how products were launched is not known: {}", error.what());
+    note("  matmul launches are not known: {}", error.what());
   }
 }
 

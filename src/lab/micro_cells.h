@@ -50,12 +50,12 @@ using MeasuredAttention = Measured<AttentionCase, AttentionResult>;
 /// Makes backends and measures cases on them, with a line of progress for each on standard error.
 class MicroBench {
  public:
-  /// A device that is not there, or runs nothing, is refused by the first of its cases.
+  /// The first case of a device that is missing, or runs nothing, throws.
   explicit MicroBench(MicroSettings settings) : settings_(std::move(settings)) {}
 
   /// A signal (core::StopSignals) ends measuring with the case that is being measured; throws core::Stopped
-  /// when that is the first. Products on a GPU run once more under a profiler when all were measured: how
-  /// they were launched. Where that cannot be it says why, in one line.
+  /// when that is the first. When all are measured, matmuls on a GPU run once more under a profiler, for
+  /// their launch configuration; if that fails, a line says why.
   std::vector<MeasuredGemm> run(std::span<const GemmCase> cases);
   std::vector<MeasuredAttention> run(std::span<const AttentionCase> cases);
 
@@ -70,7 +70,7 @@ class MicroBench {
 };
 
 /// What a record keeps of them: all that tables show. `status` is "success" or "oom"; times_X is the time
-/// relative to the first strategy of the same products; rates of attention count it in full.
+/// relative to the first strategy of the same matmuls; rates of attention count it in full.
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows);
 std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows);
 /// Number formats: bits (sign, exponent, mantissa), bytes of a rows x columns matrix, largest and smallest

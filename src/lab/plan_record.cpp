@@ -149,14 +149,14 @@ class PipelineRun {
   }
   [[nodiscard]] std::string note(std::size_t all) const {
     std::string text = fmt::format(
-        "Simulated, not measured: the passes of each stage over its {} micro-batches, by the times of one of "
-        "the later ones, and the bubbles in between.",
+        "Simulated, not measured: the passes of each stage over its {} micro-batches, each with the times of "
+        "a later one, and the bubbles between them.",
         point_->micro_batches);
     if (stages_ > kMostStages)
-      text += fmt::format(" The first and the last {} of {} stages are here.", kMostStages / 2, stages_);
-    if (all > spans_.size()) text += fmt::format(" The first {} of {} passes are here.", spans_.size(), all);
+      text += fmt::format(" Shown are the first and the last {} of {} stages.", kMostStages / 2, stages_);
+    if (all > spans_.size()) text += fmt::format(" Shown are the first {} of {} passes.", spans_.size(), all);
     if (const int parts = point_->step.sharding.interleave; parts > 1)
-      text += fmt::format(" Each stage has {} parts of the model, which take turns.", parts);
+      text += fmt::format(" Each stage has {} model chunks, which take turns.", parts);
     return text;
   }
 
@@ -231,7 +231,7 @@ class RoleRun {
 
   void add_idle() {
     if (role_->timeline.idle.empty()) return;
-    const std::int64_t lane = rows_.lane_of("idle", setting_->device.key, "nothing to compute, why");
+    const std::int64_t lane = rows_.lane_of("idle", setting_->device.key, "idle, by cause");
     for (const perfmodel::IdleSpan& idle : role_->timeline.idle)
       rows_.add(lane, "idle", std::string(name_of(idle.cause)), idle.start_s, idle.end_s);
   }
@@ -265,18 +265,19 @@ class RoleRun {
     const bool is_folded = role_->layers < layers;
     const bool is_cut = role_->micro_batches < point_->micro_batches;
     if (is_folded)
-      text += fmt::format(" {} of its {} layers are here: the others are like the middle ones.",
+      text += fmt::format(" Shown are {} of its {} layers; the others are like the middle ones.",
                           role_->layers, layers);
     if (is_cut)
-      text += fmt::format(" {} of its {} micro-batches are here: each further one takes what the last does.",
-                          role_->micro_batches, point_->micro_batches);
+      text +=
+          fmt::format(" Shown are {} of its {} micro-batches; each further one takes as long as the last.",
+                      role_->micro_batches, point_->micro_batches);
     if (is_folded || is_cut)
-      text += fmt::format(" So these are {} of a step of {}.", core::format_seconds(role_->timeline.step_s),
-                          core::format_seconds(plan.step_s));
+      text += fmt::format(" Together they take {} of a step of {}.",
+                          core::format_seconds(role_->timeline.step_s), core::format_seconds(plan.step_s));
     if (point_->step.sharding.pipeline > 1)
-      text += " What the stage waits for other stages is in the run of all stages.";
+      text += " The run of all stages shows how long this stage waits for others.";
     if (setting_->framework.launch_host_s <= 0)
-      text += " The step is replayed as a whole: no lane of the host, which submits nothing op by op.";
+      text += " The step is replayed as a whole, so there is no host lane with one submission per op.";
     return text;
   }
 

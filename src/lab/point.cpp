@@ -73,7 +73,7 @@ model::Overrides overrides_of(const Values& values) {
   return overrides;
 }
 
-/// Refuses sizes whose products would not fit 64 bits, or whose program would not fit memory.
+/// Refuses sizes whose matmuls would not fit 64 bits, or whose program would not fit memory.
 void check_magnitude(const model::ModelConfig& config, const Point& point) {
   constexpr double kMostElements = 0x1p50;
   constexpr std::int64_t kMostLayers = 100'000;
@@ -135,7 +135,7 @@ passes::AttentionKind attention_of(const Values& values, const compile::StepOpti
   const passes::AttentionKind kind = passes::parse_attention(name);
   if (is_shared && kind != passes::AttentionKind::flash)
     throw core::UsageError(
-        fmt::format("--cp {} wants --attention flash, not {}", step.sharding.context, name));
+        fmt::format("--cp {} requires --attention flash, not {}", step.sharding.context, name));
   return kind;
 }
 
@@ -215,8 +215,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   if (point.phase == RunPhase::forward && split.ranks() > 1)
     throw core::UsageError("--phase forward runs on one rank: leave out --dp, --cp, --tp and --pp");
   if (point.phase == RunPhase::decode && (split.context > 1 || split.pipeline > 1 || split.zero > 0))
-    throw core::UsageError(
-        "--phase decode: ranks share the texts (--dp) and the layers (--tp); there is no other split of it");
+    throw core::UsageError("--phase decode: only --dp (texts) and --tp (layers) can split it");
   return point;
 }
 

@@ -1,4 +1,4 @@
-// Whether the collectives of a measured run are beside its computation, and what of them that leaves to see.
+// Whether the collectives of a measured run overlap with computation, and their exposed time.
 #pragma once
 
 #include <cstdint>

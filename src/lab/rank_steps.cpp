@@ -1,4 +1,4 @@
-// What all ranks did in some of the observed steps of a split run, for its timeline.
+// Some observed steps of all ranks of a split run, for its timeline.
 #include "lab/rank_steps.h"
 
 #include <fmt/format.h>
@@ -138,8 +138,8 @@ void share_rank_steps(ranks::Transport& ranks, const program::Mesh& mesh, std::s
     record.add(where.run, record::Fact{.key = key, .value = {}, .unit = {}, .text = text});
   };
   sentence("groups", own.at("groups").dump());
-  sentence("rank_steps", fmt::format("Of {} ranks the record keeps {} observed steps: the one nearest to the "
-                                     "median, the fastest, the slowest ({}).",
+  sentence("rank_steps", fmt::format("Of {} ranks the record keeps {} observed steps each: the one nearest "
+                                     "to the median, the fastest, the slowest ({}).",
                                      ranks.size(), chosen.size(), fmt::join(chosen, ", ")));
   for (int rank = where.has_first ? 0 : 1; rank < ranks.size(); ++rank) {
     const std::string& text = sent[static_cast<std::size_t>(rank)];

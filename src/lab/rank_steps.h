@@ -1,4 +1,4 @@
-// What all ranks did in some of the observed steps of a split run, for its timeline.
+// Some observed steps of all ranks of a split run, for its timeline.
 #pragma once
 
 #include <cstdint>

@@ -213,7 +213,7 @@ class Run {
         break;
       }
       if (higher.empty()) break;
-      note("  faster than the ceilings of {}: measured again", fmt::join(bounds, ", "));
+      note("  measured times beat the ceilings of {}, which are measured again", fmt::join(bounds, ", "));
       for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
       machine = machine_of(ceilings_->rows(), point_->device, point_->threads);
       roofs = perfmodel::predict_roofs(machine, program);
@@ -400,7 +400,7 @@ class Run {
     const auto peak_bytes =
         static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
                             store.backend().workspace_bytes());
-    fact("peak_bytes", peak_bytes, "B", "tensors, inputs and what kernels hold for themselves");
+    fact("peak_bytes", peak_bytes, "B", "tensors, inputs and kernel workspaces");
     const auto resident_peak = measure::peak_resident_bytes();
     if (provider_->is_host() && resident_before && resident_peak) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
@@ -469,7 +469,7 @@ std::int64_t look_inside(const Point& point, const RunSettings& settings, const 
   if (outcome.status != "success" || !is_traceable(point) || !(settings.trace || settings.count)) {
     return outcome.steps;
   }
-  note("looking inside {}", describe(point));
+  note("tracing and counting {}", describe(point));
   TracedRun traced{.next_step = outcome.steps};
   try {
     const auto backend = make_backend(point);

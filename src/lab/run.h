@@ -1,5 +1,5 @@
-// One run: built, checked against memory, measured, priced and recorded. bench, profile and studies differ in
-// settings.
+// One run: built, checked against memory, measured, priced and recorded. bench, profile and studies differ
+// only in settings.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace rooflm::lab {
 
 struct RunSettings {
-  /// Take the step apart: plain and observed steps in pairs, ops, tensors, memory, roofs and hardware
-  /// counters. Otherwise plain steps alone.
+  /// Break down the step: plain and observed steps in pairs, ops, tensors, memory, roofs and hardware
+  /// counters. Otherwise only plain steps.
   bool observe = true;
   double precision = 0.01;   ///< stop when the interval of the median is within this share of it; 0: never
   int min_steps = 6;         ///< of each kind

@@ -1,4 +1,4 @@
-// What commands that measure steps write into a run record alike.
+// The parts of a run record that all commands that measure steps write.
 #include "lab/run_record.h"
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   const std::string dtype(compile::dtype_name(point.step));
   if (const auto peak = device.peak(dtype)) {
     add("datasheet_flop_per_s", *peak, "flop/s",
-        fmt::format("dense {} peak of the {} by its data sheet", dtype, device.name));
+        fmt::format("dense {} peak of the {}, from its datasheet", dtype, device.name));
   }
   if (point.device_ranks > 1)
     add("device_ranks", point.device_ranks, "", sharing_sentence(point.device_ranks, point.device));
@@ -74,11 +74,11 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
 std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices) {
   if (choices.first + choices.kept + choices.searched == 0) return std::nullopt;
   std::string text = fmt::format(
-      "GEMM algorithms: {} searched now, {} from the autotune cache, {} the library's first choice",
+      "GEMM algorithms: {} autotuned now, {} from the autotune cache, {} the library's first choice",
       choices.searched, choices.kept, choices.first);
   if (!choices.damaged.empty()) {
     text += fmt::format("; the cache {} was damaged", choices.damaged);
-    note("{} is damaged: GEMM algorithms are searched again", choices.damaged);
+    note("{} is damaged: GEMM algorithms are autotuned again", choices.damaged);
   }
   return record::Fact{
       .key = "gemm_search_s", .value = choices.search_s, .unit = "s", .text = std::move(text)};

@@ -1,4 +1,4 @@
-// What commands that measure steps write into a run record alike.
+// The parts of a run record that all commands that measure steps write.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ record::Run run_row(const Point& point);
 /// What is known of a step before it runs: tokens, FLOP, memory, the datasheet's peak.
 std::vector<record::Fact> step_facts(const Point& point, const program::Program& program);
 
-/// How GEMM algorithms were found; nothing where there was no choice. Says it in a line where their cache was
+/// Where GEMM algorithms came from; nothing if there was no choice. Prints a line if the autotune cache was
 /// damaged.
 std::optional<record::Fact> gemm_fact(const backends::GemmChoices& choices);
 

@@ -1,4 +1,4 @@
-// Requests that arrive while others are served: which are served when, and how long each waits.
+// Online inference: scheduling of arriving requests, and their waiting times.
 #pragma once
 
 #include <cstddef>

@@ -202,11 +202,11 @@ void check(const Point& point, const ServingLoad& load) {
   require_runs(point.device, "served");
   if (point.step.sharding.ranks() > 1 || point.step.micro_batches > 1)
     throw core::UsageError(
-        "study serving is of one rank, without --grad-accum: copies of a model serve apart");
+        "study serving runs on one rank: leave out --dp, --cp, --tp, --pp and --grad-accum");
   if (load.longest_prompt() > point.seq || load.longest_answer() > point.seq - load.longest_prompt()) {
     throw core::UsageError(
-        fmt::format("--seq {}: prompts of up to {} and answers of up to {} tokens do not fit", point.seq,
-                    load.longest_prompt(), load.longest_answer()));
+        fmt::format("--seq {}: prompts of up to {} and answers of up to {} tokens do not fit into it",
+                    point.seq, load.longest_prompt(), load.longest_answer()));
   }
 }
 

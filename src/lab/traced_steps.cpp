@@ -146,7 +146,7 @@ class StepTracer {
     if (!are_held_ || traced_submit_s_.empty()) return {};
     constexpr double kMs = 1e3;
     return fmt::format(
-        "; the device begins when a step is submitted, which takes the host {:.2f} ms, {:.2f} untraced",
+        "; the device starts when a step is submitted, which takes the host {:.2f} ms, {:.2f} ms untraced",
         kMs * core::median(traced_submit_s_), kMs * core::median(untraced_submit_s_));
   }
 

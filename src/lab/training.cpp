@@ -115,10 +115,10 @@ std::vector<record::Fact> Training::trained_facts(const train::TrainSummary& sum
                        const char* text = "") {
     if (value) facts.push_back({.key = key, .value = value, .unit = unit, .text = text});
   };
-  add("step", static_cast<double>(summary.step), "", "updates done in all");
+  add("step", static_cast<double>(summary.step), "", "optimizer steps in total");
   add("trained_steps", static_cast<double>(summary.trained_steps), "", "by this process");
-  add("trained_tokens", static_cast<double>(summary.tokens), "tokens", "in all updates");
-  add("train_s", summary.train_s, "s", "of trained_steps, waiting for data included");
+  add("trained_tokens", static_cast<double>(summary.tokens), "tokens", "in all optimizer steps");
+  add("train_s", summary.train_s, "s", "of trained_steps, including waiting for data");
   if (summary.trained_steps > 0) {
     add("loader_wait_s", summary.loader_wait_s / static_cast<double>(summary.trained_steps), "s");
   }

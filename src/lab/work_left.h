@@ -1,4 +1,4 @@
-// Progress of a list of things that take long: which one is begun, and how long the rest may take.
+// Progress of a list of long tasks: the current one, and the time left.
 #pragma once
 
 #include <chrono>

@@ -125,7 +125,7 @@ class Blocks {
  public:
   Blocks(int threads, std::size_t bytes) : blocks_(static_cast<std::size_t>(threads)) {
     lines_ = bytes / sizeof(Line) / blocks_.size();
-    if (lines_ < kFewestLines) throw std::invalid_argument("too little memory to walk through");
+    if (lines_ < kFewestLines) throw std::invalid_argument("too little memory to measure");
     for_each_block([this](std::vector<Line>& block) {
       block.reserve(lines_);
       ask_for_huge_pages(block.data(), lines_ * sizeof(Line));

@@ -50,8 +50,8 @@ record::Ceiling from_json(const nlohmann::json& json) {
   const bool is_rate = std::isfinite(row.value) && row.value > 0 && row.ci_low > 0 &&
                        row.ci_low <= row.value && row.value <= row.ci_high;
   if (!is_rate || (row.unit != "flop/s" && row.unit != "byte/s")) {
-    throw std::domain_error(
-        fmt::format("{} {} of {} {} is no rate in its interval", row.what, row.level, row.value, row.unit));
+    throw std::domain_error(fmt::format("{} {} of {} {} is not a rate within its interval", row.what,
+                                        row.level, row.value, row.unit));
   }
   return row;
 }
@@ -99,7 +99,7 @@ KeptCeilings read_ceilings(const fs::path& file, const CeilingKey& key) {
     const core::MappedFile mapped(file);
     const nlohmann::json json = core::parse_json_object(mapped.text(), file.string(), "the file");
     if (json.at("key") != nlohmann::json(to_json(key)))
-      return fault("holds the ceilings of another machine, version or build");
+      return fault("has the ceilings of another machine, version or build");
     KeptCeilings kept;
     for (const nlohmann::json& row : json.at("ceilings")) kept.rows.push_back(from_json(row));
     return kept;

@@ -62,7 +62,7 @@ std::string why_refused(int error) {
     case ENOENT:
     case ENODEV:
     case EOPNOTSUPP:
-      return "no hardware counters here (virtual machines often have none)";
+      return "no hardware counters here (virtual machines often lack them)";
     case ENOSYS:
       return "this kernel has no perf_event_open";
     case EACCES:

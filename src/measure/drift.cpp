@@ -1,4 +1,4 @@
-// Saying whether a machine got slower or faster while it was measured.
+// Whether a machine got slower or faster while it was measured.
 #include "measure/drift.h"
 
 #include <fmt/format.h>
@@ -67,9 +67,9 @@ std::string drift_sentence(const core::Summary& seconds, const ClockChange& cloc
   constexpr std::size_t kFewest = 10;  // of 5 and 5 the rank test can reach 0.0079
   std::string text;
   if (seconds.count < kFewest) {
-    text = fmt::format("drift cannot be told from {} samples ({} are needed)", seconds.count, kFewest);
+    text = fmt::format("{} samples are too few to detect drift ({} are needed)", seconds.count, kFewest);
   } else {
-    text = fmt::format("{}: second half {:+.1f} % against the first, p = {:.2g}",
+    text = fmt::format("{}: second half {:+.1f} % compared with the first, p = {:.2g}",
                        seconds.drift.is_significant() ? "drift" : "no drift", 100 * (seconds.drift.ratio - 1),
                        seconds.drift.p);
   }

@@ -1,4 +1,4 @@
-// Saying whether a machine got slower or faster while it was measured.
+// Whether a machine got slower or faster while it was measured.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What a device tells of itself while steps run, sample by sample, and the energy that they took.
+// Samples of a device's gauges while steps run, and the energy of the steps.
 #include "measure/gauge_sampler.h"
 
 #include <algorithm>

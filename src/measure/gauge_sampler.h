@@ -1,4 +1,4 @@
-// What a device tells of itself while steps run, sample by sample, and the energy that they took.
+// Samples of a device's gauges while steps run, and the energy of the steps.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ class GaugeSampler {
   GaugeSampler& operator=(const GaugeSampler&) = delete;
   ~GaugeSampler();
 
-  /// From here on energy counts. Takes a sample.
+  /// Starts counting energy. Takes a sample.
   void mark();
   /// Since `mark`; nothing below half a second, because energy counters move ten times a second or so, and
   /// where the device tells neither energy nor power. Takes a sample.

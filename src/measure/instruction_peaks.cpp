@@ -144,7 +144,7 @@ std::string why_no_instruction_peak(std::string_view dtype) {
     sets += fmt::format("{}{}", sets.empty() ? "" : " or ", loop.set);
   }
   if (sets.empty()) return fmt::format("no instructions for {} are known for this processor", dtype);
-  return fmt::format("no {} instructions here ({}): products run in fp32", dtype, sets);
+  return fmt::format("no {} instructions here ({}): matmuls run in fp32", dtype, sets);
 }
 
 }  // namespace rooflm::measure

@@ -1,6 +1,6 @@
 // The instruction peak of a processor: how fast its multiply-add instructions run on registers alone.
 //
-// A rate of matrix products says what our kernels reach; the instruction peak says what no kernel can pass.
+// The rate of matmuls is what our kernels reach; the instruction peak is what no kernel can exceed.
 #pragma once
 
 #include <array>
@@ -30,10 +30,10 @@ struct InstructionOperands {
 enum class Arithmetic : std::uint8_t {
   multiply_add,      ///< s[i] += a[i] b[i]
   multiply_and_add,  ///< without fused multiply-add: s[i] *= a[i] in the first half of the chains, s[i] +=
-                     ///< b[i] in the second
+                     /// < b[i] in the second
   dot_pairs,         ///< s[i] += a[2i] b[2i] + a[2i+1] b[2i+1], s in fp32
   tile_of_pairs,  ///< s[i][j] += sum over k of a[i][2k] b[k][2j] + a[i][2k+1] b[k][2j+1], 16 x 16 x 32, s in
-                  ///< fp32
+                  /// < fp32
 };
 
 /// One multiply-add instruction in a loop that touches no memory. A round runs the instruction once per
@@ -68,7 +68,7 @@ InstructionOperands make_operands(const InstructionLoop& loop);
 std::optional<Peak> measure_instruction_peak(std::string_view dtype, int threads,
                                              const SamplingOptions& options);
 
-/// Why there is no instruction peak of `dtype` here: "no fp16 arithmetic (AVX512-FP16): products run in
+/// Why there is no instruction peak of `dtype` here: "no fp16 arithmetic (AVX512-FP16): matmuls run in
 /// fp32";
 /// "" when there is one.
 std::string why_no_instruction_peak(std::string_view dtype);

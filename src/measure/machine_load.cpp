@@ -1,4 +1,4 @@
-// How much of the processors other programs had while something was measured.
+// The share of the processors that other programs used during a measurement.
 #include "measure/machine_load.h"
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ std::optional<double> MachineLoad::others_share() const {
 
 std::string load_sentence(double others_share) {
   constexpr double kPercent = 100;
-  return fmt::format("other programs had {:.1f} % of the processors meanwhile", kPercent * others_share);
+  return fmt::format("other programs used {:.1f} % of the processors meanwhile", kPercent * others_share);
 }
 
 }  // namespace rooflm::measure

@@ -1,4 +1,4 @@
-// How much of the processors other programs had while something was measured.
+// The share of the processors that other programs used during a measurement.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 
 namespace rooflm::measure {
 
-/// Watches from its construction on.
+/// Counts from its construction on.
 class MachineLoad {
  public:
   MachineLoad();
@@ -20,10 +20,10 @@ class MachineLoad {
   double own_s_, wall_s_;
 };
 
-/// With more than this share taken by others, times are those of a machine that does something else, too.
+/// Above this share the machine counts as busy.
 inline constexpr double kBusyShare = 0.05;
 
-/// "other programs had 37.0 % of the processors meanwhile".
+/// "other programs used 37.0 % of the processors meanwhile".
 std::string load_sentence(double others_share);
 
 }  // namespace rooflm::measure

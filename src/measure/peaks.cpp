@@ -9,7 +9,7 @@ namespace rooflm::measure {
 
 Peak fastest_product(const std::vector<Product>& products, const std::string& dtype, int threads,
                      const SamplingOptions& options) {
-  if (products.empty()) throw std::invalid_argument("no products to measure");
+  if (products.empty()) throw std::invalid_argument("no matmuls to measure");
   Peak best;
   for (const Product& product : products) {
     const CpuShare share(threads);

@@ -1,4 +1,4 @@
-// What this machine can do at best, as it is measured, and its matrix products.
+// Ceilings of this machine, as measured, and its matmuls.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace rooflm::measure {
 
-/// A matrix product [m, k] x [k, n] that is ready to run; a multiply-add is 2 flop.
+/// A matmul [m, k] x [k, n] that is ready to run; a multiply-add is 2 flop.
 struct Product {
   double m = 0, n = 0, k = 0;
   double repeats = 1;         ///< how often `run` computes it
-  std::function<void()> run;  ///< returns when the products are done
+  std::function<void()> run;  ///< returns when the matmuls are done
   [[nodiscard]] double flop() const { return 2 * m * n * k * repeats; }
 };
 
@@ -30,7 +30,7 @@ struct Peak {
   double cpu_share{};   ///< see CpuShare: well below 1 on a busy machine; meaningless on a device
 };
 
-/// Measures each product for options.seconds and returns the one with the highest median rate.
+/// Measures each matmul for options.seconds and returns the one with the highest median rate.
 Peak fastest_product(const std::vector<Product>& products, const std::string& dtype, int threads,
                      const SamplingOptions& options);
 

@@ -15,7 +15,7 @@ Stopping::Stopping(const StoppingRule& rule) : rule_(rule) {
   const bool is_possible = rule.min_samples >= 1 && rule.max_samples >= rule.min_samples &&
                            rule.precision >= 0 && rule.max_seconds >= 0 && rule.confidence > 0 &&
                            rule.confidence < 1;
-  if (!is_possible) throw std::invalid_argument("a stopping rule that cannot be kept");
+  if (!is_possible) throw std::invalid_argument("a stopping rule that cannot be met");
   next_check_ = static_cast<std::size_t>(rule.min_samples);
 }
 

@@ -1,4 +1,4 @@
-// When enough has been measured: the median is known well enough, or a limit is reached.
+// Stopping rules: the median is known well enough, or a limit is reached.
 #pragma once
 
 #include <cstddef>

@@ -52,9 +52,8 @@ Remedy remedy_of(const RunData& run, const Group& part) {
   }
   if (part.phase == kPhases[2]) {
     return {.text =
-                "it only streams weights and moments: several micro-batches for each update (--grad-accum) "
-                "make it "
-                "rarer"};
+                "it only streams weights and moments: several micro-batches per update (--grad-accum) make "
+                "it run less often"};
   }
   if (is_on_gpu(run) && part.phase == kPhases[1] && part.name == "attention/flash" &&
       run.setting("deterministic") != "no") {
@@ -62,22 +61,20 @@ Remedy remedy_of(const RunData& run, const Group& part) {
   }
   if (is_eager(run) && is_arithmetic(part.work)) {
     return {"engine", "fused",
-            "--engine fused packs weights once and adds biases and activations inside the matmul"};
+            "--engine fused packs weights once and fuses biases and activations into the GEMM epilogue"};
   }
   if (is_eager(run)) {
     return {"engine", "fused",
             "--engine fused merges elementwise ops with their neighbours and saves passes over memory"};
   }
   if (is_arithmetic(part.work)) {
-    return {.text = fmt::format(
-                "these matmuls are slower than a large square one is here: more rows (a larger B x T than "
-                "{} x {}), or widths that are multiples of 64",
-                run.setting("batch"), run.setting("seq"))};
+    return {.text = fmt::format("these matmuls run below the rate of a large square one: try more rows (a "
+                                "larger B x T than {} x {}) or widths that are multiples of 64",
+                                run.setting("batch"), run.setting("seq"))};
   }
-  return {
-      .text =
-          "the roof counts memory traffic alone: look for arithmetic such as exp, strided access, too few "
-          "threads, or a fusion with a neighbour"};
+  return {.text =
+              "the roof counts only memory traffic: look for arithmetic such as exp, strided access, too few "
+              "threads, or a fusion with a neighbour"};
 }
 
 /// "h.*/attention/qkv backward"
@@ -153,7 +150,7 @@ Advice advice_of(const RunData& run, const Remedied& of, double step_s) {
   const std::string kernel = kernel_of(run, first);
   return {.subject = subject,
           .text = fmt::format(
-              "{} {} {} and {} {}, mostly in {}: {}. At most {} of {} per step could be won.", subject,
+              "{} {} {} and {} {}, mostly in {}: {}. At most {} of {} per step could be saved.", subject,
               is_one ? "takes" : "take", core::format_seconds(time_s),
               is_one ? fmt::format("its roof ({}) is",
                                    first.work.bound.empty() ? "by the ceilings" : first.work.bound)
@@ -182,15 +179,14 @@ std::optional<Advice> advise_dtype(const RunData& run, double step_s) {
     if (op.time && op.bound.find("matmul") != std::string::npos) matmul_s += op.time->device_s;
   }
   const double gain_s = matmul_s * (1 - 1 / *ratio);
-  return Advice{
-      .subject = "matmuls in " + dtype,
-      .text = fmt::format("Matmuls take {} of the step in {}; in bf16 they run at {:.1f} times the rate here "
-                          "(--dtype bf16). At most {} of {} per step could be won.",
-                          core::format_seconds(matmul_s), dtype, *ratio, core::format_seconds(gain_s),
-                          core::format_seconds(step_s)),
-      .gain_s = gain_s,
-      .setting = "dtype",
-      .value = "bf16"};
+  return Advice{.subject = "matmuls in " + dtype,
+                .text = fmt::format("Matmuls take {} of the step in {}; in bf16 they run at {:.1f} times the "
+                                    "rate here (--dtype bf16). At most {} of {} per step could be saved.",
+                                    core::format_seconds(matmul_s), dtype, *ratio,
+                                    core::format_seconds(gain_s), core::format_seconds(step_s)),
+                .gain_s = gain_s,
+                .setting = "dtype",
+                .value = "bf16"};
 }
 
 /// Time that is in no kernel, as observed; observing adds to it, which the sentence says.
@@ -203,10 +199,10 @@ std::optional<Advice> advise_gap(const RunData& run) {
   return Advice{
       .subject = "between kernels",
       .text = fmt::format(
-          "{} of an observed step lie between kernels, {} for each of {} launches: {}. "
-          "Observing is part of this, so less can be won.",
+          "{} of an observed step pass between kernels, {} for each of {} launches: {}. This includes the "
+          "cost of observing, so the gain is smaller.",
           core::format_seconds(gain_s), core::format_seconds(*per_launch_s), work.launches,
-          eager ? "--engine fused needs fewer of them" : "a larger B x T makes each launch do more"),
+          eager ? "--engine fused launches fewer kernels" : "a larger B x T makes each launch do more"),
       .gain_s = gain_s,
       .setting = eager ? "engine" : "",
       .value = eager ? "fused" : ""};

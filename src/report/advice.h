@@ -19,10 +19,11 @@ struct Advice {
   std::string setting{}, value{};  ///< of the configuration, what to change: "engine", "fused"; "" for none
 };
 
-/// At most `most` sentences per run, the largest possible gain first: parts of the step (layers added up)
-/// that one remedy may help are one sentence, by the sum of (device time - roof); matmuls in fp32 by the rate
-/// of bf16 measured here; the time between kernels by (wall - device). The gain is a bound and not a promise,
-/// and the sentences say so. Parts without a roof are left out, and what another run of the set does already.
+/// At most `most` sentences per run, the largest possible gain first. Parts of the step (summed over layers)
+/// with the same remedy share a sentence, with the sum of (device time - roof) as gain. The gain of fp32
+/// matmuls follows from the bf16 rate measured here, that of time between kernels from (wall - device). Gains
+/// are upper bounds, and the sentences say so. Parts without a roof are left out, as are changes that another
+/// run of the set already has.
 std::vector<Advice> advise(const RecordSet& set, std::size_t most = 5);
 /// Of one run; `run` of each is 0.
 std::vector<Advice> advise(const RunData& run, std::size_t most = 5);

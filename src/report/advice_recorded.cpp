@@ -76,8 +76,8 @@ std::string host_remedy(const RunData& run) {
   return is_compiled(run)
              ? "replay the step as a CUDA graph (torch.compile(mode=\"reduce-overhead\")), or do "
                "more per launch with a larger batch"
-             : "torch.compile needs fewer launches, a CUDA graph (mode=\"reduce-overhead\") one for "
-               "many, a larger batch does more with each";
+             : "torch.compile launches fewer kernels, a CUDA graph (mode=\"reduce-overhead\") replaces many "
+               "launches by one, and a larger batch does more per launch";
 }
 
 /// Whether an optimizer of PyTorch with fused=True ran.
@@ -104,20 +104,19 @@ std::string recorded_remedy(const RunData& run, const Group& part) {
   if (part.phase == kPhases[2]) {
     return part.work.launches > kManyLaunches && !has_fused_optimizer(run)
                ? "an optimizer with fused=True updates all tensors in a few kernels"
-               : "it only streams weights and moments: several micro-batches for each update make it rarer";
+               : "it only streams weights and moments: several micro-batches per update make it run less "
+                 "often";
   }
   // A module's own kernels may hold a short matmul and many that only move what it reads.
   const double moved_s = dram_s(run, static_cast<double>(part.work.bytes)).value_or(0);
   if (part.work.bound.find("matmul") != std::string::npos && moved_s <= part.work.roof_s.value_or(0)) {
-    return "these matmuls are slower than a large square one is here: more rows (a larger batch), widths "
-           "that "
-           "are multiples of 64, bf16 under autocast or allow_tf32 where they are fp32";
+    return "these matmuls run below the rate of a large square one: try more rows (a larger batch), widths "
+           "that are multiples of 64, and bf16 autocast or allow_tf32 instead of fp32";
   }
-  return is_compiled(run)
-             ? "the roof counts each byte once: look for copies, casts and layouts between the kernels "
-               "that torch.compile made"
-             : "each small kernel reads and writes memory again: torch.compile merges them with their "
-               "neighbours";
+  return is_compiled(run) ? "the roof counts each byte once: look for copies, casts and layout changes "
+                            "between the kernels of torch.compile"
+                          : "each small kernel reads and writes memory again: torch.compile fuses them with "
+                            "their neighbours";
 }
 
 std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& times) {
@@ -142,27 +141,26 @@ std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
   }
   const auto add = [&](IdleCause cause, std::string subject, std::string text) {
     all.push_back({.subject = std::move(subject),
-                   .text = fmt::format("{} At most {} of {} per step could be won.", text,
+                   .text = fmt::format("{} At most {} of {} per step could be saved.", text,
                                        core::format_seconds(idle_s(cause)), core::format_seconds(*step_s)),
                    .gain_s = idle_s(cause)});
   };
   add(IdleCause::host, "device idle: host",
-      fmt::format(
-          "The device waits for the host {} of {}: a kernel takes {} on average, and the host {} until it "
-          "has asked for the next, {:.0f} times a step: {}.{}{}",
-          core::format_seconds(idle_s(IdleCause::host)), core::format_seconds(*step_s),
-          core::format_seconds(means.busy_s / means.kernels),
-          core::format_seconds((means.busy_s + idle_s(IdleCause::host)) / means.kernels), means.kernels,
-          host_remedy(run), where_the_host_was(run),
-          was_slowed ? " Tracing slows the host, so less can be won." : ""));
+      fmt::format("The device waits for the host for {} of {}: a kernel takes {} on average, and the host "
+                  "takes {} to launch the next one, {:.0f} times per step: {}.{}{}",
+                  core::format_seconds(idle_s(IdleCause::host)), core::format_seconds(*step_s),
+                  core::format_seconds(means.busy_s / means.kernels),
+                  core::format_seconds((means.busy_s + idle_s(IdleCause::host)) / means.kernels),
+                  means.kernels, host_remedy(run), where_the_host_was(run),
+                  was_slowed ? " Tracing slows the host, so the gain is smaller." : ""));
   add(IdleCause::sync, "device idle: sync",
       fmt::format(
-          "The device has nothing to do for {} of a step while the host waits for its results: .item(), "
-          ".cpu(), printing a loss and explicit synchronisation do that; ask for values some steps later.",
+          "The device is idle for {} of a step while the host waits for its results: .item(), .cpu(), "
+          "printing a loss and explicit synchronization cause this; read values some steps later.",
           core::format_seconds(idle_s(IdleCause::sync))));
   add(IdleCause::copy, "device idle: copies",
-      fmt::format("Only copies run for {} of a step: pinned memory and non_blocking=True let them run beside "
-                  "kernels, on a stream of their own.",
+      fmt::format("Only copies run for {} of a step: pinned memory, non_blocking=True and a separate stream "
+                  "let them overlap with kernels.",
                   core::format_seconds(idle_s(IdleCause::copy))));
   return all;
 }

@@ -103,12 +103,13 @@ std::string answer_growth(const RecordSet& set) {
     const auto expected = fit_growth(flop);
     if (!measured || !expected) continue;
     const double off = measured->exponent - expected->exponent;
-    const char* meaning = off < -0.1  ? "more slowly than its arithmetic: small sizes pay for something else"
-                          : off > 0.1 ? "faster than its arithmetic: large sizes wait for memory"
-                                      : "as its arithmetic does";
-    add_sentence(text,
-                 fmt::format("{}a step grows with {} to the power {:.2f}, its FLOP to {:.2f}: {}.",
-                             of_text(sweep.of), sweep.axis, measured->exponent, expected->exponent, meaning));
+    const char* meaning = off < -0.1 ? "time grows more slowly than FLOP, so fixed costs dominate small sizes"
+                          : off > 0.1 ? "time grows faster than FLOP, so memory limits large sizes"
+                                      : "time grows in step with FLOP";
+    add_sentence(
+        text, fmt::format(
+                  "{}the time of a step grows with {} to the power {:.2f}, its FLOP to the power {:.2f}: {}.",
+                  of_text(sweep.of), sweep.axis, measured->exponent, expected->exponent, meaning));
   }
   return text;
 }
@@ -122,7 +123,7 @@ std::string answer_end_to_end(const RecordSet& set) {
     const RunData* eager = twin(set, *run, "engine", "eager");
     const auto gain = eager == nullptr ? std::nullopt : ratio_of(phase_median(*eager, kStep), step_s);
     std::string sentence =
-        fmt::format("{}: {} a step, forward {}, backward {}, optimizer {}", name_of(set, *run),
+        fmt::format("{}: {} per step, forward {}, backward {}, optimizer {}", name_of(set, *run),
                     core::format_seconds(*step_s), percent(ratio_of(phase_median(*run, kPhases[0]), step_s)),
                     percent(ratio_of(phase_median(*run, kPhases[1]), step_s)),
                     percent(ratio_of(phase_median(*run, kPhases[2]), step_s)));
@@ -195,7 +196,7 @@ std::string answer_overhead(const RecordSet& set) {
     worst = run;
   }
   if (worst == nullptr) return "";
-  return fmt::format("Timing every op makes a step {:+.1f}% longer at most, in {}.", 100 * (*most - 1),
+  return fmt::format("Timing every op makes a step at most {:+.1f}% longer (in {}).", 100 * (*most - 1),
                      name_of(set, *worst));
 }
 
@@ -205,12 +206,11 @@ std::string answer_gap(const RecordSet& set) {
     const Work work = phase_work(*run, kStep);
     if (work.alone_s) {
       const double outside_s = *work.alone_s - work.device_s;
-      add_sentence(text,
-                   fmt::format("{}: submitted alone and waited for, {} launches take {} each beside their "
-                               "kernels, {} of the ops' wall time.",
-                               name_of(set, *run), work.launches,
-                               core::format_seconds(outside_s / static_cast<double>(work.launches)),
-                               percent(outside_s / *work.alone_s)));
+      add_sentence(text, fmt::format("{}: with each op submitted alone and waited for, {} launches cost {} "
+                                     "each outside their kernels, {} of the ops' wall time.",
+                                     name_of(set, *run), work.launches,
+                                     core::format_seconds(outside_s / static_cast<double>(work.launches)),
+                                     percent(outside_s / *work.alone_s)));
       continue;
     }
     if (!work.gap_s()) continue;
@@ -243,7 +243,7 @@ std::string answer_ops(const RecordSet& set) {
   return text;
 }
 
-/// Softmax against the two products, by time and by FLOP.
+/// Softmax against the two matmuls, by time and by FLOP.
 std::string answer_attention_parts(const RecordSet& set) {
   std::string text;
   for (const RunData* run : timed(set)) {
@@ -261,10 +261,11 @@ std::string answer_attention_parts(const RecordSet& set) {
     }
     if (all_s <= 0) continue;
     add_sentence(
-        text, fmt::format("{}: softmax takes {} of the forward time of scores, softmax and values with {} of "
-                          "their FLOP.",
-                          name_of(set, *run), percent(ratio_of(softmax_s, all_s)),
-                          percent(ratio_of(softmax_flop, all_flop))));
+        text,
+        fmt::format(
+            "{}: softmax takes {} of the forward time of scores, softmax and values, with {} of their FLOP.",
+            name_of(set, *run), percent(ratio_of(softmax_s, all_s)),
+            percent(ratio_of(softmax_flop, all_flop))));
   }
   return text;
 }
@@ -281,7 +282,7 @@ std::string answer_memory(const RecordSet& set) {
       const auto less = ratio_of(bytes, figures_of(*kept).peak_bytes);
       const auto slower = ratio_of(phase_median(*run, kStep), phase_median(*kept, kStep));
       if (less && slower) {
-        sentence += fmt::format(", {:+.1f}% of memory and {:+.1f}% of time against keeping everything",
+        sentence += fmt::format(", {:+.1f}% memory and {:+.1f}% time compared with keeping everything",
                                 100 * (*less - 1), 100 * (*slower - 1));
       }
     }
@@ -301,10 +302,11 @@ std::string answer_roofline(const RecordSet& set) {
     }
     if (all_s <= 0) continue;
     const auto most = std::ranges::max_element(by_bound, {}, &std::pair<const std::string, double>::second);
-    add_sentence(text,
-                 fmt::format("{}: {} binds {} of the time in kernels; the step's roof is {} of its time.",
-                             name_of(set, *run), most->first, percent(most->second / all_s),
-                             percent(figures_of(*run).roof_share)));
+    add_sentence(
+        text, fmt::format(
+                  "{0}: {2} of the time in kernels is bound by {1}; the roof of the step is {3} of its time.",
+                  name_of(set, *run), most->first, percent(most->second / all_s),
+                  percent(figures_of(*run).roof_share)));
   }
   return text;
 }
@@ -333,8 +335,8 @@ std::string answer_input(const RecordSet& set) {
   for (const RunData* run : timed(set)) {
     const auto wait = run->number("loader_wait_s");
     if (!wait) continue;
-    add_sentence(text, fmt::format("{}: {} of {} a step wait for tokens ({}).", name_of(set, *run),
-                                   core::format_seconds(*wait),
+    add_sentence(text, fmt::format("{}: {} of the {} of a step are spent waiting for tokens ({}).",
+                                   name_of(set, *run), core::format_seconds(*wait),
                                    core::format_seconds(phase_median(*run, kStep).value_or(0)),
                                    percent(ratio_of(wait, phase_median(*run, kStep)))));
   }

@@ -15,11 +15,11 @@ struct StudyText {
   std::string question;            ///< a sentence or two
   std::vector<std::string> views;  ///< that answer it, the most telling first; records of old have none
 };
-/// Of the first file that is of a study; empty texts where none is.
+/// From the first file of a study; empty texts without one.
 StudyText study_of(const RecordSet& set);
 
-/// One sentence, or two, that answer the study's question with the numbers of the record; "" for a study
-/// that nobody has given an answer, and where the record lacks what it is made of.
+/// One or two sentences that answer the study's question with the numbers of the record; "" for a study
+/// without an answer, and if the record lacks the numbers.
 std::string answer_of(const RecordSet& set);
 
 }  // namespace rooflm::report

@@ -36,16 +36,16 @@ std::string norms_sentence(const RecordSet& set) {
   for (const Row& row : rows_of(set, "norms")) {
     const std::string format = row.text("format");
     if (row.number("overflowed") > 0) {
+      add_sentence(text, fmt::format("LayerNorm with sums in {} overflows in {:.0f}% of the rows if inputs "
+                                     "have a standard deviation of {:.0f}, with sums in fp32 in {:.0f}%.",
+                                     format, 100 * row.number("overflowed") / row.number("outputs"),
+                                     row.number("input_std"),
+                                     100 * row.number("overflowed_fp32_sums") / row.number("outputs")));
+    } else if (row.number("input_std") == 1) {
       add_sentence(
           text,
-          fmt::format("LayerNorm with sums in {} overflows in {:.0f}% of the rows where inputs have a "
-                      "deviation of {:.0f}, with sums in fp32 in {:.0f}%.",
-                      format, 100 * row.number("overflowed") / row.number("outputs"), row.number("input_std"),
-                      100 * row.number("overflowed_fp32_sums") / row.number("outputs")));
-    } else if (row.number("input_std") == 1) {
-      add_sentence(text,
-                   fmt::format("At a deviation of 1 its error is {:.2g} in {} and {:.2g} with sums in fp32.",
-                               row.number("error_rms"), format, row.number("error_rms_fp32_sums")));
+          fmt::format("At a standard deviation of 1, its error is {:.2g} in {} and {:.2g} with sums in fp32.",
+                      row.number("error_rms"), format, row.number("error_rms_fp32_sums")));
     }
   }
   return text;
@@ -63,12 +63,12 @@ std::string device_norms_sentence(const RecordSet& set) {
       errors += fmt::format("{}{:.2g} in {}", errors.empty() ? "" : ", ", row.number("error_rms"),
                             row.text("format"));
     if (row.number("overflowed") > 0 && lost.empty())
-      lost = fmt::format(" In {} it overflows at a deviation of {:.0f}.", row.text("format"),
+      lost = fmt::format(" In {} it overflows at a standard deviation of {:.0f}.", row.text("format"),
                          row.number("input_std"));
   }
   if (errors.empty()) return "";
   if (lost.empty()) lost = " No output of finite inputs overflows.";
-  return fmt::format("LayerNorm by the kernels of {} is off by {}.{}", device, errors, lost);
+  return fmt::format("The LayerNorm error of the kernels of {} is {}.{}", device, errors, lost);
 }
 
 /// What a training run in fp8 lost, and in which operands most.
@@ -112,7 +112,7 @@ std::string answer_formats(const RecordSet& set) {
 
 std::string answer_gemm(const RecordSet& set) {
   std::map<std::string, std::pair<double, std::string>>
-      worst;  // strategy -> most times as long as one big product
+      worst;  // strategy -> most times as long as one big matmul
   for (const Row& row : rows_of(set, "gemm")) {
     const double times = row.number("times_big");
     auto& [most, where] = worst[row.text("strategy")];
@@ -123,7 +123,7 @@ std::string answer_gemm(const RecordSet& set) {
   std::string text;
   for (const auto& [strategy, found] : worst) {
     if (found.second.empty()) continue;
-    add_sentence(text, fmt::format("{} takes up to {:.2f} times as long as one big product ({}).", strategy,
+    add_sentence(text, fmt::format("{} takes up to {:.2f} times as long as one big matmul ({}).", strategy,
                                    found.first, found.second));
   }
   return text;
@@ -143,13 +143,14 @@ std::string answer_attention_sweep(const RecordSet& set) {
   }
   for (const auto& [sizes, times] : pairs) {
     if (times.flash_bytes <= 0 || times.batched_bytes <= 0) continue;
-    const std::string memory = fmt::format("{} of memory against {}", core::format_bytes(times.flash_bytes),
-                                           core::format_bytes(times.batched_bytes));
+    const std::string memory =
+        fmt::format("{} of memory instead of {}", core::format_bytes(times.flash_bytes),
+                    core::format_bytes(times.batched_bytes));
     if (times.batched_ms <= 0 || times.flash_ms <= 0)
-      return fmt::format("At T={:.0f}, D={:.0f} flash needs {}.", sizes.first, sizes.second, memory);
+      return fmt::format("At T={:.0f}, D={:.0f}, flash needs {}.", sizes.first, sizes.second, memory);
     return fmt::format(
-        "At T={:.0f}, D={:.0f} flash takes {:.3g} ms forward and backward where batched takes {:.3g}, and "
-        "{}.",
+        "At T={:.0f}, D={:.0f}, forward and backward take {:.3g} ms with flash and {:.3g} ms with batched; "
+        "flash needs {}.",
         sizes.first, sizes.second, times.flash_ms, times.batched_ms, memory);
   }
   return "";
@@ -158,12 +159,11 @@ std::string answer_attention_sweep(const RecordSet& set) {
 std::string answer_solved(const RecordSet& set) {
   std::string text;
   for (const Row& row : rows_of(set, "largest")) {
-    add_sentence(
-        text, fmt::format("Solved for: {} of memory hold a {} step of {} parameters ({:.0f} layers of width "
-                          "{:.0f}, B={:.0f} T={:.0f}) at most.",
-                          core::format_bytes(row.number("limit")), row.text("dtype"),
-                          core::format_si(row.number("params")), row.number("layers"), row.number("d_model"),
-                          row.number("batch"), row.number("seq")));
+    add_sentence(text, fmt::format("With {} of memory, the largest {} step that fits has {} parameters "
+                                   "({:.0f} layers of width {:.0f}, B={:.0f} T={:.0f}).",
+                                   core::format_bytes(row.number("limit")), row.text("dtype"),
+                                   core::format_si(row.number("params")), row.number("layers"),
+                                   row.number("d_model"), row.number("batch"), row.number("seq")));
   }
   return text;
 }

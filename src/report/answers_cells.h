@@ -1,4 +1,4 @@
-// Answers of the studies that are made of cells: formats, GEMM strategies, attention alone, the largest
+// Answers of the studies whose results are cells: formats, GEMM strategies, attention alone, the largest
 // model.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace rooflm::report {
 /// Appends it behind a blank.
 void add_sentence(std::string& text, const std::string& sentence);
 
-// Each is a sentence or two; "" where the record lacks what it is made of.
+// Each is one or two sentences; "" if the record lacks the numbers.
 
 std::string answer_formats(const RecordSet& set);
 std::string answer_gemm(const RecordSet& set);

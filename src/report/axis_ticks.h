@@ -1,4 +1,4 @@
-// Where the ticks of an axis stand and what they say.
+// Positions and labels of the ticks of an axis.
 #pragma once
 
 #include <string>

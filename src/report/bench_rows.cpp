@@ -128,7 +128,7 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
 
 std::string speedup_line(const Row& fused, const Row& eager) {
   return fmt::format(
-      "{} B={} T={} {}: fused ({}) is {:.2f} times as fast as eager ({}): {:.1f} ms and {:.1f} ms a step",
+      "{} B={} T={} {}: fused ({}) is {:.2f} times as fast as eager ({}): {:.1f} ms and {:.1f} ms per step",
       fused.text("model"), fused.number("batch"), fused.number("seq"), fused.text("dtype"),
       fused.text("attention"), fused.number("speedup_over_eager"), eager.text("attention"),
       fused.number("step_ms_median"), eager.number("step_ms_median"));
@@ -168,21 +168,19 @@ void add_notes(Table& table, const RecordSet& set) {
   table.notes.emplace_back();
   if (any_row(table.rows, "step_ms_mean", "-")) {
     table.notes.push_back(
-        fmt::format("Times: wall, in ms, mean and standard deviation of {:.0f} steps after {:.0f} discarded, "
-                    "{:.0f} threads, no observer; total is the whole step.",
+        fmt::format("Times: wall time in ms, mean and standard deviation of {:.0f} steps after {:.0f} "
+                    "warm-up steps, {:.0f} threads, no observer; total is the whole step.",
                     row.number("steps"), row.number("warmup"), row.number("threads")));
   }
   add_warnings(table, set);
-  table.notes.emplace_back(
-      "memory: weights, optimizer state, inputs and what the step needs besides, as planned.");
+  table.notes.emplace_back("memory: weights, optimizer state, inputs and tensors of the step, as planned.");
   if (any_row(table.rows, "free_bytes", "-")) {
-    table.notes.emplace_back("free: memory of the device that was free before a row that did not fit.");
+    table.notes.emplace_back("free: device memory that was free before a row that did not fit.");
   }
   if (any_row(table.rows, "share_of_peak", "-")) {
     table.notes.emplace_back(
         "of_peak = matmul FLOP of the program / median step time / peak. Causal attention counts in full; "
-        "flash "
-        "skips the masked half, so long sequences may pass 100%.");
+        "flash skips the masked half, so long sequences may exceed 100%.");
     table.notes.emplace_back(
         "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
         "unless tied).");

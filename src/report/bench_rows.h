@@ -18,7 +18,7 @@ void set_speedups(std::vector<Row>& rows);
 
 /// The table of `rooflm bench`, its notes included.
 Table bench_table(const RecordSet& set);
-/// One with every column that it may have, and a row of nothing.
+/// An example with every possible column and one empty row.
 Table example_bench_table();
 
 }  // namespace rooflm::report

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kMatmul = "matmul";
 
-/// The instruction peak that a matrix product is held against: the highest, since one that was measured again
+/// The instruction peak that a matmul is held against: the highest, since one that was measured again
 /// has two rows.
 std::optional<double> instruction_peak(const record::Ceiling& product,
                                        std::span<const record::Ceiling> ceilings) {
@@ -56,7 +56,7 @@ std::optional<double> bytes_per_multiply_add(const record::Ceiling& ceiling) {
   return std::nullopt;
 }
 
-/// Behind the last product of the device and dtype, or at the end.
+/// Behind the last matmul of the device and dtype, or at the end.
 void add_missing(std::vector<Row>& rows, const std::string& device, const std::string& dtype,
                  const std::string& reason) {
   Row row;
@@ -75,26 +75,25 @@ void add_missing(std::vector<Row>& rows, const std::string& device, const std::s
 }
 
 constexpr const char* kIntervalNote =
-    "value: median; low to high: its confidence interval (95% or more, order statistics).";
+    "value: median; low to high: its confidence interval (at least 95%, order statistics).";
 constexpr const char* kProductNote =
-    "matmul: the fastest of several square products with the kernels of the fused engine (fp64: the "
-    "reference), under a lasting load; matmul burst: a few at a time on a GPU that was at rest.";
+    "matmul: the fastest of several square matmuls with the kernels of the fused engine (fp64: the "
+    "reference), under sustained load; matmul burst: a few at a time on an idle GPU.";
 constexpr const char* kInstructionNote =
-    "instruction: multiply-adds on registers alone, with the instructions that problem names (the fastest "
-    "first), which no product can pass; of instr.: the matmul's share of it.";
+    "instruction: multiply-adds on registers only, with the instructions that problem names (the fastest "
+    "first), an upper limit for any matmul; of instr.: the matmul rate as a share of it.";
 constexpr const char* kMemoryNote =
     "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
-    "bytes that the loop names, as STREAM counts them; half of each cache is walked through. adamw on a GPU: "
-    "the optimizer's kernel, 30 bytes per parameter.";
+    "bytes in the loop's source, as STREAM counts them; each loop covers half of a cache. adamw on a GPU: "
+    "the optimizer kernel, 30 bytes per parameter.";
 constexpr const char* kSaxpyNote =
-    "triad and update multiply and add once for each number that they write, as saxpy does: FLOP/s is what "
-    "that "
-    "bandwidth allows (fp64 on the host, fp32 on a GPU).";
+    "triad and update do one multiply-add per number written, as saxpy does: FLOP/s is what the bandwidth "
+    "allows (fp64 on the host, fp32 on a GPU).";
 constexpr const char* kLinkNote =
-    "launch and wait: host to the end of an empty kernel; launch, graph node: each of 1000 in a row; graph "
-    "launch: the host's time to submit 1000 nodes. Copies: 256 MiB, between host and GPU or to another GPU.";
-constexpr const char* kKeptNote =
-    "Ceilings are kept from one command to the next; --remeasure measures again.";
+    "launch and wait: from the host's launch of an empty kernel until the host sees its end; launch, graph "
+    "node: each of 1000 in a row; graph launch: the host's time to submit 1000 nodes. Copies: 256 MiB, "
+    "between host and GPU or to another GPU.";
+constexpr const char* kKeptNote = "Ceilings are cached for later commands; --remeasure measures them again.";
 
 }  // namespace
 

@@ -10,13 +10,13 @@
 
 namespace rooflm::report {
 
-/// A row per ceiling, in their order. Rows of matrix products have "share_of_instruction", their rate over
-/// the instruction peak of the same device, dtype and threads, both under a lasting load or both in a burst,
-/// where there is one.
+/// A row per ceiling, in their order. Rows of matmuls have "share_of_instruction", their rate over the
+/// instruction peak of the same device, dtype and threads, if there is one; both under sustained load, or
+/// both in a burst.
 std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings);
 
-/// The table of `rooflm peaks`, its notes included. Where the record says why a device has no instruction
-/// peak of a dtype (record::missing_peak_key), a row without a rate behind its products says so.
+/// The table of `rooflm peaks`, including its notes. If the record says why a device has no instruction peak
+/// of a dtype (record::missing_peak_key), a row without a rate after its matmuls says so.
 Table peaks_table(const RecordFile& file);
 
 }  // namespace rooflm::report

@@ -1,4 +1,4 @@
-// Charts as data: what is drawn is decided elsewhere (svg.h, the report page).
+// Charts as data, drawn by svg.h and the report page.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ModelGraph;
 enum class ChartKind : std::uint8_t {
   line,        ///< points joined in the order given; a single point is a mark
   points,      ///< marks only
-  bar,         ///< bars beside each other, one per series and category
+  bar,         ///< grouped bars, one per series and category
   stacked,     ///< the series of a category on top of each other; areas when x is a number
   stacked100,  ///< as stacked, each category scaled to 100 %
   graph        ///< blocks and arrows: Chart::graph, without axes and series
@@ -33,7 +33,7 @@ struct ChartPoint {
   double y = 0;
   std::optional<double> low{};  ///< of the confidence interval of y
   std::optional<double> high{};
-  std::string label{};  ///< what the point is, where the axes do not say it
+  std::string label{};  ///< label of the point, if the axes do not identify it
 };
 
 struct Series {

@@ -1,4 +1,4 @@
-// Collectives of recorded programs, those of several ranks brought together on one clock.
+// Collectives of recorded programs; those of several ranks on one clock.
 #pragma once
 
 #include <cstddef>

@@ -249,7 +249,7 @@ void explain_across(const RunMatch& match, Comparison& comparison) {
           ? fmt::format("{}: matmul FLOP of a step: A {:.4g}, B {:.4g}, B / A {:.3f}: {}", match.label,
                         flop_a, flop_b, flop_b / flop_a,
                         std::abs(flop_b / flop_a - 1) < kSameWork ? "the same work" : "not the same work")
-          : fmt::format("{}: whether both do the same work is not known: FLOP of one are missing",
+          : fmt::format("{}: the work cannot be compared because the FLOP of one side are missing",
                         match.label));
   std::vector<const ComparedTime*> rows;
   double step_s = 0;
@@ -340,7 +340,7 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
                   [](const ComparedTime& row) { return row.subject.find('/') == std::string::npos; });
     if (comparison.rows.empty()) {
       throw core::UsageError(
-          fmt::format("compare --op {}: no time of both is of such an op", fmt::join(options.ops, ",")));
+          fmt::format("compare --op {}: no such op was timed on both sides", fmt::join(options.ops, ",")));
     }
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
@@ -350,8 +350,8 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   adjust(comparison.rows, options);
   if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) { return row.allowance > 0; })) {
     comparison.notes.emplace_back(
-        "fewer than four runs on a side: only what exceeds the change that starting anew may bring is FASTER "
-        "or SLOWER; with more records on each side, taken in turn, smaller changes can be told");
+        "fewer than four runs on a side: only changes beyond the allowed difference between runs count as "
+        "FASTER or SLOWER; more records on each side, taken alternately, reveal smaller changes");
   }
   return comparison;
 }

@@ -21,7 +21,7 @@ enum class Verdict : std::uint8_t { faster, slower, same, unsure };
 struct CompareOptions {
   double same = 0.01;        ///< ratios within 1 +- this are the same for all purposes
   double confidence = 0.95;  ///< of the intervals; 1 - confidence is the level of significance
-  /// With fewer runs than kFewestRuns on a side: changes within 1 +- this may come from starting anew.
+  /// With fewer than kFewestRuns runs on a side: changes within 1 +- this may be differences between runs.
   /// Absent: kProcessorRestart or kDeviceRestart.
   std::optional<double> restart;
   std::uint64_t seed = 0;  ///< of the bootstrap
@@ -30,8 +30,8 @@ struct CompareOptions {
   std::vector<std::string> ops{};
 };
 
-/// How far medians of two starts of one program may lie apart: measured on processors of a shared virtual
-/// machine (nine of ten starts of steps of 10 ms within 44 % of the one before), and on a GPU of its own.
+/// How much medians of two runs of one program may differ: measured on CPUs of a shared virtual machine (nine
+/// of ten runs with steps of 10 ms within 44 % of the previous one), and on an exclusive GPU.
 inline constexpr double kProcessorRestart = 0.50;
 inline constexpr double kDeviceRestart = 0.03;
 
@@ -47,7 +47,7 @@ struct ComparedTime {
   double ratio = 0;                          ///< b_s / a_s
   core::Interval interval{};                 ///< of the ratio
   double p = 1;                              ///< of the rank test, adjusted for all rows of the comparison
-  double allowance = 0;  ///< what starting anew may change: ratios within 1 +- this show nothing
+  double allowance = 0;  ///< allowed difference between runs: ratios within 1 +- this show nothing
   Verdict verdict = Verdict::unsure;
 };
 
@@ -61,10 +61,10 @@ struct Comparison {
 /// samples of plain steps, and per phase each block (its layers added up) by the device time that it took in
 /// each observed step.
 ///
-/// Steps of one run are alike in ways that steps of the next are not: where memory lies, what else the
-/// machine does. With kFewestRuns runs or more on each side (several records, or a record that ran a
-/// configuration several times) the medians of the runs are compared. With fewer, steps are, and what
-/// starting anew changes is unknown: only ratios beyond the allowance, options.restart or three times the
+/// Steps of one run resemble each other more than steps of different runs: memory placement and load of the
+/// machine differ. With kFewestRuns runs or more on each side (several records, or a record that ran a
+/// configuration several times) the medians of the runs are compared. With fewer, steps are compared, and the
+/// difference between runs is unknown: only ratios beyond the allowance, options.restart or three times the
 /// spread of the steps (normalised MAD / median), whichever is more, are a change, and parts of less than 1 %
 /// of the step are UNSURE. While other programs had more than 5 % of the processors (fact 'others_share')
 /// everything of a processor is UNSURE then.

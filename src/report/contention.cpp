@@ -1,4 +1,4 @@
-// The same kernel with and without something beside it.
+// The same kernel with and without another kernel running.
 #include "report/contention.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The same kernel with and without something beside it.
+// The same kernel with and without another kernel running.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct Contention {
 /// otherwise never are.
 std::vector<Contention> contention_of(const TracedKernels& kernels);
 
-/// What running things side by side wins, from steps of both kinds; nothing without them.
+/// The gain of overlap, from steps of both kinds; nothing without them.
 struct OverlapGain {
   double in_order_s = 0, overlapped_s = 0;  ///< medians of the time from the first kernel to the last
   double shared_s = 0;                      ///< mean of the time in which several kernels ran

@@ -156,14 +156,14 @@ std::string CountedGroup::note() const {
   std::vector<std::string> causes;
   const auto flop = flop_ratio();
   if (attention_square > 0) {
-    causes.push_back(fmt::format("computes {:.0f} % of the square of scores, 50 % is needed{}",
+    causes.push_back(fmt::format("computes {:.0f} % of the score matrix, 50 % is needed{}",
                                  100 * attention_flop / attention_square,
                                  is_padded ? "; heads are padded" : ""));
   }
   if (flop && *flop > 1 + kFlopTolerance) {
-    causes.emplace_back("more FLOP: padding of tiles or clusters, or recomputed");
+    causes.emplace_back("more FLOP: padding of tiles or clusters, or recomputation");
   } else if (flop && *flop < 1 - kFlopTolerance) {
-    causes.emplace_back("fewer FLOP: not all on pipes that were counted");
+    causes.emplace_back("fewer FLOP: some ran on pipes that are not counted");
   }
   const auto traffic = bytes_ratio();
   const double spilled = counted.value("local_bytes").value_or(0);
@@ -175,10 +175,11 @@ std::string CountedGroup::note() const {
       causes.emplace_back(workspace_bytes > 0 ? "more bytes: operands read by several tiles, workspace"
                                               : "more bytes: operands read by several tiles");
     } else {
-      causes.emplace_back("more bytes: read again, partial lines, or lines of the op before written back");
+      causes.emplace_back(
+          "more bytes: repeated reads, partial cache lines, or write-back of lines of the previous op");
     }
   } else if (traffic && *traffic < 1 - kBytesTolerance) {
-    causes.emplace_back("fewer bytes: L2 still has what the op before left, or keeps what this one wrote");
+    causes.emplace_back("fewer bytes: L2 still holds results of the previous op, or keeps those of this one");
   }
   return fmt::format("{}", fmt::join(causes, "; "));
 }

@@ -1,4 +1,4 @@
-// What hardware counted, beside what follows from shapes: sums over ops, which views, "why" and verify share.
+// Hardware counters compared with shapes: sums over ops, for views, "why" and verify.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Counted {
   [[nodiscard]] std::optional<double> core_flop() const;
   /// Of both together, or `flop` where the cores were not counted apart.
   [[nodiscard]] std::optional<double> all_flop() const;
-  /// What is held against the flop of matrix products: of the tensor cores, or where they did nothing, of the
+  /// What is held against the flop of matmuls: of the tensor cores, or where they did nothing, of the
   /// CUDA cores. Of a processor, all.
   [[nodiscard]] std::optional<double> flop() const;
   [[nodiscard]] std::optional<double> dram_bytes() const;  ///< read and written
@@ -55,14 +55,14 @@ std::map<std::int64_t, Counted> counted_ops(const RunData& run);
 /// Of the whole step: counted as a whole (a processor), or the sum over the ops.
 Counted counted_step(const RunData& run);
 
-/// Between which bounds the flop of an op's matrix products may lie. For most ops both are what its shapes
+/// Between which bounds the flop of an op's matmuls may lie. For most ops both are what its shapes
 /// say. Causal flash attention needs half of the square of scores and computes whole tiles of it, for heads
-/// that are padded to a multiple of 64 numbers; where shapes count four products for its gradient, a kernel
+/// that are padded to a multiple of 64 numbers; where shapes count four matmuls for its gradient, a kernel
 /// computes five (it rebuilds the scores) to seven (it rebuilds scores and their gradients twice, to add up
 /// in a fixed order).
 struct ExplainedFlop {
   double least = 0, most = 0;
-  double square = 0;       ///< of attention: all scores, once per product that is needed; 0 for other ops
+  double square = 0;       ///< of attention: all scores, once per matmul that is needed; 0 for other ops
   bool is_padded = false;  ///< heads are no multiple of 64 numbers
   /// The explained value that is nearest to what was counted.
   [[nodiscard]] double nearest(double counted) const;
@@ -81,7 +81,7 @@ struct CountedGroup {
   bool is_padded = false;                                   ///< an attention is
   [[nodiscard]] std::optional<double> flop_ratio() const;   ///< counted / explained
   [[nodiscard]] std::optional<double> bytes_ratio() const;  ///< counted DRAM bytes / bytes by shapes
-  /// What is likely behind ratios that are out of tolerance; "" when none is.
+  /// The likely cause of ratios that are out of tolerance; "" if all are within it.
   [[nodiscard]] std::string note() const;
 };
 
@@ -93,7 +93,7 @@ std::vector<CountedGroup> counted_groups(const RunData& run,
 /// and the kernels' own time. `name` is the kernel's short name, `phase` empty. Most time first.
 std::vector<CountedGroup> counted_kernels(const RunData& run);
 
-/// By how much counted and known flop of products may differ, as a share.
+/// Allowed relative difference between counted and known flop of matmuls.
 inline constexpr double kFlopTolerance = 0.01;
 /// The same of bytes: caches keep and lose more than shapes tell.
 inline constexpr double kBytesTolerance = 0.25;

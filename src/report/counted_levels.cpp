@@ -32,22 +32,20 @@ constexpr std::array kLevels = {Level{"DRAM", [](const Counted& counted) { retur
 }  // namespace
 
 Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"part", title},
-                  {"shape_intensity", "by shapes", Show::fixed2, "flop/byte"},
-                  {"DRAM_intensity", "DRAM", Show::fixed2, "flop/byte"},
-                  {"L2_intensity", "L2", Show::fixed2, "flop/byte"},
-                  {"L1_intensity", "L1", Show::fixed2, "flop/byte"},
-                  {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                  {"DRAM_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
-                  {"L2_byte_per_s", "L2 B/s", Show::si, "byte/s"},
-                  {"L1_byte_per_s", "L1 B/s", Show::si, "byte/s"}},
-      .rows = {},
-      .notes = {
-          "FLOP per byte: of the tensor and the CUDA cores together, by bytes that were counted at each "
-          "level (L1 where a tenth of L2's bytes pass it, which tensor copies do not); time: of observed "
-          "steps."}};
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", title},
+                          {"shape_intensity", "by shapes", Show::fixed2, "flop/byte"},
+                          {"DRAM_intensity", "DRAM", Show::fixed2, "flop/byte"},
+                          {"L2_intensity", "L2", Show::fixed2, "flop/byte"},
+                          {"L1_intensity", "L1", Show::fixed2, "flop/byte"},
+                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
+                          {"DRAM_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
+                          {"L2_byte_per_s", "L2 B/s", Show::si, "byte/s"},
+                          {"L1_byte_per_s", "L1 B/s", Show::si, "byte/s"}},
+              .rows = {},
+              .notes = {"FLOP per byte: FLOP of tensor and CUDA cores, divided by the bytes counted at each "
+                        "level (L1 only if at least a tenth of the L2 bytes pass through it; tensor copies "
+                        "bypass it); time: from observed steps."}};
   for (const CountedGroup& group : groups) {
     Row row;
     row.set("phase", group.phase);
@@ -71,7 +69,7 @@ Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
 Chart level_chart(const RunData& run, const std::vector<CountedGroup>& groups) {
   Chart chart{.id = "counters.roofline",
               .title = "Roofline with counted bytes",
-              .note = "Each part of the step at DRAM, L2 and L1 by what was counted, and by its shapes.",
+              .note = "Each part of the step at DRAM, L2 and L1 by counted bytes, and by shapes.",
               .kind = ChartKind::points,
               .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
               .y = {.title = "rate", .unit = "flop/s", .is_log = true}};

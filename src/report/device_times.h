@@ -1,4 +1,5 @@
-// Where the time of a traced step went: each moment is one kernel's, several kernels', or idle for a reason.
+// Where the time of a traced step went: in each moment one kernel runs, several run, or the device is idle
+// for a reason.
 #pragma once
 
 #include <array>

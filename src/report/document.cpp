@@ -158,9 +158,8 @@ std::vector<std::string> run_sentences(const RunData& run) {
   std::vector<std::string> all;
   if (const auto step = phase_time(run, kStep)) {
     all.push_back(fmt::format(
-        "The step takes {} in the median of {} steps without observer; the interval from {} to {} covers "
-        "the "
-        "median with {:.0f} % (order statistics, no distribution assumed); {} outliers are kept.",
+        "A step takes {}, the median of {} steps without observer; the confidence interval of the median is "
+        "{} to {} at {:.0f} % (order statistics, no distribution assumed); {} outliers are kept.",
         core::format_seconds(step->time.median), step->time.count,
         core::format_seconds(step->time.median_ci.low), core::format_seconds(step->time.median_ci.high),
         100 * step->time.median_ci.coverage, step->outliers));
@@ -190,20 +189,18 @@ std::vector<std::string> method_sentences(const RecordSet& set) {
   if (has_roofs) {
     all.emplace_back(
         "A roof is the least time that the ceilings allow for the FLOP and bytes counted from shapes: a "
-        "bound, not a "
-        "prediction. Of a block it is the sum of its ops' roofs.");
+        "bound, not a prediction. The roof of a block is the sum of its ops' roofs.");
   }
   const bool has_mfu = std::any_of(set.runs.begin(), set.runs.end(),
                                    [](const RunData& run) { return figures_of(run).mfu.has_value(); });
   if (has_mfu) {
     all.emplace_back(
         "MFU = (6N + 12 L C T) tokens/s / peak (PaLM, appendix B). The peak is the sustained matmul rate of "
-        "the "
-        "device; where the datasheet peak is known, MFU by it stands beside.");
+        "the device. If the datasheet peak is known, MFU by that peak is also shown.");
   }
   for (const RecordFile& file : set.files) {
     if (!file.is_complete) {
-      all.push_back(fmt::format("{} is partial: its run was cut short or still goes on.", file.name));
+      all.push_back(fmt::format("{} is partial: its run was interrupted or is still running.", file.name));
     }
   }
   return all;

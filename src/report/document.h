@@ -16,7 +16,7 @@ inline constexpr int kDocumentSchema = 1;
 /// seconds, sizes bytes, work flop. `comparison` may be nullptr; it is of the first two files.
 std::string make_document(const RecordSet& set, const Comparison* comparison);
 
-/// How it was measured and how sure it is, in sentences; each about something that the records hold.
+/// How it was measured and how certain it is, in sentences about what the records have.
 std::vector<std::string> method_sentences(const RecordSet& set);
 
 }  // namespace rooflm::report

@@ -30,7 +30,7 @@ bool begins(std::string_view scope, const std::string& wanted) {
   for (const std::string& name : known) {
     if (shown.size() < kMost) shown.push_back(core::printable(name));
   }
-  throw core::UsageError(fmt::format("{} {}: nothing of that name; there is {}{}", option,
+  throw core::UsageError(fmt::format("{} {}: not in the record, which has {}{}", option,
                                      core::printable(fmt::format("{}", fmt::join(typed, ","))),
                                      fmt::join(shown, ", "), known.size() > kMost ? ", ..." : ""));
 }

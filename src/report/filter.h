@@ -28,9 +28,8 @@ struct Filter {
   [[nodiscard]] bool takes_scope(std::string_view scope, std::string_view part) const;
 };
 
-/// Leaves out what the filter does not let through: runs, and of their ops, with the samples of phases that
-/// are not wanted. Totals of a view are then of what is left. Throws core::UsageError naming the option and
-/// what there is, when nothing of it is left.
+/// Removes runs, ops and samples of phases that the filter excludes. Totals of a view then cover the rest.
+/// Throws core::UsageError with the option and the existing names if nothing is left.
 void apply_filter(const Filter& filter, RecordSet& set);
 
 }  // namespace rooflm::report

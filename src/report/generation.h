@@ -9,20 +9,20 @@
 
 namespace rooflm::report {
 
-/// Kind of the run, and the phases of its samples: a step gives each text that is not at its end a token.
+/// Kind of the run, and the phases of its samples: a step adds a token to each unfinished text.
 inline constexpr const char* kGeneration = "generate";
 inline constexpr const char* kTokenPhase = "token";  ///< with choosing tokens; sample 0 is the first token's
 inline constexpr const char* kPrefillPhase =
     "prefill";  ///< of the engine, where texts were read from the beginning
 inline constexpr const char* kDecodePhase = "decode";  ///< of the engine, where they were read on
-/// Facts: how long the prompts were together, how many texts there were, and tokens of all of them.
+/// Facts: total length of the prompts, number of texts, tokens of all texts.
 inline constexpr const char* kPromptTokens = "prompt_tokens";
 inline constexpr const char* kTexts = "texts";
 inline constexpr const char* kNewTokens = "new_tokens";
 /// Time for making engines.
 inline constexpr const char* kSetupS = "setup_s";
 
-/// The answer of the study `decode`: of each run its tokens per second and how near it is to its roof.
+/// The answer of the study `decode`: tokens per second of each run, and how close it is to its roof.
 std::string answer_decode(const RecordSet& set);
 
 /// Steps per second after the first one; nothing where there are none.

@@ -1,4 +1,4 @@
-// One look at a run: where its time goes, what that is bound by, what was idle and why.
+// A run at a glance: where its time goes, what bounds it, what is idle and why.
 #pragma once
 
 #include <optional>
@@ -16,10 +16,10 @@ struct GlancePart {
   std::string phase{};  ///< of a block
   double seconds = 0;
   std::optional<double> share{};
-  std::string note{};  ///< for a cause, what would mend it
+  std::string note{};  ///< for a cause, the remedy
 };
 
-/// A whole with its parts, largest first. Without parts, `of` says what is missing.
+/// A whole with its parts, the largest first. Without parts, `of` says what is missing.
 struct GlanceList {
   std::string of{};  ///< "device time of 12 observed steps"
   std::vector<GlancePart> parts{};

@@ -14,14 +14,14 @@
 namespace rooflm::report {
 namespace {
 
-/// "A step takes 13.1 ms (95% sure: ...)", of a program that was only recorded "A recorded step takes 59.3
-/// ms, and 17.6% of that a kernel runs"; "" where no step is known.
+/// "A step takes 13.1 ms (95% interval ...)"; for a program that was only recorded "A recorded step takes
+/// 59.3 ms on average, and kernels run for 17.6% of it"; "" if no step is known.
 std::string step_sentence(const RunData& run) {
   const RunFigures figures = figures_of(run);
   if (figures.step_s) {
     std::string text = fmt::format("A step takes {}", core::format_seconds(*figures.step_s));
     if (figures.step_low_s && figures.step_high_s) {
-      text += fmt::format(" (95% sure: {} to {}, {} steps)", core::format_seconds(*figures.step_low_s),
+      text += fmt::format(" (95% interval {} to {}, {} steps)", core::format_seconds(*figures.step_low_s),
                           core::format_seconds(*figures.step_high_s), run.seconds(kStep).size());
     }
     return text;
@@ -35,7 +35,7 @@ std::string step_sentence(const RunData& run) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
   }
   const auto steps = static_cast<double>(times.count(kTraced));
-  return fmt::format("A recorded step takes {} on average, and a kernel runs in {:.1f}% of it",
+  return fmt::format("A recorded step takes {} on average, and kernels run for {:.1f}% of it",
                      core::format_seconds(*step_s), 100 * busy_s / steps / *step_s);
 }
 
@@ -47,7 +47,7 @@ std::string headline_of(const RunData& run, const std::vector<Advice>& advice) {
   const Glance glance = glance_of(run, why_of(run));
   if (!glance.bound.parts.empty() && glance.bound.parts.front().share) {
     const GlancePart& most = glance.bound.parts.front();
-    text += fmt::format("; {} binds {:.1f}% of the time in kernels", most.name, 100 * *most.share);
+    text += fmt::format("; {1:.1f}% of the time in kernels is bound by {0}", most.name, 100 * *most.share);
   }
   text += ".";
   if (advice.empty() || !advice.front().step_share) return text;

@@ -1,4 +1,4 @@
-// A run in two sentences: how long a step takes and how sure that is, what binds it, what could be won first.
+// A run in two sentences: the step time with its interval, what bounds it, the largest possible gain.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace rooflm::report {
 
-/// "A step takes 15.3 ms (95% sure: 15.1 to 15.6 ms, 20 steps); arithmetic binds 62.0% of the time in
-/// kernels. The largest possible gain is 4.2 ms (27.1%), in h.*/attention/qk: try --attention flash." Parts
-/// that the record does not hold are left out; "" without a time.
+/// "A step takes 15.3 ms (95% interval 15.1 ms to 15.6 ms, 20 steps); 62.0% of the time in kernels is bound
+/// by arithmetic. The largest possible gain is 4.2 ms (27.1%): h.*/attention/qk." Parts that the record lacks
+/// are left out; "" without a step time.
 std::string headline_of(const RunData& run, const std::vector<Advice>& advice);
 
 }  // namespace rooflm::report

@@ -1,4 +1,4 @@
-// Where the host was in its program, sample by sample, and whether the device had work meanwhile.
+// Sampled stacks of the host, and whether the device had work at that moment.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace rooflm::report {
 
 struct HostStack {
   std::vector<std::string> frames{};  ///< the outermost first
-  /// In periods of the rate that was asked for: one that was taken after three of them counts as three.
+  /// In sampling periods: a sample taken after three periods counts as three.
   std::size_t samples = 0;
   /// Of them, while nothing ran on the device; in steps that were timed alone none. A thread that waits while
   /// another one that starts work runs keeps no device waiting.

@@ -71,7 +71,7 @@ void check_page_target(const std::filesystem::path& path, bool overwrite) {
         fmt::format("cannot write {}: there is no folder {}", path.string(), folder.string()));
   }
   if (!std::filesystem::is_regular_file(status)) {
-    throw core::InputError(fmt::format("{} is no file that a report could replace", path.string()));
+    throw core::InputError(fmt::format("cannot write {}: it is not a regular file", path.string()));
   }
   if (!overwrite) {
     throw core::InputError(

@@ -22,7 +22,7 @@ std::string fill_page(std::string_view page, std::string_view document);
 /// rooflm, unless `overwrite`, and when it cannot be written.
 void write_page(const std::filesystem::path& path, std::string_view document, bool overwrite);
 
-/// Throws what write_page would throw before anything is written, so that a long run need not be for nothing.
+/// Throws what write_page would throw before writing, so that a long run does not fail at its end.
 void check_page_target(const std::filesystem::path& path, bool overwrite);
 /// Throws core::Unavailable when this binary has no page.
 void require_page();

@@ -1,4 +1,4 @@
-// The ranks of a job on one timeline: those that a record of a split step keeps, or records of one job.
+// The ranks of a job on one timeline: from one record of a split step, or from several records of a job.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@
 
 namespace rooflm::report {
 
-/// What one rank of a job did.
+/// What one rank of a job ran.
 struct RankRun {
   const RunData* run = nullptr;
   int rank = 0;
   std::int64_t offset_ns = 0;  ///< what to add to its times for the clock of the first
 };
 
-/// When a rank waited in collectives until the last of its group had begun them, on the first rank's clock.
+/// When a rank waited in collectives for the last rank of its group to start, on the first rank's clock.
 struct RankWait {
   int rank = 0;
   std::int64_t start_ns = 0, end_ns = 0;
 };
 
-/// Which runs of a set are ranks of one job. Records belong together where their collectives have one
-/// communicator (CollectiveCall); then the clocks are as those of the view `collectives`.
+/// Which runs of a set are ranks of one job. Records belong together if their collectives share a
+/// communicator (CollectiveCall); clocks are then aligned as in the view `collectives`.
 class JobRanks {
  public:
   /// Borrows `set`.
@@ -33,9 +33,9 @@ class JobRanks {
   /// The ranks of the job that `run` (its place) is the first of, in their order; none where it is alone or
   /// another is the first.
   [[nodiscard]] const std::vector<RankRun>& ranks(std::size_t run) const { return jobs_[run].ranks; }
-  /// All ranks of its job where it is the first: steps in which each took part, lanes of one rank after those
-  /// of another, and a lane for communication that nothing hides, waiting for others apart. Otherwise
-  /// timeline_of, with a note that names the run whose timeline has all.
+  /// For the first rank of a job, all its ranks: the steps that all of them ran, lanes rank by rank, and a
+  /// lane for exposed communication in which waiting for others is separate. Otherwise timeline_of, with a
+  /// note that names the run whose timeline has all ranks.
   [[nodiscard]] Timeline timeline(std::size_t run, std::size_t most_events) const;
 
  private:

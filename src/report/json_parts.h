@@ -1,4 +1,4 @@
-// Tables and charts as JSON, as both the document and --format json carry them. For .cpp files only.
+// Tables and charts as JSON, for both the document and --format json. For .cpp files only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace rooflm::report {
 
 using Json = nlohmann::ordered_json;
 
-/// What JSON cannot hold (infinite, NaN) becomes null.
+/// Infinity and NaN, which JSON lacks, become null.
 Json json_number(double value);
 Json json_number(const std::optional<double>& value);
 Json json_cell(const Cell& cell);
@@ -25,7 +25,7 @@ Json json_chart(const Chart& chart);
 /// "time_share", "bound", "phases": [{"phase", "flop", "bytes", "intensity", "time_s", "roof_s", "share",
 /// "bound"}]}], "edges": [{"from", "to", "back", "lane"}], "lanes", "back_lanes", "lacks"}
 Json json_graph(const ModelGraph& graph);
-/// One line of text; bytes that are no UTF-8 are replaced.
+/// One line of text; bytes that are not UTF-8 are replaced.
 std::string dump(const Json& json);
 
 }  // namespace rooflm::report

@@ -1,4 +1,4 @@
-// What the name of a kernel says: whose it is, what it does, and of a GEMM its tile, instruction and
+// What the name of a kernel tells: its library, its class, and for a GEMM the tile, instruction and
 // precision.
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace rooflm::report {
 
-/// The class of kernels of which nobody knows what they do.
+/// The class of unknown kernels.
 inline constexpr std::string_view kUnknownClass = "unknown";
 
-/// What cannot be read from the name is "".
+/// "" for what the name does not tell.
 struct KernelName {
   std::string short_name{};  ///< without return type, namespaces, template arguments and parameters
   std::string library{};  ///< "cuBLASLt", "cuBLAS", "CUTLASS", "cuDNN", "Triton", "NCCL", "PyTorch", "CUB",
-                          ///< "rooflm", ...
+                          /// < "rooflm", ...
   /// "gemm", "attention", "norm", "elementwise", "optimizer", "embedding", "loss", "copy", "collective",
   /// "cast", "softmax"; kUnknownClass.
   std::string kernel_class{};
@@ -32,8 +32,8 @@ struct KernelName {
 /// ARCHITECTURE_..._gemm_TYPE_TILE_..., cudnn_..., triton_..., namespaces.
 KernelName parse_kernel_name(std::string_view name);
 
-/// The class of a kernel that belongs to `op` (nullptr: not known). The op says what is done; the name says
-/// that a kernel of a product only copies or converts.
+/// The class of a kernel that belongs to `op` (nullptr: not known). The class follows from the op; only the
+/// name shows that a kernel of a matmul just copies or converts.
 std::string class_of_kernel(const KernelName& name, const record::Op* op);
 
 }  // namespace rooflm::report

@@ -1,4 +1,4 @@
-// Kernels of a run: the sums and statistics over their executions, which views, page and verify share.
+// Kernels of a run: sums and statistics over their executions, for views, page and verify.
 #pragma once
 
 #include <cstdint>

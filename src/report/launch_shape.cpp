@@ -1,4 +1,4 @@
-// How a kernel was launched, from what a record keeps of it.
+// The launch configuration of a kernel, from its record.
 #include "report/launch_shape.h"
 
 #include <cmath>

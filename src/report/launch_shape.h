@@ -1,4 +1,4 @@
-// How a kernel was launched, from what a record keeps of it.
+// The launch configuration of a kernel, from its record.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace rooflm::report {
 
-/// Read from record::Activity::extra; what is missing there is nothing.
+/// Read from record::Activity::extra; missing values are nothing.
 struct LaunchShape {
   std::array<std::int64_t, 3> grid{}, block{}, cluster{};  ///< zeros: not known
   std::optional<std::int64_t> registers{}, shared_static{}, shared_dynamic{}, local{};
@@ -18,12 +18,12 @@ struct LaunchShape {
 
   [[nodiscard]] std::int64_t blocks() const { return grid[0] * grid[1] * grid[2]; }
   [[nodiscard]] std::int64_t warps() const;  ///< of one block
-  /// Share of the time of the waves in which the last, not full one runs: 0.5 where one and a half take the
-  /// time of two, and half of the last is empty: 1 - waves / ceil(waves), nothing below one wave.
+  /// Share of the kernel's time that the partial last wave wastes: 1 - waves / ceil(waves); nothing below one
+  /// wave. One and a half waves give 0.25.
   [[nodiscard]] std::optional<double> tail() const;
 };
 
-/// An empty shape for "" and for text that is no JSON object: a record may be somebody else's.
+/// An empty shape for "" and for text that is not a JSON object, since records may come from elsewhere.
 LaunchShape parse_launch(std::string_view extra);
 
 }  // namespace rooflm::report

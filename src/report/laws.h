@@ -1,4 +1,4 @@
-// Collecting which laws a record keeps to. Private to the room.
+// Checks the laws of records. Private to the room.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@
 
 namespace rooflm::report {
 
-/// By how much a measured time may miss what it is held against: clocks and what lies between two of them.
+/// The allowed difference of a measured time: clock resolution and what runs between two clock readings.
 struct Slack {
   double share = 0;     ///< of what it is held against
   double absolute = 0;  ///< in the unit of both
@@ -25,19 +25,20 @@ struct Slack {
 
 /// Two clocks that are read one after the other.
 inline constexpr Slack kClockNoise{.share = 0.05, .absolute = 2e-6};
-/// What a step does besides its phases and ops: submit the first, wait for the last.
+/// The part of a step outside its phases and ops: submitting the first, waiting for the last.
 inline constexpr Slack kOutsideOps{.share = 0.05, .absolute = 50e-6};
 /// Sums of doubles in another order.
 inline constexpr Slack kRounding{.share = 1e-9};
 inline constexpr Slack kExact{};
 
-/// Holds the numbers of one run (or of the record itself) against laws, and keeps each law's worst violation.
+/// Checks the numbers of one run (or of the record itself) against laws, and keeps each law's worst
+/// violation.
 class LawBook {
  public:
   LawBook(std::int64_t run, std::string label) : run_(run), label_(std::move(label)) {}
 
-  // `what` names what the numbers are of ("step 12, forward"): a text, or a function that answers one, which
-  // is only asked when the law is violated.
+  // `what` names the subject of the numbers ("step 12, forward"): a text, or a function that makes one and is
+  // called only if the law is violated.
 
   /// found <= bound + slack.
   template <class What>
@@ -57,7 +58,7 @@ class LawBook {
     hold(law, what, found, 0, unit, found > 0 && std::isfinite(found) ? 0 : 1);
   }
 
-  /// What the law speaks of is there, but what it would be held against is no limit.
+  /// The law applies, but the value to compare with is not a limit.
   void not_judged(std::string_view law, const std::string& why) {
     LawResult& result = entry(law);
     ++result.not_judged;
@@ -89,14 +90,14 @@ class LawBook {
   std::vector<LawResult> results_;
 };
 
-/// Kernel time per step of each op, by op, where a profiler traced steps in which nothing ran beside anything
-/// else: medians over those steps. Without the gaps between kernels.
+/// Kernel time per step of each op, without gaps between kernels: medians over traced steps in which no
+/// kernels overlapped.
 std::map<std::int64_t, double> kernel_seconds(const record::Reader& record, const record::Run& run);
-/// Device time per step of each op, by op: medians over the observed steps. In a replay one mark of time
-/// separates two ops; where so few steps were observed that a late mark may be the median, the op's kernels
-/// are taken if known.
+/// Device time per step of each op, by op: medians over the observed steps. In a replay one timestamp
+/// separates two ops. If so few steps were observed that a late timestamp may be the median, the kernel times
+/// are used instead, if known.
 std::map<std::int64_t, double> op_seconds(const record::Reader& record, const record::Run& run);
-/// Ceilings: positive, within their intervals, products below the instruction peak of their dtype.
+/// Ceilings: positive, within their intervals, matmuls below the instruction peak of their dtype.
 void check_ceilings(const record::Reader& record, LawBook& laws);
 /// Ops against the instruction peak of the run's dtype, where there is one: needed matmul FLOP / peak is no
 /// more than the op's time.
@@ -110,10 +111,10 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
 /// What views, page and bench show of the run: whole executions, shares of one total, nothing that was not
 /// measured.
 void check_views(const record::Reader& record, const record::Run& run, LawBook& laws);
-/// Activities of any program: they end after they start, on lanes and under names that the run has.
+/// Activities of any program: they end after they start, and have lanes and names of the run.
 void check_activities(const record::Reader& record, const record::Run& run, LawBook& laws);
-/// Traced steps: each moment is one kernel's, several kernels' or idle, kernels lie within their step, and
-/// are those that the ops launch.
+/// Traced steps: each moment has one kernel, several, or none; kernels lie within their step and are those
+/// that the ops launch.
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws);
 /// Hardware counters against the ops they are of and the passes that read them; gauges and energy.
 void check_counters(const record::Reader& record, const record::Run& run, LawBook& laws);

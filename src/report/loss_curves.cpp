@@ -128,8 +128,9 @@ Table loss_table(std::span<const LossCurve> curves) {
       table.rows.push_back(std::move(row));
     }
   }
-  table.notes.push_back(fmt::format(
-      "Means of ten equal stretches of the tokens that all runs have seen, beside {}.", curves.front().name));
+  table.notes.push_back(
+      fmt::format("Means over ten equal stretches of the tokens that all runs have seen, compared with {}.",
+                  curves.front().name));
   return table;
 }
 
@@ -175,9 +176,9 @@ Table equal_loss_table(std::span<const LossCurve> curves) {
     table.rows.push_back(std::move(row));
   }
   table.notes.emplace_back(
-      "Losses are smoothed: means of a twentieth of the tokens that both have seen. What is reached is the "
-      "higher "
-      "of the two last ones; a run that needs more tokens gives back a part of what its steps are faster.");
+      "Losses are smoothed: means over a twentieth of the tokens that both runs have seen. The loss to reach "
+      "is the higher of their two final ones. A run that needs more tokens loses part of what its faster "
+      "steps gain.");
   return table;
 }
 

@@ -1,4 +1,4 @@
-// Training losses of several runs beside each other: how far they lie apart, and what equal losses cost.
+// Training losses of several runs compared: their differences, and the cost of equal losses.
 #pragma once
 
 #include <span>
@@ -22,8 +22,8 @@ struct LossCurve {
 /// Curves of the training runs that logged their losses, named by their files.
 [[nodiscard]] std::vector<LossCurve> loss_curves(const RecordSet& set);
 
-/// Means of ten equal stretches of the tokens that all curves have seen: a row per stretch and curve but the
-/// first, beside the first. Empty with fewer than two curves.
+/// Means over ten equal stretches of the tokens that all curves have seen: a row per stretch and curve,
+/// except the first, with the first for comparison. Empty with fewer than two curves.
 [[nodiscard]] Table loss_table(std::span<const LossCurve> curves);
 
 /// A row per curve but the first: the tokens, and the seconds, after which it and the first reach the higher

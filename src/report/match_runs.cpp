@@ -84,8 +84,7 @@ bool match_across(const std::vector<FoundRun>& a, const std::vector<FoundRun>& b
 }
 
 void note_partial(const record::Reader& record, std::vector<std::string>& notes) {
-  if (!record.is_complete())
-    notes.push_back(record.path().string() + " is partial: its writer did not finish");
+  if (!record.is_complete()) notes.push_back(record.path().string() + " is partial: its run did not finish");
 }
 
 }  // namespace

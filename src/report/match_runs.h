@@ -1,4 +1,4 @@
-// Which runs of two records are of the same configuration. Private to the room.
+// Which runs of two records have the same configuration. Private to the room.
 #pragma once
 
 #include <span>
@@ -25,18 +25,18 @@ struct RunMatch {
 
 struct RunMatches {
   std::vector<RunMatch> matches;
-  std::vector<std::string> notes;  ///< what differs all the same, and what has no counterpart
+  std::vector<std::string> notes;  ///< remaining differences, and runs without a counterpart
 };
 
 /// Records of either side of a comparison; at least one.
 using Side = std::span<const record::Reader>;
 
-/// Whether a run is of a program that is not ours: it says nothing of its configuration.
+/// Whether a run is of a foreign program, which has no configuration.
 [[nodiscard]] bool is_foreign(const record::Run& run);
 
-/// Matches by the fields of the configuration that decide (record::identity_of). Where one side has only
-/// programs of others, and the other side only ours, they are matched with each configuration of ours. When
-/// nothing matches and each side has one run, these two are matched and the notes say what differs. Throws
+/// Matches by the identifying fields of the configuration (record::identity_of). If one side has only foreign
+/// programs and the other only rooflm's runs, they are matched with each configuration of rooflm. If nothing
+/// matches and each side has one run, these two are matched and the notes list the differences. Throws
 /// core::InputError, naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
 

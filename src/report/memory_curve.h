@@ -1,4 +1,4 @@
-// Memory over one step: live bytes by role, and what is alive at a moment.
+// Memory over one step: live bytes by role, and the tensors alive at a moment.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ constexpr std::array kGemmTimes = {Key{"wall_ms_median", "wall_ms"},
                                    Key{"device_flop_per_s", "device_rate"},
                                    Key{"device_bytes_per_s", "device_bandwidth"},
                                    Key{"samples", "samples", As::integer}};
-/// Where the products ran on a GPU that was traced.
+/// Where the matmuls ran on a GPU that was traced.
 constexpr std::array kGemmLaunch = {Key{"kernels", "kernels", As::integer},
                                     Key{"grid", "grid", As::text},
                                     Key{"block", "block", As::text},
@@ -158,10 +158,10 @@ Table gemm_table(std::span<const record::Cell> cells) {
                   {"device_bytes_per_s", "device_byte/s", Show::si},
                   {"needed_bytes", "memory", Show::bytes}},
       .rows = rows_of(cells, "gemm", kGemmKeys, measured),
-      .notes = {"", "Times: medians; wall: from the submission of all products until the device is done.",
-                "big: one product of count m rows; looped: a call per product; batched: one call, operands "
-                "at constant strides.",
-                "byte/s: operands and result once. The first run is discarded."}};
+      .notes = {"", "Times: medians; wall: from the submission of all matmuls until the device is done.",
+                "big: one matmul with count x m rows; looped: one call per matmul; batched: one call, "
+                "operands at constant strides.",
+                "byte/s: operands and results, each moved once. The first run is discarded."}};
   if (!has_launches) return table;
   for (Column column : {Column{"kernels", "kernels"}, Column{"grid", "grid"}, Column{"block", "block"},
                         Column{"waves", "waves", Show::fixed1}, Column{"tail", "tail", Show::percent},
@@ -169,9 +169,9 @@ Table gemm_table(std::span<const record::Cell> cells) {
     table.columns.push_back(std::move(column));
   }
   table.notes.emplace_back(
-      "kernels: launched for all products; grid, block, waves and tail of the kernel that took most of the "
-      "time. waves: blocks / blocks that the device holds at once; tail: time in which the last wave runs "
-      "with multiprocessors empty, if all blocks take alike.");
+      "kernels: launched for all matmuls; grid, block, waves and tail: of the kernel that took the most "
+      "time. waves: blocks / blocks that the device holds at once; tail: time in which the last wave leaves "
+      "multiprocessors empty, if all blocks take equally long.");
   return table;
 }
 
@@ -191,31 +191,30 @@ void set_attention_rates(Row& row) {
 }  // namespace
 
 Table attention_table(std::span<const record::Cell> cells) {
-  Table table{
-      .columns = {{"device", "device"},
-                  {"engine", "engine"},
-                  {"attention", "attention"},
-                  {"dtype", "dtype"},
-                  {"batch", "B"},
-                  {"heads", "H"},
-                  {"kv_heads", "K"},
-                  {"head_dim", "D"},
-                  {"seq", "T"},
-                  {"status", "status"},
-                  {"forward_ms_median", "forward_ms"},
-                  {"backward_ms_median", "backward_ms"},
-                  {"forward_flop_per_s", "forward_flop/s", Show::si},
-                  {"backward_flop_per_s", "backward_flop/s", Show::si},
-                  {"needed_bytes", "memory", Show::bytes},
-                  {"workspace_bytes", "workspace", Show::bytes},
-                  {"free_bytes", "free", Show::bytes}},
-      .rows = rows_of(cells, "attention", kAttentionKeys, kAttentionTimes),
-      .notes = {"", "Times: medians of the device's own time; the first run is discarded.",
-                "flop/s: 2 B H T T D of the forward pass, 4 of the backward: the half of the products "
-                "below the diagonal, recomputed scores not counted (papers that count them show 1.25 "
-                "times the backward rate).",
-                "memory: operands, results and what is alive between them, as planned; workspace: what "
-                "kernels hold beside it."}};
+  Table table{.columns = {{"device", "device"},
+                          {"engine", "engine"},
+                          {"attention", "attention"},
+                          {"dtype", "dtype"},
+                          {"batch", "B"},
+                          {"heads", "H"},
+                          {"kv_heads", "K"},
+                          {"head_dim", "D"},
+                          {"seq", "T"},
+                          {"status", "status"},
+                          {"forward_ms_median", "forward_ms"},
+                          {"backward_ms_median", "backward_ms"},
+                          {"forward_flop_per_s", "forward_flop/s", Show::si},
+                          {"backward_flop_per_s", "backward_flop/s", Show::si},
+                          {"needed_bytes", "memory", Show::bytes},
+                          {"workspace_bytes", "workspace", Show::bytes},
+                          {"free_bytes", "free", Show::bytes}},
+              .rows = rows_of(cells, "attention", kAttentionKeys, kAttentionTimes),
+              .notes = {"", "Times: medians of device time; the first run is discarded.",
+                        "flop/s: 2 B H T T D for the forward pass, 4 B H T T D for the backward pass: the "
+                        "half of the matmuls below the diagonal, without recomputed scores (papers that "
+                        "count those show 1.25 times the backward rate).",
+                        "memory: operands, results and intermediate tensors, as planned; workspace: further "
+                        "memory of the kernels."}};
   for (Row& row : table.rows) set_attention_rates(row);
   const bool has_kernels =
       std::ranges::any_of(table.rows, [](const Row& row) { return !row.text("attention_forward").empty(); });
@@ -244,7 +243,7 @@ Table comm_table(std::span<const record::Cell> cells) {
                   {"busbw", "busbw_B/s", Show::si},
                   {"wrong", "#wrong"}},
       .rows = rows_of(cells, "comm", kCommKeys, kCommTimes),
-      .notes = {"", "time_us: of the last rank that is done; median, and its confidence interval of 95 %.",
+      .notes = {"", "time_us: time of the last rank to finish; median, with its 95 % confidence interval.",
                 "size: bytes of the whole tensor; count: elements of it, or of one rank's part.",
                 "algbw: size / time; busbw: what each rank's link carries (nccl-tests)."}};
 }

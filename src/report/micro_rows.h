@@ -13,7 +13,7 @@ namespace rooflm::report {
 /// have no times.
 Table gemm_table(std::span<const record::Cell> cells);
 
-/// The same of "attention". Rates count the half of the products below the diagonal, 2 B H T T D of the
+/// The same of "attention". Rates count the half of the matmuls below the diagonal, 2 B H T T D of the
 /// forward pass and 4 of the backward, whatever the record's cells count: those of earlier versions counted
 /// all of it.
 Table attention_table(std::span<const record::Cell> cells);
@@ -21,13 +21,13 @@ Table attention_table(std::span<const record::Cell> cells);
 /// The same of "comm", with the columns of nccl-tests and the confidence interval of the median time.
 Table comm_table(std::span<const record::Cell> cells);
 
-/// Cells of one row of such a table, with all that it may have but numbers: for its columns.
+/// Cells of an example row of such a table, for its columns.
 std::vector<record::Cell> example_cells(std::string_view series);
 
-/// Whether a column of the cells says how a product was launched: a result, though some are texts.
+/// Whether a column of the cells describes the launch of a matmul: a result, even if it is text.
 bool is_launch(std::string_view column);
 
-/// Whether a column of the cells is for CSV and JSON only: what tables of studies leave out.
+/// Whether a column of the cells is only in CSV and JSON, and not in tables of studies.
 bool is_detail(std::string_view column);
 
 }  // namespace rooflm::report

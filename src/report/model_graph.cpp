@@ -230,14 +230,14 @@ std::vector<std::string> lacks_of(const RunData& run, const ModelGraph& graph) {
   std::vector<std::string> lacks;
   if (graph.edges.empty()) {
     lacks.emplace_back(
-        "Which block reads which is not recorded, so there are no arrows: rooflm writes it of its own "
-        "models.");
+        "The record does not say which block reads which, so there are no arrows. rooflm records this for "
+        "its own models.");
   }
   if (std::ranges::all_of(graph.nodes, [](const ModelNode& node) { return node.source.empty(); })) {
-    lacks.emplace_back("Where blocks are defined is not recorded.");
+    lacks.emplace_back("The record does not say where blocks are defined.");
   }
   if (std::ranges::all_of(graph.nodes, [](const ModelNode& node) { return !node.bytes; })) {
-    lacks.emplace_back("FLOP and bytes by shapes are not recorded, so blocks have no roof and no bound.");
+    lacks.emplace_back("The record has no FLOP and bytes by shapes, so blocks have no roof and no bound.");
   }
   if (!run.has_op_times()) lacks.emplace_back("No step was observed, so blocks have no times.");
   return lacks;

@@ -1,4 +1,4 @@
-// The model of a run as a graph of blocks, layers folded, with what each block costs: what drawings show.
+// The model of a run as a graph of blocks, with layers folded and the cost of each block, for drawings.
 #pragma once
 
 #include <cstddef>
@@ -33,15 +33,15 @@ struct ModelNode {
 struct ModelEdge {
   std::size_t from = 0, to = 0;  ///< into ModelGraph::nodes
   bool is_back = false;          ///< to a block that stands above: the next layer's
-  /// Where it runs beside the blocks, 0 nearest to them, so that no two overlap; those that go back have
-  /// lanes of their own. Nothing where `to` stands right below `from`.
+  /// Its lane beside the blocks, 0 the nearest, so that no two edges overlap; back edges have separate lanes.
+  /// Nothing if `to` is directly below `from`.
   std::optional<std::size_t> lane{};
 };
 
 struct ModelGraph {
   std::vector<ModelNode> nodes;  ///< from top to bottom, frames before what they hold
   std::vector<ModelEdge> edges;
-  std::vector<std::string> lacks;  ///< what the record does not hold, in sentences
+  std::vector<std::string> lacks;  ///< what the record lacks, in sentences
 };
 
 /// Blocks in the order in which the forward pass comes to them. Empty without ops.

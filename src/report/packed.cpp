@@ -1,4 +1,4 @@
-// Integers in little room: how the columns of the document's timeline travel.
+// Compact encoding of integers, for the columns of the document's timeline.
 #include "report/packed.h"
 
 #include <algorithm>

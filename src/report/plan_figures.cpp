@@ -1,4 +1,4 @@
-// What records hold of plans, ready for views, the answer and the page.
+// Plans in records, prepared for views, the answer and the page.
 #include "report/plan_figures.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What records hold of plans, ready for views, the answer and the page.
+// Plans in records, prepared for views, the answer and the page.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Everything that reports need of one run, loaded from its record once.
+// Everything that reports need of one run, loaded once from its record.
 #include "report/run_data.h"
 
 #include <algorithm>

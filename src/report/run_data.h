@@ -1,4 +1,4 @@
-// Everything that reports need of one run, loaded from its record once.
+// Everything that reports need of one run, loaded once from its record.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace rooflm::report {
 
-/// An op with what was measured of it and what the performance model allows it.
+/// An op with its measured times and its roof.
 struct TimedOp {
   record::Op op;
   std::optional<record::OpTime> time;  ///< absent when no step was observed
@@ -30,8 +30,8 @@ struct TimedOp {
 
 class TracedKernels;
 
-/// What is worked out of a run once for all views (traced_kernels). A copy of a run begins anew: what is kept
-/// points into the run.
+/// Cached results for all views of a run (traced_kernels). A copy of a run starts with an empty cache,
+/// because the cache points into the run.
 struct KeptKernels {
   KeptKernels() = default;
   KeptKernels(const KeptKernels& /*other*/) noexcept {}
@@ -67,8 +67,8 @@ struct RunData {
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
   std::vector<RunData> other_ranks;             ///< of a split step: some of its steps (record::kRankRun)
-  KeptKernels kept;      ///< of the activities as they are when they are first asked for
-  bool is_part = false;  ///< of its phases, scopes or ops only some are left (filter.h)
+  KeptKernels kept;                             ///< of the activities at the first request
+  bool is_part = false;  ///< a filter removed some of its phases, scopes or ops (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }
@@ -104,7 +104,7 @@ struct RecordSet {
   std::vector<RunData> runs;
 };
 
-/// What a share of all ops' time is headed: a part of a step is not the step.
+/// The heading of shares of all ops' time: "of step", or "of shown" for a filtered step.
 inline const char* share_title(const RunData& run) { return run.is_part ? "of shown" : "of step"; }
 
 /// Whether the run was on a GPU, of which the host's clock and resident memory say nothing.

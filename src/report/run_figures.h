@@ -1,4 +1,4 @@
-// The figures that are quoted of a run: tokens per second, MFU, shares, peak memory.
+// The main figures of a run: tokens per second, MFU, shares, peak memory.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace rooflm::report {
 
-/// Each is absent where the record does not hold what it is made of.
+/// Each is absent if the record lacks its inputs.
 struct RunFigures {
   std::optional<double> step_s;                   ///< median of whole steps without observer
   std::optional<double> step_low_s, step_high_s;  ///< confidence interval of step_s
@@ -18,12 +18,12 @@ struct RunFigures {
   std::optional<double> tokens;                ///< of a step
   std::optional<double> tokens_per_s;          ///< tokens of a step / step_s
   std::optional<double> model_flop_per_s;      ///< model_flop / step_s
-  std::optional<double> peak_flop_per_s;       ///< what MFU divides by: a sustained rate of products
+  std::optional<double> peak_flop_per_s;       ///< what MFU divides by: a sustained rate of matmuls
   std::string peak;                            ///< which peak that is: "sustained bf16 matmul, measured ..."
   std::optional<double> mfu;                   ///< (6N + 12 L C T) per token, PaLM, appendix B
-  std::optional<double> datasheet_flop_per_s;  ///< what the maker states, where it is known
+  std::optional<double> datasheet_flop_per_s;  ///< the manufacturer's peak, if known
   std::optional<double> datasheet_mfu;         ///< MFU by that
-  std::optional<double> matmul_flop_per_s;     ///< matrix-product FLOP counted op by op / step_s
+  std::optional<double> matmul_flop_per_s;     ///< matmul FLOP counted op by op / step_s
   std::optional<double> matmul_share;          ///< matmul_flop_per_s / peak
   std::optional<double> roof_s;                ///< least time of the step by the ceilings
   std::optional<double> roof_share;            ///< roof_s / step_s
@@ -33,11 +33,11 @@ struct RunFigures {
 /// tokens: the fact of that name, else batch x seq x grad_accum x dp.
 RunFigures figures_of(const RunData& run);
 
-/// What one rank has of the step's model FLOP, on average: what the peak of one device is held against.
+/// The average model FLOP of one rank per step, to compare with the peak of one device.
 std::optional<double> model_flop_of_rank(const RunData& run);
 
-/// "sustained matmul bf16, measured 2026-11-20": what the record says of the peak that MFU divides by, or
-/// what its unit allows to say.
+/// "sustained matmul bf16, measured 2026-11-20": the record's description of the peak in MFU, or what its
+/// unit tells.
 std::string peak_text(const RunData& run);
 
 }  // namespace rooflm::report

@@ -1,4 +1,4 @@
-// Blocks over a size: the time of each part of a layer in the runs of a sweep.
+// Blocks over a size: time of each part of a layer in the runs of a sweep.
 #include "report/scaling.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace rooflm::report {
 namespace {
 
-/// Attention is split; a norm, a residual and the two products of feed_forward are one block each.
+/// Attention is split; a norm, a residual and the two matmuls of feed_forward are one block each.
 std::string name_of(const Group& part) {
   const std::string block = part.name.substr(0, part.name.find('/'));
   return block == "attention" ? part.name : block;

@@ -1,4 +1,4 @@
-// Blocks over a size: the time of each part of a layer in the runs of a sweep.
+// Blocks over a size: time of each part of a layer in the runs of a sweep.
 #pragma once
 
 #include <cstddef>

@@ -213,7 +213,7 @@ std::string rate_in_limits_of(const Saturation& of) {
   const std::string& schedule = of.loads.front()->schedule;
   if (std::ranges::none_of(of.loads, [](const ServedLoad* load) { return load->rate.has_value(); }))
     return "";
-  if (of.highest == nullptr) return "at no rate that was tried with " + schedule;
+  if (of.highest == nullptr) return "at none of the rates tried with " + schedule;
   return fmt::format("up to {:.3g} requests/s with {}", *of.highest->rate, schedule);
 }
 
@@ -251,10 +251,11 @@ std::string answer_of_one(std::span<const Saturation> schedules) {
   if (!saturated.empty()) text += limits.empty() ? "." : ";";
   if (!limits.empty()) {
     text +=
-        fmt::format(" 90% of requests had their first token within {} and {} per token {}.",
+        fmt::format(" 90% of requests stayed within {} to the first token and {} per further token {}.",
                     core::format_seconds(any.ttft_limit_s), core::format_seconds(any.tpot_limit_s), limits);
   }
-  if (!fair.empty()) text += fmt::format(" Of all at once, Jain's index of tokens over users is {}.", fair);
+  if (!fair.empty())
+    text += fmt::format(" With all requests at once, Jain's index of tokens over users is {}.", fair);
   return text;
 }
 

@@ -1,4 +1,4 @@
-// Figures of requests that arrived while others were served (rooflm study serving).
+// Figures of online inference (rooflm study serving).
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct ServedLoad {
   double ttft_limit_s = 0, tpot_limit_s = 0;
   std::vector<RequestTimes> requests{};
 
-  /// From the first arrival to the last token.
+  /// Seconds from the first arrival to the last token.
   [[nodiscard]] double duration_s() const;
   [[nodiscard]] std::optional<double> requests_per_s() const;
   /// New tokens of all requests.
@@ -55,11 +55,11 @@ struct UserShare {
   double ttft_s = 0;       ///< median
   double s_per_token = 0;  ///< mean of latency / new tokens ("normalized latency" of Orca and vLLM)
 };
-/// By user. Until the first user has all that it asked for, all compete: `served` counts the prompts whose
-/// first token came by then, and new tokens spread evenly between a request's first and last one.
+/// By user. All users compete until the first one has all its tokens: `served` counts the prompts whose first
+/// token came by then, and new tokens as if evenly spaced between a request's first and last one.
 std::vector<UserShare> users_of(const ServedLoad& load);
 
-/// Jain's index (sum x)^2 / (n sum x^2): 1 where all are equal, 1/n where one has all (Jain, Chiu and Hawe,
+/// Jain's index (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has everything (Jain, Chiu and Hawe,
 /// "A quantitative measure of fairness and discrimination", DEC-TR-301, 1984). Nothing without any x > 0.
 std::optional<double> jain_index(std::span<const double> shares);
 
@@ -72,7 +72,7 @@ struct Saturation {
   const ServedLoad* highest = nullptr;      ///< the highest rate at which 90 % of requests kept the limits
   std::vector<const ServedLoad*> loads{};   ///< all, by rate
 };
-/// Shares of requests that have to keep the limits ("SLO attainment" of DistServe).
+/// Share of requests that must stay within the limits ("SLO attainment" of DistServe).
 inline constexpr double kSloShare = 0.9;
 /// Whether the loads are of one configuration, whatever their schedule.
 bool is_same(const ServedLoad& a, const ServedLoad& b);

@@ -1,4 +1,4 @@
-// Runs that differ in one size alone: what growth and blocks over a size are made of.
+// Runs that differ in a single size, for growth and for blocks over a size.
 #pragma once
 
 #include <cstdint>

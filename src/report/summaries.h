@@ -18,9 +18,9 @@ namespace rooflm::report {
 /// The phases of a step in their order, as records name them.
 inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward", "optimizer"};
 inline constexpr const char* kStep = "step";
-/// The host's part of a step, until everything is submitted: of samples, and no part of the step's sum.
+/// The host's time until everything is submitted: in samples, not part of the step's sum.
 inline constexpr const char* kSubmit = "submit";
-/// Of steps that were submitted op by op: until the device began. Part of the step's sum, but of no device
+/// For steps submitted op by op: time until the device started. Part of the step's sum, but not of device
 /// time.
 inline constexpr const char* kDeviceWait = "wait";
 
@@ -35,7 +35,7 @@ std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase,
 std::optional<double> phase_median(const RunData& run, std::string_view phase,
                                    std::string_view kind = "plain");
 
-/// What a group of ops does in one step, and how long that takes.
+/// The work of a group of ops in one step, and its time.
 struct Work {
   std::int64_t ops = 0, launches = 0, instances = 0;
   std::int64_t matmul_flop = 0, elementwise_flop = 0, bytes = 0;
@@ -70,7 +70,7 @@ struct Group {
 };
 
 /// Sums of the ops by phase and by `key`: phases in the order of the step, keys in the order in which they
-/// first appear. Setup ops are no part of a step and left out.
+/// first appear. Setup ops are not part of a step and are left out.
 std::vector<Group> group_ops(const RunData& run, const std::function<std::string(const TimedOp&)>& key);
 /// group_ops by block: "attention", "ln1" (docs/design.md, "Blocks"); layers added up.
 std::vector<Group> blocks_of(const RunData& run);
@@ -79,7 +79,7 @@ std::vector<Group> parts_of(const RunData& run);
 /// All ops of a phase; `phase` "step" is all of them.
 Work phase_work(const RunData& run, std::string_view phase);
 
-/// What the performance model allows a phase or the step: its own prediction, or the sum of the ops'.
+/// The roof of a phase or step: its own prediction, or the sum over its ops.
 struct Roof {
   std::optional<double> roof_s;
   std::string bound;

@@ -1,4 +1,4 @@
-// Runs of a record as a sweep: what they differ in, and which of them differ in one thing alone.
+// Runs of a record as a sweep: what they differ in, and which of them differ in a single setting.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace rooflm::report {
 
 /// The configuration of a run as (key, value) texts: the fields of record::config_fields() in their order,
-/// with their initial values where the record has none, then what the table does not know. A program that is
-/// not ours has only what its record says: it was never told our initial values.
+/// with their initial values where the record has none, then what the table does not know. A foreign program
+/// has only what its record says, without our defaults.
 std::vector<std::pair<std::string, std::string>> configuration(const record::Run& run);
 
 /// Pointers to the runs, for the functions below.
@@ -32,7 +32,7 @@ std::string key_without(const record::Run& run, const std::vector<std::string>& 
 /// "T=128 fp32 fused": the values of `names`, for legends.
 std::string short_label(const record::Run& run, const std::vector<std::string>& names);
 
-/// How a run is called among several.
+/// The names of a run among several.
 struct RunName {
   std::string label;  ///< its own and, where another run has the same, what they differ in
   std::string which;  ///< what tells it apart: "T=64 bf16"; the label where that is long or says nothing

@@ -35,7 +35,7 @@ class Row {
   std::vector<std::pair<std::string, Cell>> cells_;
 };
 
-/// How a number is shown to people; CSV and JSON always carry it in full.
+/// How a number is shown in tables; CSV and JSON always have full precision.
 enum class Show : std::uint8_t {
   plain,     ///< integers in full, other numbers with six significant digits
   brief,     ///< four significant digits, none of a whole number left out

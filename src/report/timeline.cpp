@@ -238,11 +238,11 @@ void TimelineBuilder::take_ops() {
   timeline_.notes.emplace_back("The record holds no activities: each bar is one execution of an op.");
   if (was_submitted) {
     timeline_.notes.emplace_back(
-        "It says when ops were submitted and how long they ran: bars stand one after the other, each "
-        "no earlier than it was submitted.");
+        "It has submission times and durations of ops. Bars follow one another, and none starts before its "
+        "op was submitted.");
   } else if (is_gpu) {
     timeline_.notes.emplace_back(
-        "A bar reaches from the end of the op before it to its own end: gaps between kernels are in it.");
+        "A bar reaches from the end of the previous op to its own end, so it includes gaps between kernels.");
   }
 }
 

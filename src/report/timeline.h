@@ -1,4 +1,4 @@
-// What ran when: the events of a run on their lanes, and what was in use meanwhile.
+// The timeline of a run: events on their lanes, and series such as memory in use.
 #pragma once
 
 #include <cstddef>

@@ -85,7 +85,8 @@ class RankJoiner {
     if (has_steps && common.empty()) {
       Timeline alone = timeline_of(*ranks_.front().run, most_events_);
       alone.notes.emplace_back(
-          "No step of this rank was recorded by all ranks at the same time: they are not here.");
+          "No step of this rank was recorded by all ranks at the same time, so the other ranks are not "
+          "shown.");
       return alone;
     }
     std::vector<std::int64_t> steps;  // of the first that are shown
@@ -251,9 +252,9 @@ class RankJoiner {
     }
     const std::size_t more = texts.size() > kMostRanks ? texts.size() - kMostRanks : 0;
     texts.resize(texts.size() - more);
-    joined_.notes.push_back(fmt::format(
-        "Communication that nothing hides in step {}, transfer and waiting for other ranks: {}{}.", step.step,
-        fmt::join(texts, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
+    joined_.notes.push_back(
+        fmt::format("Exposed communication in step {}, transfer and waiting for other ranks: {}{}.",
+                    step.step, fmt::join(texts, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
   }
 
   /// In order of time, which begins with the first event.

@@ -42,7 +42,7 @@ struct TracedKernel {
   }
 };
 
-/// Whether it is one of the launches that the kernel of its op counts: what fills memory for a product is
+/// Whether it is one of the launches that the kernel of its op counts: what fills memory for a matmul is
 /// not.
 bool is_launch_of_op(const TracedKernel& kernel);
 
@@ -67,8 +67,8 @@ class TracedKernels {
   std::vector<TracedKernel> all_;
 };
 
-/// Those of the run, worked out when they are first asked for, and anew when activities or ops were added or
-/// left out since.
+/// Those of the run, computed at the first request, and again when activities or ops were added or left out
+/// since.
 const TracedKernels& traced_kernels(const RunData& run);
 
 /// All executions of a kernel in traced steps that are of one class.
@@ -89,7 +89,7 @@ struct KernelSum {
 /// busy for it.
 std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_view phase = {});
 
-/// What a product computes: "forward", "input gradient", "weight gradient".
+/// What a matmul computes: "forward", "input gradient", "weight gradient".
 std::string gemm_role(const RunData& run, const record::Op& op);
 
 /// Ops that run the same kernel in the same phase: how many kernels of the device that makes.

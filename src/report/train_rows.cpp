@@ -20,10 +20,9 @@ void add_notes(Table& table, std::span<const RunData> runs) {
       "Losses in nats per token. Unigram entropy: the best validation loss of a model that ignores context."};
   for (const RunData& run : runs) {
     if (const auto scale = run.number("loss_scale")) {
-      table.notes.push_back(
-          fmt::format("fp16: the loss is scaled by {:g} at the end; {} steps had gradients that were not "
-                      "finite and were skipped.",
-                      *scale, run.number("skipped_steps").value_or(0)));
+      table.notes.push_back(fmt::format(
+          "fp16: the final loss scale is {:g}; {} steps were skipped because gradients were not finite.",
+          *scale, run.number("skipped_steps").value_or(0)));
     }
     if (const auto peak = run.number("peak_flop_per_s")) {
       table.notes.push_back(

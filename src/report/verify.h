@@ -1,4 +1,4 @@
-// Holding a run record against itself: the laws that its numbers must keep, whoever measured them.
+// Consistency checks of a run record: the laws that its numbers must keep.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ struct LawResult {
   std::string law{};     ///< "phases add up to the step"
   std::size_t checked = 0;
   std::size_t violated = 0;
-  std::size_t not_judged = 0;  ///< how often there was no limit to hold it against
+  std::size_t not_judged = 0;  ///< how often there was no limit to compare with
   std::string why_not{};
-  // Of the violation that is furthest off:
+  // Of the worst violation:
   std::string what{};  ///< "step 12, forward"
   double found = 0;
   double bound = 0;  ///< what it should have been, or at most have been, without the tolerance
@@ -28,9 +28,9 @@ struct LawResult {
   double excess = 0;  ///< how far beyond the tolerance, as a share of the bound
 };
 
-/// All laws that there was something to check of, run by run in the order of the record. The laws:
+/// All laws that could be checked, run by run in the order of the record. The laws:
 /// - ceilings are positive and lie within their interval; samples are positive;
-/// - no product and no op passes the instruction peak of its dtype (5 %; ops also 2 us), where there is one;
+/// - no matmul and no op passes the instruction peak of its dtype (5 %; ops also 2 us), where there is one;
 /// - forward, backward and optimizer add up to the step: in no step more (5 % + 2 us), in the median step no
 /// less than
 ///   5 % + 50 us, which is what submitting and waiting may take;
@@ -39,7 +39,7 @@ struct LawResult {
 ///   tolerances), and where kernels run on the thread that waits for them (device cpu) wall times add up to
 ///   the phase and an op's device time is within its wall time;
 /// - every op ran once in every observed step, and nothing else did;
-/// - matrix-product FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
+/// - matmul FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
 /// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us; not judged where a ceiling of
 ///   the roof was only ever measured while other programs had the processors;
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
@@ -52,7 +52,7 @@ struct LawResult {
 ///   device was busy, and are as many as the ops say they launch;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,
-///   shares at most 1 (5 %); hits in L1 within its sectors; matrix products have all their FLOP counted (1 %,
+///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,
 ///   more where tiles are padded; attention leaves some out and is not held); energy of tokens is that of
 ///   steps;
 /// - a training run has a row and a sample for each of its steps, and its loss is that of the last one.

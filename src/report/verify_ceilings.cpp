@@ -20,7 +20,7 @@ std::string name_of(const record::Ceiling& ceiling) {
                      ceiling.threads);
 }
 
-/// Products under a lasting load against instructions under one, bursts against bursts.
+/// Compares sustained matmul rates with sustained instruction peaks, and bursts with bursts.
 void check_products(const record::Ceiling& product, const std::vector<record::Ceiling>& all, LawBook& laws) {
   constexpr std::string_view kMatmul = "matmul";
   if (!product.what.starts_with(kMatmul)) return;
@@ -33,7 +33,7 @@ void check_products(const record::Ceiling& product, const std::vector<record::Ce
     }
   }
   if (limit <= 0) return;
-  laws.at_most("products do not pass the instruction peak", name_of(product), product.value, limit,
+  laws.at_most("matmuls do not exceed the instruction peak", name_of(product), product.value, limit,
                product.unit, kClocks);
 }
 
@@ -69,7 +69,7 @@ void check_instruction_peaks(const record::Reader& record, const record::Run& ru
   for (const record::Op& op : record.ops(run.id)) {
     const auto time = times.find(op.op);
     if (op.matmul_flop <= 0 || time == times.end()) continue;
-    // Products of a tf32 run say that they are fp32; some of a bf16 run are.
+    // Matmuls of a tf32 run say that they are fp32; some of a bf16 run are.
     const auto own = peaks.find(op.dtype);
     const double peak = std::max(peaks[dtype], own == peaks.end() ? 0 : own->second);
     const double needed = op.op_class == "attention" ? kNeededOfAttention : 1;

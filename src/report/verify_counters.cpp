@@ -22,7 +22,7 @@ double count_of(const Counts& counts, std::string_view name) {
   return found == counts.end() ? 0 : found->second;
 }
 
-/// Of the tensor and the CUDA cores, all precisions of matrix products.
+/// Of the tensor and the CUDA cores, all precisions of matmuls.
 double product_flop(const Counts& counts) {
   double tensor = 0;
   for (const char* name : {"tensor_bf16_flop", "tensor_fp16_flop", "tensor_tf32_flop", "tensor_fp8_flop"}) {
@@ -50,13 +50,13 @@ void check_counted_op(const record::Op& op, const Counts& counts, LawBook& laws)
     laws.at_most("hits in L1 are within its sectors", what, count_of(counts, "l1_hit_sectors"),
                  count_of(counts, "l1_sectors"), "sectors", kOtherPass);
   }
-  // Tiles may be padded, but nothing of a product is left out. Attention is: tiles above the diagonal.
+  // Tiles may be padded, but nothing of a matmul is left out. Attention is: tiles above the diagonal.
   const bool has_all_pipes = counts.contains("tensor_bf16_flop") && counts.contains("tensor_tf32_flop") &&
                              counts.contains("fp32_flop");
   if (op.op_class == "matmul" && op.matmul_flop > 0 && has_all_pipes) {
     constexpr Slack kCounters{.share = 0.01};
-    laws.at_most("products have their FLOP counted", what, static_cast<double>(op.matmul_flop),
-                 product_flop(counts), "flop", kCounters);
+    laws.at_most("matmuls have counted FLOP", what, static_cast<double>(op.matmul_flop), product_flop(counts),
+                 "flop", kCounters);
   }
 }
 

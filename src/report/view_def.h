@@ -1,5 +1,5 @@
-// What a view file hands out: its rows of the table of views. CMake finds the files views_*.cpp and makes the
-// list of them (view_list.cpp); each defines `std::span<const ViewDef> NAME()`, NAME being that of the file.
+// What a view file defines: its rows of the table of views. CMake finds the files views_*.cpp and generates
+// their list (view_list.cpp); each defines `std::span<const ViewDef> NAME()`, with the name of the file.
 #pragma once
 
 #include <span>

@@ -155,7 +155,7 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   if (&maker == &all_defs().front()) {
     for (const RecordFile& file : set.files) {
       if (!file.is_complete) {
-        view.note += fmt::format(" {} is partial: its run was cut short or still goes on.", file.name);
+        view.note += fmt::format(" {} is partial: its run was interrupted or is still running.", file.name);
       }
     }
   }

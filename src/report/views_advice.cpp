@@ -39,17 +39,15 @@ void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view
 }
 
 constexpr std::array kAdviceViews = {
-    ViewDef{
-        .place = 15,
-        .info = {.name = "advice",
-                 .title = "What to fix first",
-                 .note =
-                     "Bounds, no promises: what lies between the time and its roof. What another run here "
-                     "already does is left out.",
-                 .needs = kNeedsOpTimes,
-                 .is_on_page = true},
-        .of_run = nullptr,
-        .of_all = add_advice},
+    ViewDef{.place = 15,
+            .info = {.name = "advice",
+                     .title = "What to fix first",
+                     .note = "Upper bounds, not promises: the difference between a time and its roof. "
+                             "Changes that another run shown here already has are left out.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = true},
+            .of_run = nullptr,
+            .of_all = add_advice},
 };
 
 }  // namespace

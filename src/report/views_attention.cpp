@@ -90,9 +90,8 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
     table.columns.push_back({"kernel_s", "in kernels", Show::seconds, "s"});
     table.columns.push_back({"kernel_share", "of device", Show::percent});
     table.notes.emplace_back(
-        "kernels: launched per traced step; in kernels: their time, beside that of the ops from their start "
-        "to "
-        "their end");
+        "kernels: launches per traced step; in kernels: kernel time alone, while device is the time of ops "
+        "from start to end");
   }
   Chart chart{.id = "attention",
               .title = "Attention: share of the time against share of the FLOP",

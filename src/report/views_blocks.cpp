@@ -54,7 +54,7 @@ Row block_row(const Group& group) {
 Chart block_chart(const std::vector<Group>& blocks) {
   Chart chart{.id = "blocks",
               .title = "Blocks by phase",
-              .note = "Time in kernels, layers added up.",
+              .note = "Time in kernels, summed over layers.",
               .kind = ChartKind::stacked,
               .x = {.title = "phase"},
               .y = {.title = "device time", .unit = "s"}};
@@ -125,11 +125,10 @@ Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
 void note_alone(const RunData& run, Table& table) {
   if (!phase_work(run, kStep).alone_s) return;
   std::string note =
-      "wall: launch, kernels and waiting, in steps of their own in which each op was submitted alone and "
-      "waited "
-      "for; device: of other steps";
+      "wall: launch, kernels and waiting, from separate steps in which each op was submitted alone and "
+      "waited for; device: from other steps";
   if (const auto cost = run.number("alone_cost"))
-    note += fmt::format("; such a step takes {:+.0f} % of a plain one's time", 100 * *cost);
+    note += fmt::format("; time of such a step against a plain one: {:+.0f} %", 100 * *cost);
   table.notes.push_back(std::move(note));
 }
 
@@ -206,17 +205,16 @@ Table device_gap_table(const RunData& run) {
     sums[{next->op->op.phase, next->op->block}].idle_s +=
         static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9 / steps;
   }
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"block", "block"},
-                  {"kernels", "kernels per step"},
-                  {"kernel_s", "in kernels", Show::seconds, "s"},
-                  {"idle_s", "idle before them", Show::seconds, "s"},
-                  {"gap_s", "per kernel", Show::seconds, "s"},
-                  {"idle_share", "idle share", Show::percent}},
-      .rows = {},
-      .notes = {"of traced steps; idle before a kernel: no kernel ran, for whatever cause (view device "
-                "tells them apart); a moment that several kernels share is divided among them"}};
+  Table table{.columns = {{"phase", "phase"},
+                          {"block", "block"},
+                          {"kernels", "kernels per step"},
+                          {"kernel_s", "in kernels", Show::seconds, "s"},
+                          {"idle_s", "idle before them", Show::seconds, "s"},
+                          {"gap_s", "per kernel", Show::seconds, "s"},
+                          {"idle_share", "idle share", Show::percent}},
+              .rows = {},
+              .notes = {"from traced steps; idle before a kernel: no kernel ran, for any reason (view device "
+                        "tells them apart); time in which several kernels run is divided among them"}};
   for (const auto& key : order) {
     const GapSum& sum = sums.at(key);
     Row row;
@@ -272,8 +270,8 @@ constexpr std::array kBlocksViews = {
     ViewDef{.place = 30,
             .info = {.name = "blocks",
                      .title = "Blocks",
-                     .note = "Where the step's time goes, layers added up. device: what the kernels took; "
-                             "wall: with dispatch, allocation and waiting, as observed.",
+                     .note = "Where the step's time goes, summed over layers. device: time in kernels; wall: "
+                             "includes dispatch, allocation and waiting, as observed.",
                      .needs = kNeedsOpTimes,
                      .is_on_page = true},
             .of_run = add_blocks,
@@ -281,23 +279,22 @@ constexpr std::array kBlocksViews = {
     ViewDef{.place = 50,
             .info = {.name = "classes",
                      .title = "Op classes",
-                     .note = "The kinds of work: a class with a larger share of the time than of the FLOP is "
-                             "bound by something else than arithmetic.",
+                     .note = "Kinds of work. A class whose share of the time is larger than its share of the "
+                             "FLOP is not bound by arithmetic.",
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},
             .of_run = add_classes,
             .of_all = nullptr},
-    ViewDef{
-        .place = 70,
-        .info = {.name = "gap",
-                 .title = "Launch gap",
-                 .note = "(wall - device) / launches: what a launch costs outside its kernel; on a device "
-                         "that was traced, the time before each kernel in which it ran nothing. Many small "
-                         "launches with a large gap are better fused.",
-                 .needs = kNeedsOpTimes,
-                 .is_on_page = false},
-        .of_run = add_gap,
-        .of_all = nullptr},
+    ViewDef{.place = 70,
+            .info = {.name = "gap",
+                     .title = "Launch gap",
+                     .note = "(wall - device) / launches: the cost of a launch outside its kernel; on a "
+                             "traced device, the idle time before each kernel. Many small launches with "
+                             "large gaps are candidates for fusion.",
+                     .needs = kNeedsOpTimes,
+                     .is_on_page = false},
+            .of_run = add_gap,
+            .of_all = nullptr},
 };
 
 }  // namespace

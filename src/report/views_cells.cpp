@@ -80,7 +80,7 @@ const std::vector<Drawing>& drawings() {
   return all;
 }
 
-/// Whether the setting is that of the axis in every row: the sides of square products.
+/// Whether the setting is that of the axis in every row: the sides of square matmuls.
 bool follows_axis(const SeriesTable& table, const std::string& setting, const std::string& x) {
   return std::ranges::all_of(table.rows, [&](const auto& numbered) {
     const Cell* at = numbered.second.find(x);
@@ -177,7 +177,7 @@ constexpr std::array kCellsViews = {
     ViewDef{.place = 190,
             .info = {.name = "cells",
                      .title = "Studies",
-                     .note = "Micro-benchmarks and studies as they were recorded.",
+                     .note = "Micro-benchmarks and studies, as recorded.",
                      .needs = "a study",
                      .is_on_page = false},
             .of_run = nullptr,

@@ -57,12 +57,12 @@ void add_contention(const RunData& run, const ViewOptions& options, View& view) 
       fmt::format("kernels run {} longer in a step than they would alone", core::format_seconds(lost_s)));
   if (const auto gain = overlap_gain(kernels.times())) {
     table.notes.push_back(fmt::format(
-        "the step takes {} on the device, {} with one kernel after the other: side by side wins {}; several "
-        "kernels run for {}",
+        "the step takes {} on the device and would take {} with one kernel at a time: overlap saves {}; "
+        "several kernels run at once for {}",
         core::format_seconds(gain->overlapped_s), core::format_seconds(gain->in_order_s),
         core::format_seconds(gain->in_order_s - gain->overlapped_s), core::format_seconds(gain->shared_s)));
   }
-  view.add("contention", "The same kernel alone and with something beside it", std::move(table));
+  view.add("contention", "The same kernel alone and overlapped", std::move(table));
 }
 
 constexpr std::array kContentionViews = {ViewDef{
@@ -70,8 +70,8 @@ constexpr std::array kContentionViews = {ViewDef{
     .info = {.name = "contention",
              .title = "Contention",
              .note =
-                 "The same kernel on the same problem: alone, and with another kernel beside it for at least "
-                 "half of its time. Steps traced in order give the time alone.",
+                 "The same kernel on the same problem: alone, and overlapped by another kernel for at least "
+                 "half of its time. The time alone comes from steps traced with one kernel at a time.",
              .needs = "traced steps in which kernels overlap (rooflm profile on a GPU with CUPTI)",
              .is_on_page = false},
     .of_run = add_contention,

@@ -45,7 +45,7 @@ std::optional<CountedGroup> whole_step(const RunData& run) {
     step.matmul_flop += static_cast<double>(timed.op.matmul_flop);
     step.explained_flop += known.nearest(flop.value_or(known.least));
     step.bytes += static_cast<double>(timed.op.bytes_read + timed.op.bytes_written);
-    // A processor's counter knows no matrix products: it counts all arithmetic.
+    // A CPU's counter cannot separate matmuls: it counts all arithmetic.
     if (step.counted.value("flop")) step.explained_flop += static_cast<double>(timed.op.elementwise_flop);
   }
   const auto time_s = phase_work(run, kStep).measured_s();
@@ -106,7 +106,7 @@ Table hierarchy_table(const RunData& run) {
   if (peak)
     table.notes.push_back(fmt::format("peak: {:.3g} B/s, the highest that a loop reached here", *peak));
   table.notes.emplace_back(
-      "Loads and stores are those of threads; tensor copies (TMA) of Hopper pass L1 by and are seen from L2 "
+      "Loads and stores are those of threads. Hopper's tensor copies (TMA) bypass L1 and are counted from L2 "
       "on.");
   return table;
 }
@@ -140,11 +140,9 @@ Table counted_work_table(const RunData& run) {
     table.rows.push_back(std::move(row));
   }
   table.notes.emplace_back(
-      "FLOP of matrix products. Explained: what shapes say; of causal flash attention what was counted, if "
-      "it lies "
-      "between half of the scores and all of them, with padded heads and what the gradient rebuilds. Bytes "
-      "by shapes "
-      "are the least traffic when nothing stays in a cache.");
+      "FLOP of matmuls. Explained: FLOP by shapes; for causal flash attention the counted FLOP, if they lie "
+      "between half of the score matrix and all of it, including padded heads and recomputed scores. Bytes "
+      "by shapes are the least traffic if nothing stays in a cache.");
   return table;
 }
 
@@ -214,8 +212,8 @@ Table device_kernel_table(const RunData& run) {
                           {"warps_active", "warps", Show::percent},
                           {"stall", "warps wait for"}},
               .rows = {},
-              .notes = {"Of ops that were one kernel alone when they were traced: counted is the op's range, "
-                        "the time is the kernel's own, once each."}};
+              .notes = {"Ops that were a single kernel when traced: counters cover the op's range, the time "
+                        "is that of the kernel, per execution."}};
   const auto peak = dram_peak(run);
   for (const CountedGroup& group : counted_kernels(run)) {
     Row row;
@@ -249,11 +247,11 @@ void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view
   }
   add_counter_notes(run, hierarchy);
   view.add("counters", "Memory hierarchy", std::move(hierarchy));
-  view.add("counters.work", "Counted beside what shapes say", counted_work_table(run));
+  view.add("counters.work", "Counted against shapes", counted_work_table(run));
   view.add("counters.levels", "Intensity at each level", level_table(groups_and_step(run, part_key), "part"));
   view.add("counters.kernels", "The same by kernel", level_table(counted_groups(run, kernel_key), "kernel"));
   view.add("counters.device_kernels", "Kernels of the device, counted", device_kernel_table(run));
-  view.add("counters.pipes", "Pipes, warps and what they wait for", pipe_table(run));
+  view.add("counters.pipes", "Pipes, warps and stalls", pipe_table(run));
   view.add("counters.checks", "Known work, counted", known_work_table(run));
   view.add(level_chart(run, counted_groups(run, part_key)));
 }
@@ -262,9 +260,8 @@ constexpr std::array kCountersViews = {ViewDef{
     .place = 62,
     .info = {.name = "counters",
              .title = "Hardware counters",
-             .note = "What the device counted in one step, per step. Times are those of observed steps: "
-                     "counting slows "
-                     "steps down, so counted ones are never timed.",
+             .note = "Hardware counters of one step. Times are those of observed steps: counting slows steps "
+                     "down, so counted steps are never timed.",
              .needs =
                  "hardware counters (rooflm profile --device cuda --counters; a processor that has some)",
              .is_on_page = false},

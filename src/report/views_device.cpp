@@ -23,18 +23,17 @@ constexpr double kViewsDeviceNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
 Table step_table(const RunData& run, const DeviceTimes& times) {
-  Table table{
-      .columns = {{"step", "step"},
-                  {"kind", "kind"},
-                  {"kernels", "kernels"},
-                  {"wall_s", "wall", Show::seconds, "s"},
-                  {"event_s", "device events", Show::seconds, "s"},
-                  {"exclusive_s", "exclusive", Show::seconds, "s"},
-                  {"shared_s", "shared", Show::seconds, "s"},
-                  {"idle_s", "idle", Show::seconds, "s"}},
-      .rows = {},
-      .notes = {"exclusive: one kernel ran; shared: several; idle: none; together the wall time of the "
-                "step. device events: what the step's own marks of time say"}};
+  Table table{.columns = {{"step", "step"},
+                          {"kind", "kind"},
+                          {"kernels", "kernels"},
+                          {"wall_s", "wall", Show::seconds, "s"},
+                          {"event_s", "device events", Show::seconds, "s"},
+                          {"exclusive_s", "exclusive", Show::seconds, "s"},
+                          {"shared_s", "shared", Show::seconds, "s"},
+                          {"idle_s", "idle", Show::seconds, "s"}},
+              .rows = {},
+              .notes = {"exclusive: one kernel ran; shared: several; idle: none; together they are the wall "
+                        "time of the step. device events: time by the step's own timestamps"}};
   for (std::size_t i = 0; i < kIdleCauses; ++i) {
     const std::string name(name_of(static_cast<IdleCause>(i)));
     table.columns.push_back({"idle_" + name + "_s", name, Show::seconds, "s"});
@@ -43,9 +42,8 @@ Table step_table(const RunData& run, const DeviceTimes& times) {
   const auto plain_s = phase_median(run, kSubmit);
   if (traced_s && plain_s) {
     table.notes.push_back(
-        fmt::format("submitting a step takes the host {} where it is traced and {} in plain steps; a traced "
-                    "replay begins on the "
-                    "device when that is done",
+        fmt::format("submitting a step takes the host {} when traced and {} in plain steps; a traced replay "
+                    "starts on the device after that",
                     core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
   for (const DeviceStep& step : times.steps) {
@@ -270,8 +268,8 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
                   {"occupancy", "occupancy", Show::percent},
                   {"tail_s", "tail", Show::seconds, "s"}},
       .rows = {},
-      .notes = {"grid: blocks of one launch. of SMs and occupancy are weighed by time; tail: time in "
-                "which the last wave of blocks leaves multiprocessors empty, if all blocks take alike"}};
+      .notes = {"grid: blocks of one launch. of SMs and occupancy are weighted by time; tail: time in which "
+                "the last wave of blocks leaves multiprocessors empty, if all blocks take equally long"}};
   for (const auto& key : order) {
     table.rows.push_back(launch_row(key, sums.at(key), static_cast<double>(kernels.steps())));
   }
@@ -283,9 +281,10 @@ constexpr std::array kDeviceViews = {
         .place = 42,
         .info = {.name = "device",
                  .title = "Time of the device",
-                 .note = "Each moment of a traced step is one kernel's, several kernels', or idle for a "
-                         "reason: host (not asked for in time), dependency (from one kernel to the next), "
-                         "copy, sync (the host waits or does not know yet), tracing.",
+                 .note =
+                     "In each moment of a traced step, one kernel runs, several run, or the device is idle "
+                     "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
+                     "the next), copy, sync (the host waits for results or has not seen them yet), tracing.",
                  .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
                  .is_on_page = false},
         .of_run = add_device,

@@ -129,7 +129,7 @@ void add_phases(const RunData& run, View& view) {
   if (table.rows.empty()) return;
   if (is_decoding)
     table.columns.insert(table.columns.begin() + 3, {"tokens_per_s", "tokens/s", Show::si, "tok/s"});
-  view.add("generation_phases", "Reading prompts and decoding", std::move(table));
+  view.add("generation_phases", "Prefill and decode", std::move(table));
 }
 
 void add_generation(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -155,10 +155,10 @@ constexpr std::array kGenerationViews = {ViewDef{
     .info = {.name = "generation",
              .title = "Generation",
              .note =
-                 "first token: of every text, the reading of the prompts included. tokens/s: of those after "
-                 "the first. prefill reads texts from their beginning, decode one more token of each, from "
-                 "kept keys and values; times are those of the device's program. roof: the larger of the "
-                 "matmuls' time and that of reading weights and cache once; share = roof / time.",
+                 "first token: time until all texts have their first token, including prefill. tokens/s: "
+                 "tokens after the first. prefill processes texts from their beginning; decode adds one "
+                 "token to each, with the KV cache; times are those of the device program. roof: the larger "
+                 "of the matmul time and the time to read weights and KV cache once; share = roof / time.",
              .needs = "generated text (rooflm generate -o), or steps with --phase decode",
              .is_on_page = false},
     .of_run = add_generation,

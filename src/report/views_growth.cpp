@@ -155,9 +155,9 @@ constexpr std::array kGrowthViews = {
     ViewDef{.place = 150,
             .info = {.name = "growth",
                      .title = "Growth",
-                     .note = "Slope of log time against log size over the runs that differ in nothing else: "
-                             "1 is linear, 2 quadratic. expected is the slope of the roof time where it is "
-                             "known, else of the FLOP, else of the bytes.",
+                     .note = "Slope of log time against log size, over runs that differ in nothing else: 1 "
+                             "is linear, 2 quadratic. expected is the slope of the roof time if known, else "
+                             "of the FLOP, else of the bytes.",
                      .needs = "runs that differ in batch, seq or heads alone (a sweep)",
                      .is_on_page = false},
             .of_run = nullptr,

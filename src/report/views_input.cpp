@@ -116,8 +116,8 @@ constexpr std::array kInputViews = {
             {.name = "input",
              .title = "Input",
              .note =
-                 "Waiting for data in a step, on the host; and, where a GPU was traced, copies apart from "
-                 "it: they may run beside kernels, so their time is no part of the step's sum.",
+                 "Time per step in which the host waits for data. Copies of a traced GPU are listed "
+                 "separately: they may overlap with kernels, so their time is not part of the step's sum.",
              .needs = "facts about the loader (rooflm profile with data, rooflm train) or traced copies",
              .is_on_page = false},
         .of_run = add_input,

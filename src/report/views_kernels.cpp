@@ -80,7 +80,7 @@ Table phase_table(const RunData& run, const TracedKernels& kernels, std::size_t 
     std::ranges::move(table.notes, std::back_inserter(all.notes));
   }
   if (!all.columns.empty()) all.columns.insert(all.columns.begin(), Column{"phase", "phase"});
-  all.notes.emplace_back("time %: of the time in which the device was busy for the phase");
+  all.notes.emplace_back("time %: share of the time in which the device was busy with the phase");
   return all;
 }
 
@@ -149,7 +149,7 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
         gemms[{op == nullptr ? "" : gemm_role(run, *op), op == nullptr ? "" : kernel.op->part, *kernel.text}];
     gemm.first = gemm.first == nullptr ? &kernel : gemm.first;
     gemm.seconds.push_back(kernel.seconds());
-    // What has no tile adds up the parts of a product that was split.
+    // A kernel without a tile sums the parts of a split-K matmul.
     if (op != nullptr && !kernel.name->tile.empty()) gemm.flop += static_cast<double>(op->matmul_flop);
   }
   Table table{.columns = {{"role", "role"},
@@ -191,17 +191,16 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
 }
 
 Table seen_table(const RunData& run, const TracedKernels& kernels) {
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"kind", "op"},
-                  {"explained", "ops per step"},
-                  {"predicted", "kernels predicted"},
-                  {"seen", "seen"},
-                  {"agrees", "agrees"},
-                  {"kernel", "kernel"}},
-      .rows = {},
-      .notes = {"predicted: launches that the ops' kernels say they make; - where one does not say. seen: "
-                "without those that only fill memory for a product"}};
+  Table table{.columns = {{"phase", "phase"},
+                          {"kind", "op"},
+                          {"explained", "ops per step"},
+                          {"predicted", "kernels predicted"},
+                          {"seen", "seen"},
+                          {"agrees", "agrees"},
+                          {"kernel", "kernel"}},
+              .rows = {},
+              .notes = {"predicted: launches that the ops' kernels declare; - if one does not. seen: without "
+                        "kernels that only fill memory for a matmul"}};
   for (const SeenInstances& seen : seen_instances(run, kernels)) {
     Row row;
     row.set("phase", seen.phase);
@@ -231,18 +230,17 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
 }
 
-constexpr std::array kKernelsViews = {ViewDef{
-    .place = 41,
-    .info = {.name = "kernels",
-             .title = "Kernels on the device",
-             .note =
-                 "What ran on the device in traced steps. time %: of the time in which it was busy; a moment "
-                 "that several kernels share is divided among them. Waves: blocks / blocks that the device "
-                 "holds at once.",
-             .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
-             .is_on_page = false},
-    .of_run = add_kernels,
-    .of_all = nullptr}};
+constexpr std::array kKernelsViews = {
+    ViewDef{.place = 41,
+            .info = {.name = "kernels",
+                     .title = "Kernels on the device",
+                     .note = "What ran on the device in traced steps. time %: share of the time in which the "
+                             "device was busy; time in which several kernels run is divided among them. "
+                             "Waves: blocks / blocks that the device holds at once.",
+                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
+                     .is_on_page = false},
+            .of_run = add_kernels,
+            .of_all = nullptr}};
 
 }  // namespace
 

@@ -122,19 +122,19 @@ Chart curve_chart(const MemoryCurve& curve) {
 
 /// What a fact about memory means; the order in which they are shown.
 constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
-    {"needed_bytes", "what the step needs by plan: persistent tensors and arena or peak"},
-    {"free_bytes", "what was free before"},
+    {"needed_bytes", "planned memory of the step: persistent tensors, and arena or peak"},
+    {"free_bytes", "free memory before the run"},
     {"state_bytes", "persistent tensors: weights, optimizer state, inputs"},
-    {"plan_bytes", "planned for what lives inside a step"},
-    {"plan_peak_bytes", "most bytes alive at once by plan"},
-    {"live_bytes_peak", "most bytes alive at once in the arena by plan"},
+    {"plan_bytes", "planned for tensors inside a step"},
+    {"plan_peak_bytes", "planned peak of live bytes"},
+    {"live_bytes_peak", "planned peak of live bytes in the arena"},
     {"arena_bytes", "the arena: one allocation for the step"},
     {"allocations", "allocations in a step"},
-    {"allocator_peak_bytes", "most bytes that the allocator handed out at once"},
-    {"allocator_reserved_bytes", "what the allocator took from the device"},
-    {"fragmentation", "share of what was taken that no tensor used at the peak"},
-    {"rss_increase_bytes", "what the process grew by, as the system counts it"},
-    {"peak_bytes", "most memory in use, as measured"},
+    {"allocator_peak_bytes", "peak of bytes handed out by the allocator"},
+    {"allocator_reserved_bytes", "memory that the allocator took from the device"},
+    {"fragmentation", "share of that memory that no tensor used at the peak"},
+    {"rss_increase_bytes", "growth of the process, as the system counts it"},
+    {"peak_bytes", "peak memory in use, as measured"},
 }};
 
 /// What an allocator of the program had given out, and held, at the end of each step.
@@ -185,7 +185,7 @@ void add_memory_of_steps(const RunData& run, View& view) {
     }
   }
   if (table.rows.empty()) return;
-  if (leaves_out) table.notes.emplace_back("steps that end as the one before are left out");
+  if (leaves_out) table.notes.emplace_back("steps that end like the previous one are left out");
   view.add("memory.steps", "Allocated and reserved at the end of steps", std::move(table));
 }
 
@@ -224,7 +224,7 @@ void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {
         .points.push_back({.x = category_index(chart.x, group.part), .y = static_cast<double>(group.bytes)});
   }
   if (!table.rows.empty()) {
-    table.notes.push_back(fmt::format("together {} alive at once after op {}",
+    table.notes.push_back(fmt::format("{} together, alive at once after op {}",
                                       format_cell(Cell(saved.bytes), Show::bytes), saved.op));
   }
   view.add("saved", "Saved for backward", std::move(table));
@@ -249,7 +249,7 @@ void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& vie
     row.set("meaning",
             fact->text.empty() ? std::string(meaning) : std::string(meaning) + " (" + fact->text + ")");
     if (is_host_only)
-      row.set("meaning", std::string("what the process grew by on the host: no memory of the GPU"));
+      row.set("meaning", std::string("growth of the process on the host; GPU memory is not included"));
     table.rows.push_back(std::move(row));
   }
   const auto growth = ratio_of(run.number("rss_increase_bytes"), run.number("needed_bytes"));
@@ -281,7 +281,7 @@ constexpr std::array kMemoryViews = {
     ViewDef{.place = 120,
             .info = {.name = "allocator",
                      .title = "Allocator and arena",
-                     .note = "What was planned, what the allocator took, what the process grew by.",
+                     .note = "Planned memory, memory taken by the allocator, and growth of the process.",
                      .needs = "facts about memory (rooflm profile)",
                      .is_on_page = false},
             .of_run = add_allocator,

@@ -78,19 +78,17 @@ void add_model(const RunData& run, const ViewOptions& /*options*/, View& view) {
 }
 
 constexpr std::array kModelViews = {
-    ViewDef{
-        .place = 34,
-        .info = {.name = "model",
-                 .title = "Model",
-                 .note =
-                     "The blocks of the step in the order of the forward pass; figures are of all layers and "
-                     "phases together, times are those in kernels. reads: whose results the forward pass "
-                     "takes; the backward pass goes the other way. defined in: the line that opens the "
-                     "block in rooflm's sources.",
-                 .needs = "ops (rooflm profile)",
-                 .is_on_page = true},
-        .of_run = add_model,
-        .of_all = nullptr},
+    ViewDef{.place = 34,
+            .info = {.name = "model",
+                     .title = "Model",
+                     .note = "The blocks of the step in the order of the forward pass; figures are summed "
+                             "over layers and phases, times are those in kernels. reads: blocks whose "
+                             "results the forward pass reads; the backward pass goes the other way. defined "
+                             "in: the line that opens the block in rooflm's sources.",
+                     .needs = "ops (rooflm profile)",
+                     .is_on_page = true},
+            .of_run = add_model,
+            .of_all = nullptr},
 };
 
 }  // namespace

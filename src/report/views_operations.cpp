@@ -20,7 +20,7 @@
 namespace rooflm::report {
 namespace {
 
-/// FLOP per byte from which on matrix products of the run's dtype are no longer bound by memory: the rate
+/// FLOP per byte from which on matmuls of the run's dtype are no longer bound by memory: the rate
 /// over the bandwidth of the outermost level, both as measured.
 struct Ridge {
   std::string rate, memory;  ///< "matmul fp32", "DRAM"
@@ -107,10 +107,9 @@ constexpr std::array kOperationsViews = {
              .note =
                  "What each block computes: B batch, T tokens, C width, F feed-forward width, H heads, K "
                  "key/value heads, D head size, V vocabulary, N parameters, G micro-batches; a multiply-add "
-                 "is 2. Formulas make exactly the FLOP beside them, matrix products first; - where none is "
-                 "known. elements: bytes by the size of the dtype that is computed in. by the ridge: "
-                 "intensity against the ridge point; bound by: the roof, which knows that caches keep "
-                 "what was just written.",
+                 "is 2. Formulas give exactly the FLOP next to them, matmuls first; - if none is known. "
+                 "elements: bytes / size of the compute dtype. by the ridge: intensity against the ridge "
+                 "point; bound by: the roof, which knows that caches keep what was just written.",
              .needs = "ops (rooflm profile)",
              .is_on_page = false},
         .of_run = add_operations,

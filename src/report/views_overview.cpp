@@ -99,14 +99,14 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
-            fmt::format(", median of {}: recording them took time, too", figures.traced_steps));
+            fmt::format(", median of {}, including the cost of recording", figures.traced_steps));
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
             fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s ({})",
                         core::format_si(figures.peak_flop_per_s.value_or(0)), figures.peak));
   lines.add("MFU by datasheet", figures.datasheet_mfu, "share", Show::percent,
-            fmt::format(" of the dense peak that the maker states, {}flop/s",
+            fmt::format(" of the manufacturer's dense peak, {}flop/s",
                         core::format_si(figures.datasheet_flop_per_s.value_or(0))));
   lines.add("matmul rate", figures.matmul_share, "share", Show::percent,
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");

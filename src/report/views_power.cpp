@@ -106,18 +106,16 @@ void add_power(const RunData& run, const ViewOptions& /*options*/, View& view) {
   add_gauge_charts(run, view);
 }
 
-constexpr std::array kPowerViews = {ViewDef{
-    .place = 66,
-    .info =
-        {.name = "power",
-         .title = "Power and clocks",
-         .note =
-             "What the driver told of the device while steps ran. The clock falls when the power limit is "
-             "reached, and with it the rate of everything that runs on multiprocessors.",
-         .needs = "gauges (a run on an NVIDIA GPU)",
-         .is_on_page = false},
-    .of_run = add_power,
-    .of_all = nullptr}};
+constexpr std::array kPowerViews = {
+    ViewDef{.place = 66,
+            .info = {.name = "power",
+                     .title = "Power and clocks",
+                     .note = "What the driver reported while steps ran. At the power limit the clock falls, "
+                             "and with it the rate of everything that runs on multiprocessors.",
+                     .needs = "gauges (a run on an NVIDIA GPU)",
+                     .is_on_page = false},
+            .of_run = add_power,
+            .of_all = nullptr}};
 
 }  // namespace
 

@@ -53,7 +53,7 @@ std::vector<Column> roof_columns() {
 Chart points_chart(const std::vector<Group>& parts) {
   Chart chart{.id = "roofline",
               .title = "Roofline",
-              .note = "Each mark is a part of the step with layers added up.",
+              .note = "Each mark is a part of the step, summed over layers.",
               .kind = ChartKind::points,
               .x = {.title = "intensity", .unit = "flop/byte", .is_log = true},
               .y = {.title = "rate", .unit = "flop/s", .is_log = true}};

@@ -72,21 +72,20 @@ Row row_of(const Scaling& scaling, const ScalingPart& part) {
 }
 
 void add_scaling(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"part", "part"},
-                  {"smallest", "from"},
-                  {"first_s", "first device", Show::seconds, "s"},
-                  {"first_share", "first share", Show::percent},
-                  {"first_wall_share", "of first wall", Show::percent},
-                  {"largest", "to"},
-                  {"last_s", "last device", Show::seconds, "s"},
-                  {"last_share", "last share", Show::percent},
-                  {"last_wall_share", "of last wall", Show::percent},
-                  {"times", "times", Show::fixed1}},
-      .rows = {},
-      .notes = {"layers are added up; --scope h.1 shows one alone; times: device time at the largest size "
-                "over that at the smallest"}};
+  Table table{.columns = {{"phase", "phase"},
+                          {"part", "part"},
+                          {"smallest", "from"},
+                          {"first_s", "first device", Show::seconds, "s"},
+                          {"first_share", "first share", Show::percent},
+                          {"first_wall_share", "of first wall", Show::percent},
+                          {"largest", "to"},
+                          {"last_s", "last device", Show::seconds, "s"},
+                          {"last_share", "last share", Show::percent},
+                          {"last_wall_share", "of last wall", Show::percent},
+                          {"times", "times", Show::fixed1}},
+              .rows = {},
+              .notes = {"layers are summed; --scope h.1 shows one layer; times: device time at the largest "
+                        "size divided by that at the smallest"}};
   const std::vector<Scaling> all = scalings(set);
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const ScalingPart& part : all[i].parts) table.rows.push_back(row_of(all[i], part));

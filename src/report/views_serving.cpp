@@ -204,14 +204,14 @@ std::string line_name(const ServedLoad& load, const std::vector<Saturation>& all
 /// One line for each schedule and percentile, over the rates.
 Chart latency_chart(const std::string& id, const std::string& title, const std::vector<ServedLoad>& loads,
                     Figure figure, double ServedLoad::*limit_s) {
-  Chart chart{.id = "serving." + id,
-              .title = title,
-              .note =
-                  "Median and 99th percentile over the requests. limit: 5 times the median of requests that "
-                  "are served alone.",
-              .kind = ChartKind::line,
-              .x = {.title = "requests that arrive per second", .unit = "req/s"},
-              .y = {.title = title, .unit = "s", .is_log = true}};
+  Chart chart{
+      .id = "serving." + id,
+      .title = title,
+      .note =
+          "Median and 99th percentile over the requests. limit: 5 times the median of requests served alone.",
+      .kind = ChartKind::line,
+      .x = {.title = "requests that arrive per second", .unit = "req/s"},
+      .y = {.title = title, .unit = "s", .is_log = true}};
   const std::vector<Saturation> lines = saturations(loads);
   for (const Saturation& of : lines) {
     const std::string name = line_name(*of.loads.front(), lines);
@@ -272,13 +272,12 @@ constexpr std::array kServingViews = {ViewDef{
              .title = "Serving",
              .note =
                  "Requests arrive as a Poisson process, as in MLPerf's server scenario; names are those of "
-                 "vLLM's benchmark: TTFT is the time from arrival to the first token, TPOT that of each "
-                 "token after it, in the mean of a request. queue: until a slot was free. of slots: those "
-                 "with a text, in the time of decode steps. in limits: requests whose TTFT and TPOT are at "
-                 "most 5 times the medians of requests that are served alone. Jain: (sum x)^2 / (n sum x^2) "
-                 "over users, 1 where all are equal; tokens, and of service: of all at once, until the "
-                 "first user has all that it asked for; latency: seconds per new token. saturates at: all "
-                 "requests at once.",
+                 "vLLM's benchmark: TTFT is the time from arrival to the first token, TPOT the mean time of "
+                 "each further token of a request. queue: until a slot was free. of slots: the share with a "
+                 "text during decode steps. in limits: requests whose TTFT and TPOT are at most 5 times the "
+                 "medians of requests served alone. Jain: (sum x)^2 / (n sum x^2) over users, 1 if all are "
+                 "equal; tokens, and of service: with all requests at once, until the first user has all its "
+                 "tokens; latency: seconds per new token. saturates at: with all requests at once.",
              .needs = "served requests (rooflm study serving)",
              .is_on_page = false},
     .of_run = nullptr,

@@ -122,9 +122,9 @@ Table speedup_table() {
                       {"backward_lost_s", "backward", Show::seconds, "s"},
                       {"optimizer_lost_s", "optimizer", Show::seconds, "s"}},
           .rows = {},
-          .notes = {"against the fewest ranks of the same model; weak: as many tokens for each rank, strong: "
-                    "for all together. lost: step - tokens / (tokens/s of a rank there x ranks); exposed: of "
-                    "communication that nothing hides, which is in the phases, too"}};
+          .notes = {"relative to the fewest ranks of the same model; weak: the same tokens per rank, strong: "
+                    "the same tokens in total. lost: step - tokens / (tokens/s of a rank there x ranks); "
+                    "exposed: exposed communication, which is also part of the phases"}};
 }
 
 void add_speedup(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
@@ -162,9 +162,8 @@ constexpr std::array kSpeedupViews = {ViewDef{
     .place = 165,
     .info = {.name = "speedup",
              .title = "Strong and weak scaling",
-             .note =
-                 "Steps of one model on different numbers of ranks: speed-up and efficiency in tokens per "
-                 "second, and what the step lost against as many ranks of the smallest job.",
+             .note = "Steps of one model on different numbers of ranks: speed-up and efficiency in tokens "
+                     "per second, and what the step lost compared with perfect scaling of the smallest job.",
              .needs = "timed steps of the same model on different numbers of ranks, each in its record",
              .is_on_page = false},
     .of_run = nullptr,

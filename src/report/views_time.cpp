@@ -62,8 +62,8 @@ void add_wait_note(const RunData& run, Table& table) {
   const auto step_s = phase_median(run, kStep);
   if (!wait_s || !step_s || *wait_s < kMuch * *step_s) return;
   table.notes.push_back(
-      fmt::format("{}: {} of a step pass before the device begins: other programs use it, too", run.run.label,
-                  core::format_seconds(*wait_s)));
+      fmt::format("{}: {} of a step pass before the device starts, because other programs use it as well",
+                  run.run.label, core::format_seconds(*wait_s)));
 }
 
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -195,16 +195,15 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
 }
 
 constexpr std::array kTimeViews = {
-    ViewDef{
-        .place = 20,
-        .info = {.name = "phases",
-                 .title = "Phases",
-                 .note = "Wall time of each part of the step, without observer. The interval covers the "
-                         "median with 95 %; share is the time that the roofs allow divided by the median.",
-                 .needs = kNeedsSamples,
-                 .is_on_page = true},
-        .of_run = add_phases,
-        .of_all = nullptr},
+    ViewDef{.place = 20,
+            .info = {.name = "phases",
+                     .title = "Phases",
+                     .note = "Wall time of each part of the step, without observer. The interval covers the "
+                             "median with 95 % confidence; share = roof / median.",
+                     .needs = kNeedsSamples,
+                     .is_on_page = true},
+            .of_run = add_phases,
+            .of_all = nullptr},
     ViewDef{.place = 130,
             .info = {.name = "samples",
                      .title = "Samples",

@@ -49,7 +49,7 @@ void add_training(const RecordSet& set, const ViewOptions& /*options*/, View& vi
   view.add("training", "Training", runs.empty() ? Table() : train_table(runs));
   const std::vector<LossCurve> curves = loss_curves(set);
   if (curves.size() > 1) {
-    view.add("training.losses", "Losses beside each other", loss_table(curves));
+    view.add("training.losses", "Losses compared", loss_table(curves));
     view.add("training.equal_loss", "Tokens and time to an equal loss", equal_loss_table(curves));
   }
   Chart chart{.id = "training.loss",
@@ -65,8 +65,8 @@ constexpr std::array kTrainingViews = {
     ViewDef{.place = 175,
             .info = {.name = "training",
                      .title = "Training",
-                     .note = "Losses in nats per token. tokens/s and MFU are of all steps of the process, "
-                             "waiting for data included; those of the overview are of the median step.",
+                     .note = "Losses in nats per token. tokens/s and MFU cover all steps of the process, "
+                             "including waiting for data; those of the overview are of the median step.",
                      .needs = "a training run (rooflm train -o)",
                      .is_on_page = false},
             .of_run = nullptr,

@@ -58,7 +58,7 @@ Table why_table(const std::vector<Why>& parts) {
                           {"occupancy", "occupancy", Show::percent},
                           {"waves", "waves", Show::fixed1},
                           {"stall", "warps wait for"},
-                          {"mend", "what would mend it"}},
+                          {"mend", "what would help"}},
               .rows = {},
               .notes = {}};
   for (const Why& part : parts) table.rows.push_back(why_row(part));
@@ -69,7 +69,7 @@ Table cause_table(const std::vector<Why>& parts) {
   Table table{.columns = {{"cause", "cause"},
                           {"seconds", "of the step", Show::seconds, "s"},
                           {"share", "share", Show::percent},
-                          {"mend", "what would mend it"}},
+                          {"mend", "what would help"}},
               .rows = {},
               .notes = {}};
   double all_s = 0;
@@ -100,17 +100,15 @@ void add_why(const RunData& run, const ViewOptions& /*options*/, View& view) {
 
 constexpr std::array kWhyViews = {ViewDef{
     .place = 64,
-    .info =
-        {.name = "why",
-         .title = "Why it is not faster",
-         .note =
-             "The device time of each part, taken apart. Needed: its matrix FLOP at the fastest rate of "
-             "products "
-             "here or its bytes at the bandwidth of DRAM or L2, whichever takes longer; by hardware counters "
-             "where there are some, otherwise by shapes. Launch and tail need traced kernels, clock needs "
-             "samples of it; what is not known is part of latency. All of it comes from observed steps.",
-         .needs = "observed steps and ceilings (rooflm profile)",
-         .is_on_page = false},
+    .info = {.name = "why",
+             .title = "Why it is not faster",
+             .note =
+                 "The device time of each part, broken down. Needed: its matmul FLOP at the peak measured "
+                 "here, or its bytes at the bandwidth of DRAM or L2, whichever takes longer; from hardware "
+                 "counters if available, else from shapes. Launch and tail need traced kernels, clock needs "
+                 "clock samples; what is not known is part of latency. All from observed steps.",
+             .needs = "observed steps and ceilings (rooflm profile)",
+             .is_on_page = false},
     .of_run = add_why,
     .of_all = nullptr}};
 

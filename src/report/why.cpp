@@ -173,13 +173,13 @@ std::string_view title_of(Cause cause) {
 
 std::string_view mend_of(Cause cause) {
   constexpr std::array<std::string_view, kCauses> kMends = {
-      "fewer FLOP (less recomputed), or a narrower dtype",
-      "fewer bytes: fuse with the op before or after, narrower dtypes",
+      "fewer FLOP (less recompute), or a narrower dtype",
+      "fewer bytes: fusion with the op before or after, narrower dtypes",
       "reuse in caches or shared memory: larger tiles, fewer passes",
-      "fuse small ops; larger batches make the same launches longer",
+      "fusion of small ops; larger batches, which do more per launch",
       "another tile size or split, so that waves are whole; a larger batch",
       "less power: fewer bytes moved, a higher power limit, better cooling",
-      "more work in flight (threads, warps, loads); larger or better shaped kernels"};
+      "more work in flight (threads, warps, loads); larger kernels or better shapes"};
   return kMends.at(static_cast<std::size_t>(cause));
 }
 

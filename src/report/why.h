@@ -1,4 +1,4 @@
-// Why ops take longer than they need: the time of each taken apart by cause.
+// Why ops take longer than they need: the time of each by cause.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace rooflm::report {
 
 /// What the time of an op is spent on. The first three are what it needs at least: its matrix flop at the
-/// fastest rate of products, its bytes at the bandwidth of memory; of these the largest counts, and the
+/// fastest rate of matmuls, its bytes at the bandwidth of memory; of these the largest counts, and the
 /// others are hidden behind it. The rest is lost.
 enum class Cause : std::uint8_t {
   tensor,   ///< the tensor pipe (matrix flop)
@@ -29,7 +29,7 @@ inline constexpr std::size_t kCauses = 7;
 /// "arithmetic" (tensor pipe of a GPU, vector or tile units of a processor), "DRAM bandwidth", "L2
 /// bandwidth", "launch", "tail", "clock", "latency".
 std::string_view title_of(Cause cause);
-/// What would make it shorter.
+/// The remedy.
 std::string_view mend_of(Cause cause);
 
 /// The time of an op, or of several, by cause.

@@ -1,4 +1,4 @@
-// What follows from a piece of work, its time and its roof: rates, shares, what could be won.
+// Figures of a piece of work from its time and its roof: rates, shares, possible gain.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,13 @@ namespace rooflm::report {
 
 /// Each is absent where a part of it is.
 struct WorkFigures {
-  double flop = 0;                   ///< of matrix products and the rest
+  double flop = 0;                   ///< of matmuls and the rest
   std::optional<double> intensity;   ///< flop per byte
   std::optional<double> flop_per_s;  ///< of work that has any flop
   std::optional<double> byte_per_s;
   std::optional<double> step_share;  ///< time / median step
   std::optional<double> roof_share;  ///< roof / time
-  std::optional<double> gain_s;      ///< time - roof: what could be won at most; 0 where the roof is higher
+  std::optional<double> gain_s;      ///< time - roof, the largest possible gain; 0 if the roof is higher
 };
 
 WorkFigures work_figures(const Work& work, const std::optional<double>& roof_s,
@@ -36,7 +36,7 @@ struct RoofLine {
 struct RoofLines {
   std::vector<RoofLine> rates, bandwidths;  ///< highest first
 };
-/// The highest ceiling of each kind of matrix product and of each level of memory, measured with the threads
+/// The highest ceiling of each kind of matmul and of each level of memory, measured with the threads
 /// of the run; with any number of threads where there is none of that. Instruction peaks are no roofs.
 RoofLines roof_lines(const RunData& run);
 /// Seconds that so many bytes take at the highest rate of DRAM, as if no cache held any of them; nothing

@@ -44,7 +44,7 @@ class Sizes {
         v_(size(run, "vocab")),
         n_(size(run, "params")) {}
 
-  /// Of matrix products, by the last step of a part's path.
+  /// Of matmuls, by the last step of a part's path.
   [[nodiscard]] std::vector<Monomial> products(std::string_view name) const {
     if (name == "qkv") {
       const char* width = k_ == h_ ? "3C" : "(H + 2K) D";

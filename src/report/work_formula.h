@@ -9,7 +9,7 @@
 namespace rooflm::report {
 
 /// "12 x 2 B T C 3C + 12 x 3 B T C" for the part ("attention/qkv") of layers and phase that `group` is:
-/// layers x, matrix products, then elementwise operations. Which letters a block's work goes by is known; how
+/// layers x, matmuls, then elementwise operations. Which letters a block's work goes by is known; how
 /// often is counted (of all layers together where they differ), and the formula is given only where it makes
 /// exactly the operations of the group. "" otherwise, and for blocks and configurations that are not
 /// rooflm's.

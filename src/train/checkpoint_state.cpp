@@ -98,7 +98,8 @@ class Keys {
 
 std::uint64_t read_version(const Keys& keys) {
   const std::uint64_t version = keys.count("version");
-  if (version < kFirstVersion || version > kVersion) keys.fail("version", "1 or 2: another rooflm wrote it");
+  if (version < kFirstVersion || version > kVersion)
+    keys.fail("version", "1 or 2: another rooflm version wrote it");
   return version;
 }
 
@@ -108,7 +109,7 @@ void check_seal(const std::filesystem::path& path, std::string_view text, std::u
   if (!has_checksum && version == kFirstVersion) return;
   if (has_good_seal(text)) return;
   throw core::InputError(fmt::format(
-      "{}: is damaged or was changed: it does not end in the checksum of what stands before", path.string()));
+      "{}: is damaged or was changed: it does not end with the checksum of its contents", path.string()));
 }
 
 /// Names of files of the checkpoint itself; its configuration, weights and optimizer state are among them.

@@ -1,4 +1,4 @@
-// Texts that a model reads token by token, with their keys and values kept.
+// Decoding of several texts with a KV cache.
 #include "train/decoder.h"
 
 #include <fmt/format.h>

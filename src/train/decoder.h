@@ -1,4 +1,4 @@
-// Texts that a model reads token by token, with their keys and values kept.
+// Decoding of several texts with a KV cache.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,24 @@
 
 namespace rooflm::train {
 
-/// Several texts at once, of any lengths. One engine reads texts from their beginning, at a length that is
-/// the next power of two (padding on the right is seen by nobody); the other reads one more token of each,
-/// whatever their lengths are, so that it is made and recorded once. Used by one thread.
+/// Several texts at once, of any lengths. One engine does prefill, padded on the right to the next power of
+/// two (padding does not affect results). The other decodes one token of each text at any lengths, so it is
+/// made and recorded once. Used by one thread.
 class Decoder {
  public:
-  /// No token: a text that takes no part in a step.
+  /// No token: the text is not in this step.
   static constexpr std::int32_t kNoToken = -1;
 
-  /// Makes room for `size` and the engine that reads on. The session must outlive it, and its weights are
-  /// filled in; where they are loaded anew, so is this made anew. Throws as Session::make_engine.
+  /// Makes room for `size` and the engine that reads on. The session must outlive it, and its weights must be
+  /// loaded; after loading other weights, make a new Decoder. Throws as Session::make_engine.
   Decoder(Session& session, const model::CacheSize& size);
 
   /// The logits [V] that follow each text, padding of the vocabulary left out.
   using Logits = std::vector<std::vector<float>>;
-  /// Reads one text for each row, of 1 to `positions` tokens, from the beginning.
+  /// Prefill: one text for each row, of 1 to `positions` tokens.
   Logits prefill(std::span<const std::span<const std::int32_t>> texts);
-  /// Reads one more token of each text, or kNoToken, for which the logits mean nothing. std::logic_error
-  /// where a text fills its row.
+  /// Decodes one more token of each text, or kNoToken, whose logits are undefined. std::logic_error if a text
+  /// fills its row.
   Logits decode(std::span<const std::int32_t> tokens);
 
   /// Tokens that were read of each text.

@@ -1,4 +1,4 @@
-// The loss of a model on text that it does not train on.
+// Validation loss of a model.
 #include "train/evaluate.h"
 
 #include <algorithm>

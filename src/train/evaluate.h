@@ -1,4 +1,4 @@
-// The loss of a model on text that it does not train on.
+// Validation loss of a model.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct EvaluationShare {
 Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches = UINT64_MAX,
                     EvaluationShare share = {});
 
-/// Of ranks that have the whole model each: they take turns at the batches, and all get, bit for bit, what
-/// one gets that takes them all. Throws ranks::RankLost, too.
+/// For ranks with the whole model each: they take turns at the batches, and all get the bit-identical result
+/// of a single rank. Throws ranks::RankLost, too.
 Evaluation evaluate(Session& session, const EvalBatches& batches, std::uint64_t most_batches,
                     ranks::Transport& ranks);
 

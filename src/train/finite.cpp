@@ -1,4 +1,4 @@
-// Whether a step left numbers to go on with.
+// Checks that the numbers of a step are finite.
 #include "train/finite.h"
 
 #include <fmt/format.h>

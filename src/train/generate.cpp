@@ -74,7 +74,7 @@ std::vector<std::int32_t> encode_prompt(const Session& session, const text::Toke
   }
   const auto largest = *std::ranges::max_element(tokens);
   if (largest >= session.config().vocab) {
-    throw core::InputError(fmt::format("token id {} of the prompt is beyond the model's vocabulary of {}",
+    throw core::InputError(fmt::format("token id {} of the prompt is outside the model's vocabulary of {}",
                                        largest, session.config().vocab));
   }
   return tokens;
@@ -104,7 +104,7 @@ void validate(const SamplingOptions& o) {
 
 std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform) {
   if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); })) {
-    throw core::CheckFailed("the model's logits are not numbers (NaN): its weights are damaged");
+    throw core::CheckFailed("the model's logits are NaN: its weights are damaged");
   }
   const auto most_likely = std::ranges::max_element(logits);
   if (options.temperature == 0) return static_cast<std::int32_t>(most_likely - logits.begin());

@@ -18,14 +18,14 @@ namespace rooflm::train {
 struct SamplingOptions {
   std::int64_t tokens = 100;  ///< most tokens to produce
   double temperature = 0.8;   ///< logits are divided by it; 0: always the most likely token
-  std::int64_t top_k = 0;     ///< only the k most likely tokens; 0: all
+  std::int64_t top_k = 0;     ///< sample from the k most likely tokens; 0: all
   double top_p = 1.0;         ///< only the most likely tokens that together reach this probability
   std::uint64_t seed = 0;
   std::int64_t window = 0;       ///< tokens that the model sees at most; 0: its positions, 1024 without any
   bool stop_at_eot = true;       ///< stop where the model ends the text
-  bool cache = true;             ///< keep keys and values; otherwise each token reads its whole window anew
+  bool cache = true;             ///< use a KV cache; otherwise each token processes its whole window again
   std::uint64_t first_text = 0;  ///< number of the first prompt, where the others are read elsewhere
-  int warmup = 0;                ///< times that everything is read before time is taken
+  int warmup = 0;                ///< prefill passes before timing
 };
 
 /// Throws core::UsageError naming the option and its value when one is out of range.
@@ -49,7 +49,7 @@ class Utf8Stream {
   std::string pending_;
 };
 
-/// One step of generating: every text that is not at its end gets a token.
+/// One step of generation: every unfinished text gets a token.
 struct GenerationStep {
   bool is_prefill = false;    ///< the texts were read from the beginning
   std::int64_t texts = 0;     ///< that got a token
@@ -58,7 +58,7 @@ struct GenerationStep {
   engines::StepTimes engine;  ///< of it the program's
 };
 
-/// What generating was.
+/// The result of generation.
 struct Generation {
   double setup_s = 0;  ///< for making engines and warming them up
   model::CacheSize size{};
@@ -70,10 +70,10 @@ struct Generation {
 /// Continues every one of `prompts`, of which none may be empty unless the tokenizer has an end-of-text token
 /// to begin with. `write` receives the number of a text and the text as it is produced, without the prompt,
 /// in whole UTF-8 characters. The same seed, weights, options and prompts give the same texts; the first text
-/// does not depend on the others but by rounding. A text that fills the window is read anew for every token,
-/// without its beginning. Of ranks that share layers (Session::transport) all call it, and the first one's
-/// tokens count, whatever the others' rounding is. Throws core::UsageError on an empty prompt without such a
-/// token, core::InputError when the tokenizer has ids beyond the model's vocabulary.
+/// depends on the others only through rounding. A text that fills the window is processed again for every
+/// token, without its beginning. Of ranks that share layers (Session::transport) all call it, and the first
+/// one's tokens count, whatever the others' rounding is. Throws core::UsageError on an empty prompt without
+/// such a token, core::InputError when the tokenizer has ids beyond the model's vocabulary.
 Generation generate(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
                     const SamplingOptions& options,
                     const std::function<void(std::size_t text, const std::string&)>& write);

@@ -23,7 +23,8 @@ constexpr std::array<std::pair<Overlap, const char*>, 3> kNames = {
     {{Overlap::measured, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}}};
 
 std::string describe(const OverlapTrial::Candidate& candidate) {
-  const std::string order = candidate.order == Order::lanes ? "beside computation" : "one after the other";
+  const std::string order =
+      candidate.order == Order::lanes ? "overlapped with computation" : "one after the other";
   return candidate.way == CollectiveWay::usual
              ? order
              : fmt::format("{} ({})", order, backends::name_of(candidate.way));
@@ -106,7 +107,7 @@ std::string OverlapTrial::sentence() const {
   std::string text;
   for (const Candidate& one : measured_) {
     text += text.empty()
-                ? fmt::format("collectives {}: {} a step", describe(one), core::format_seconds(one.step_s))
+                ? fmt::format("collectives {}: {} per step", describe(one), core::format_seconds(one.step_s))
                 : fmt::format(", {}: {}", describe(one), core::format_seconds(one.step_s));
   }
   return fmt::format("{}; kept: {}", text, describe(result_));

@@ -1,5 +1,5 @@
-// How the collectives of a step run: beside its computation or not, and by which means of the device; as
-// asked for, or whatever is fastest here.
+// How the collectives of a step run: overlapped with computation or not, and in which way of the device; as
+// requested, or whatever is fastest here.
 #pragma once
 
 #include <string>
@@ -12,38 +12,37 @@
 
 namespace rooflm::train {
 
-/// measured: the faster of the two, found out in the first steps.
+/// measured: the faster of the two in the first steps.
 enum class Overlap : std::uint8_t { measured, on, off };
 /// "auto", "on", "off".
 std::string_view name_of(Overlap overlap);
 /// Throws core::UsageError with a suggestion.
 Overlap parse_overlap(std::string_view name);
 
-/// What a run asks for of its collectives.
+/// The requested way of collectives.
 struct CollectiveWishes {
   Overlap overlap = Overlap::measured;
   backends::CollectiveWish way{};
 };
 
-/// Runs the first steps of an engine in all orders and ways that may be, in turn, and then has it keep that
-/// whose median was shortest: one after the other unless beside computation is faster, by the library's
-/// default unless another way is. The steps are like any others: the order changes no number, and ways are
-/// tried that change none (Backend::collective_ways). All ranks of the job use one alike. A GPU records the
-/// step once for each. Does nothing where there is nothing to choose: one rank, no collectives, a GPU to
-/// which steps are submitted op by op.
+/// Runs the first steps of an engine in all possible orders and ways, in turn, and then keeps the one with
+/// the shortest median. Ties go to collectives that are not overlapped, and to the library's default way. The
+/// steps are like any others: neither order nor way changes results (Backend::collective_ways). All ranks of
+/// the job choose the same. A GPU records the step once for each. Does nothing if there is no choice: one
+/// rank, no collectives, a GPU with op-by-op submission.
 class OverlapTrial {
  public:
-  static constexpr int kWarmup = 2;  ///< rounds that are not compared: those whose steps record something
+  static constexpr int kWarmup = 2;  ///< rounds that are not compared, because their steps are recorded
   static constexpr int kRounds = 5;  ///< rounds that are: a step of each candidate
 
   /// The engine and `ranks` (nullptr: this process is alone) outlive it. Throws core::Unavailable where the
   /// device does not have the way that is asked for.
   OverlapTrial(engines::Engine& engine, ranks::Transport* ranks, const CollectiveWishes& wishes);
 
-  /// Before and after each step; the others are told nothing until the last of the trial.
+  /// To be called before and after each step; ranks exchange times only after the last step of the trial.
   void begin_step();
   void end_step(const engines::StepTimes& times);
-  /// Whether no step is compared any more.
+  /// Whether the trial is over.
   [[nodiscard]] bool is_done() const { return is_done_; }
 
   struct Candidate {
@@ -55,8 +54,9 @@ class OverlapTrial {
   [[nodiscard]] const Candidate& result() const { return result_; }
   /// All that were tried, the kept one among them; empty where there was no choice.
   [[nodiscard]] const std::vector<Candidate>& measured() const { return measured_; }
-  /// "collectives beside computation: 10.2 ms a step, one after the other: 11 ms, beside computation
-  /// (few-blocks): 10 ms; kept: beside computation (few-blocks)"; "" where nothing was measured.
+  /// "collectives overlapped with computation: 10.2 ms per step, one after the other: 11 ms, overlapped with
+  /// computation (few-blocks): 10 ms; kept: overlapped with computation (few-blocks)"; "" if nothing was
+  /// measured.
   [[nodiscard]] std::string sentence() const;
 
  private:

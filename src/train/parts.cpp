@@ -1,5 +1,5 @@
-// Whole tensors from the parts that ranks have of them. The first rank sends the name of a tensor to all;
-// each answers with runs of elements, where they begin in the whole and how many there are, and their values.
+// Gathers whole tensors from the parts on ranks. The first rank sends the name of a tensor to all; each
+// answers with runs of elements, where they begin in the whole and how many there are, and their values.
 // While it writes what it has it sends kKeepWaiting in the place of a name's length.
 #include "train/parts.h"
 

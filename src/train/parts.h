@@ -1,4 +1,4 @@
-// Whole tensors from the parts that ranks have of them.
+// Gathers whole tensors from the parts on ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace rooflm::train {
 /// where this one is. Throws ranks::RankLost, and std::logic_error when elements are missing.
 void gather_parts(ranks::Transport& ranks, const engines::TensorStore& store,
                   const program::Coordinates& rank, const std::string& name, std::span<float> whole);
-/// The first rank asks for nothing more.
+/// Rank 0 needs nothing more.
 void end_gathering(ranks::Transport& ranks);
 /// On the others: answers until the first has all that it wants. They wait for it a little longer than it
 /// waits for one of them, so that it is the one who says which rank hangs.

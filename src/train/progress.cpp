@@ -1,4 +1,4 @@
-// What a training run shows while it runs: a bar on a terminal, plain lines elsewhere.
+// Progress of a training run: a bar on a terminal, plain lines elsewhere.
 #include "train/progress.h"
 
 #include <fmt/format.h>

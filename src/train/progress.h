@@ -1,4 +1,4 @@
-// What a training run shows while it runs: a bar on a terminal, plain lines elsewhere.
+// Progress of a training run: a bar on a terminal, plain lines elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Progress {
 
  private:
   void erase();
-  /// A reader that has gone away is no reason to stop training: failures are ignored.
+  /// Training continues if the reader of the stream is gone: failures are ignored.
   void write(const std::string& text);
   std::int64_t steps_;
   std::int64_t line_every_;

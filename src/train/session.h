@@ -31,10 +31,9 @@ std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, do
 /// Used by one thread.
 class Session {
  public:
-  /// `step` says how programs are made for all engines. `memory_limit_bytes`: of everything together, 0 for
-  /// what the backend has free. The backend must outlive the session.
-  /// `ranks`: those over which `step` is split, nullptr for one; they outlive the session too. Then all ranks
-  /// call the same functions.
+  /// `step`: how programs are made, for all engines. `memory_limit_bytes`: of everything together, 0 for what
+  /// the backend has free. The backend must outlive the session. `ranks`: those over which `step` is split,
+  /// nullptr for one; they outlive the session too. Then all ranks call the same functions.
   Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
           double memory_limit_bytes = 0, ranks::Transport* ranks = nullptr);
 
@@ -71,7 +70,7 @@ class Session {
     store_.write_part(name, values);
   }
 
-  /// What one update did; the loss is the mean over all micro-batches before it.
+  /// The result of one update; the loss is the mean over all its micro-batches.
   struct Update {
     double loss = 0;
     std::optional<double> grad_norm{};  ///< before clipping; absent without clipping
@@ -79,7 +78,7 @@ class Session {
     /// without loss scaling.
     std::optional<double> loss_scale{};
     std::int64_t skipped_updates = 0;
-    bool is_skipped = false;  ///< gradients were not finite: nothing but the scale changed
+    bool is_skipped = false;  ///< gradients were not finite, so only the scale changed
     engines::StepTimes times;
   };
   /// Fills in the tokens and targets [B, T] of micro-batch `index`. Needs the training engine, as `update`.
@@ -96,7 +95,7 @@ class Session {
                                                engines::TensorStore* caches = nullptr,
                                                double taken_bytes = 0);
 
-  /// The engine of training steps, which is there.
+  /// The engine of training steps, which must exist.
   [[nodiscard]] engines::Engine& training_engine() { return *training_; }
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] const compile::StepOptions& step_options() const { return step_; }

@@ -38,9 +38,9 @@ ShardWindows::ShardWindows(const std::vector<std::filesystem::path>& paths, std:
         std::max_element(shards_.begin(), shards_.end(),
                          [](const text::Shard& a, const text::Shard& b) { return a.size() < b.size(); });
     throw core::InputError(fmt::format(
-        "{}: {} tokens{}, expected at least {} ({} and the target of the last); a smaller "
-        "--seq{} needs fewer",
-        longest->path().string(), longest->size(), shards_.size() > 1 ? ", the most of the shards given" : "",
+        "{}: {} tokens{}, expected at least {} ({} and the target of the last one); a smaller --seq{} needs "
+        "fewer",
+        longest->path().string(), longest->size(), shards_.size() > 1 ? ", the most of any given shard" : "",
         window_ + 1, whole_batches ? "--batch x --seq" : "--seq", whole_batches ? " or --batch" : ""));
   }
 }

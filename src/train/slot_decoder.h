@@ -1,4 +1,4 @@
-// Texts that join and leave a batch between tokens, each with its keys and values kept in a slot.
+// Continuous batching: texts join and leave between tokens, each with its KV cache in a slot.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace rooflm::train {
 /// most likely one, which the device chooses. Used by one thread.
 class SlotDecoder {
  public:
-  /// What a slot without a text has for a token.
+  /// The token of a slot without a text.
   static constexpr std::int32_t kNoToken = -1;
 
   /// `size.batch` slots of `size.positions` tokens, for prompts of at most `longest_prompt`. The session must
@@ -32,13 +32,13 @@ class SlotDecoder {
   /// Runs every engine until it is recorded, once the weights are there. Slots are free afterwards.
   void warm_up();
 
-  /// Reads a text into a free slot and returns the token that follows it. std::logic_error where the slot is
-  /// taken, or the text is empty or longer than the longest prompt.
+  /// Prefills a free slot with a text and returns the next token. std::logic_error if the slot is taken, or
+  /// the text is empty or longer than the longest prompt.
   std::int32_t join(std::size_t slot, std::span<const std::int32_t> text);
   /// Reads the last token of every slot that is taken; returns the next of each, kNoToken of free slots.
   /// std::logic_error where a text fills its slot.
   const std::vector<std::int32_t>& decode();
-  /// The slot is free from here on.
+  /// Frees the slot.
   void leave(std::size_t slot);
 
   [[nodiscard]] std::size_t slots() const { return tokens_.size(); }

@@ -36,7 +36,7 @@ std::int64_t step_of(std::string_view line, const std::filesystem::path& path, s
     return json["step"].get<std::int64_t>();
   }
   throw core::InputError(
-      fmt::format("{}: line {} is no line of a training log, expected an object with an integer 'step'; "
+      fmt::format("{}: line {} is not a line of a training log, expected an object with an integer 'step'; "
                   "choose another --log",
                   path.string(), number));
 }

@@ -1,4 +1,4 @@
-// Everything that a training run can be told, as values and as text.
+// All options of a training run, as values and as text.
 #include "train/train_options.h"
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-/// TF32 is fp32 whose products may be rounded, fp8 is bf16 whose products of layers read scaled copies.
+/// TF32 is fp32 whose matmuls may be rounded, fp8 is bf16 whose matmuls of layers read scaled copies.
 void parse_dtype(compile::StepOptions& step, std::string_view name) {
   step.tf32 = name == "tf32";
   step.fp8 = name == core::name_of(core::DType::f8);
@@ -167,10 +167,10 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
   if (split.data == before.step.sharding.data) return;
   if (!was_given("batch") && at_once > 0 && all % at_once == 0) options.batch = all / at_once;
   if (sequences_of(options) == all) return;
-  throw UsageError(fmt::format(
-      "--dp {}: {} was trained with {} sequences a step; give --batch and --grad-accum of which {} copies "
-      "make as many",
-      split.data, source, all, split.data));
+  throw UsageError(
+      fmt::format("--dp {}: {} was trained with {} sequences per step; give --batch and --grad-accum so that "
+                  "{} copies process as many",
+                  split.data, source, all, split.data));
 }
 
 constexpr std::array kLayouts = {"whole", "parts"};
@@ -313,9 +313,10 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
     const std::string was = field.get(before);
     const std::string now = field.get(options);
     if (!field.is_fixed || was == now || may_change(field, before, options)) continue;
-    const char* advice = field.name == "steps"
-                             ? "only a constant schedule can go on longer; start anew from it with --model"
-                             : "leave it out to continue, or start anew from it with --model";
+    const char* advice =
+        field.name == "steps"
+            ? "only a constant schedule can be extended; start a new run from it with --model"
+            : "leave it out to continue, or start a new run from it with --model";
     throw UsageError(fmt::format("--{} {} contradicts {}, which was trained with {}; {}", field.name, now,
                                  source, was, advice));
   }

@@ -1,4 +1,4 @@
-// Everything that a training run can be told, as values and as text.
+// All options of a training run, as values and as text.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct TrainOptions {
   /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it
   /// continues bit for bit. Absent where there is nothing to choose.
   std::function<std::string()> gemm_choices{};
-  /// Told of each step, after it was logged.
+  /// Called after each step was logged.
   std::function<void(const StepRecord&)> on_step{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
@@ -67,12 +67,12 @@ using OptionTexts = std::map<std::string, std::string>;
 /// One option of those that a checkpoint remembers.
 struct OptionField {
   std::string name;
-  /// Decides the numbers: a run that continues must keep it.
+  /// It affects results, so a continued run must keep it.
   bool is_fixed;
   std::function<std::string(const TrainOptions&)> get;
   /// Throws core::UsageError when the text does not parse.
   std::function<void(TrainOptions&, const std::string&)> set;
-  /// What checkpoints that do not know it were trained with; empty: all know it.
+  /// The value in checkpoints without this option; empty: all checkpoints have it.
   std::string initial{};
 };
 const std::vector<OptionField>& option_fields();

@@ -150,7 +150,8 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
     throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
   }
   if (options_.sample_every > 0 && options_.ranks != nullptr)
-    throw core::UsageError("--sample-every: text is sampled on one rank only; rooflm generate samples later");
+    throw core::UsageError(
+        "--sample-every: text is sampled on one rank only; use rooflm generate afterwards");
   state_.model_name = config.name;
   state_.padded_vocab = config.padded_vocab;
   state_.data = data_.given;
@@ -269,7 +270,7 @@ void Trainer::Loop::evaluate_now(StepRecord& record) {
   progress_.message(fmt::format("step {}  val loss {:.4f}{}", record.step, e.loss, beside));
 }
 
-/// After each step: collectives run beside computation, or do not, from some step on.
+/// After each step: reports the choice of overlap once it is made.
 void Trainer::Loop::settle_overlap(const StepRecord& record) {
   if (!overlap_) return;
   overlap_->end_step(record.times);

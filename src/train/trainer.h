@@ -19,7 +19,7 @@ namespace rooflm::train {
 struct TrainStart {
   std::filesystem::path weights;     ///< a Hugging Face directory to fine-tune
   std::filesystem::path checkpoint;  ///< of this run, to continue; its options have been applied already
-  /// There being no checkpoint is fine, and so is the log of a run that ended before its first one.
+  /// A missing checkpoint is fine, and so is the log of a run that ended before its first one.
   bool may_resume = false;
 };
 
@@ -38,8 +38,8 @@ struct TrainSummary {
   std::int64_t skipped_steps = 0;      ///< whose gradients were not finite, of the whole run
 };
 
-/// One training run: engines, weights, data, log, checkpoints. Everything that can be refused is refused in
-/// the constructor: options (core::UsageError), files (core::InputError), memory (core::OutOfMemory).
+/// One training run: engines, weights, data, log, checkpoints. The constructor checks everything that can be
+/// rejected: options (core::UsageError), files (core::InputError), memory (core::OutOfMemory).
 class Trainer {
  public:
   /// Progress goes to `stream`. The backend must outlive the trainer.

@@ -16,7 +16,7 @@ struct TrainingData {
   std::vector<std::filesystem::path> val;               ///< shards; empty: no evaluation
   std::filesystem::path tokenizer;                      ///< tokenizer.json; empty: unknown
   std::uint32_t vocab_size = 0;                         ///< of the tokenizer; 0: unknown
-  /// Of the validation tokens, nats per token: what no model is below that ignores context.
+  /// Unigram entropy of the validation tokens, nats per token: a lower bound for models that ignore context.
   std::optional<double> val_unigram_entropy{};
 };
 
@@ -29,7 +29,7 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
 /// Names and sizes of the training shards, as a checkpoint remembers them.
 std::vector<ShardName> shard_names(const TrainingData& data);
 
-/// `vocab` rounded up to a multiple of 64, which matrix units like.
+/// `vocab` rounded up to a multiple of 64, which suits matrix units.
 constexpr std::int64_t padded_vocabulary(std::int64_t vocab) { return (vocab + 63) / 64 * 64; }
 
 }  // namespace rooflm::train

@@ -197,7 +197,7 @@ class Commands(OnGpu):
             self.assertEqual(alone, timed, "every op has a wall time of its own")
             if engine == "fused":  # replayed, held until it is submitted
                 self.assertIn("in_order", kinds)
-                self.assertIn("begins when a step is submitted", facts["tracing_cost"][1])
+                self.assertIn("starts when a step is submitted", facts["tracing_cost"][1])
 
     def test_beside_another_profiler_there_is_one_line_and_the_profile_goes_on(self):
         if shutil.which("ncu") is None:

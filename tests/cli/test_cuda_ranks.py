@@ -59,7 +59,7 @@ class GpuRanks(TrainingRuns):
         result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(result.returncode, 0, f"{name}: {result.stderr}")
         if ranks > 1 and DEVICE != "cpu" and GPUS == 1:
-            self.assertIn("ranks share cuda:0, in turn: numbers are right, times mean nothing", result.stderr)
+            self.assertIn("ranks take turns on cuda:0: numbers are right, times mean nothing", result.stderr)
         return numbers_of(self.folder / name / "log.jsonl")
 
     def all_numbers(self, cases, **options):
@@ -153,7 +153,7 @@ class Orders(GpuRanks):
             record = self.folder / f"{overlap}.rooflm"
             said = self.run_rooflm("launch", "-n", 2, *sharing(2), "--", *size, "--overlap", overlap, "-o", record)
             self.assertEqual(said.returncode, 0, said.stderr)
-            self.assertEqual("collectives beside computation: " in said.stderr, overlap == "auto")
+            self.assertEqual("collectives overlapped with computation: " in said.stderr, overlap == "auto")
             losses[overlap] = json.loads(self.ok("report", record, "--view", "bench", "--format", "json"))[0]["tables"][0]["rows"][0]["loss"]
         self.assertEqual(losses["on"], losses["off"])
 
@@ -202,9 +202,9 @@ class Ways(GpuRanks):
     def test_auto_says_what_each_way_takes(self):
         result = self.run_rooflm(*self.launch(2, *self.words("auto", "--steps", 50, "--batch", "4", "--zero", "1", "--collectives", "auto"))[1:])
         self.assertEqual(result.returncode, 0, result.stderr)
-        said = [line for line in (result.stderr + result.stdout).splitlines() if "collectives beside computation: " in line]
+        said = [line for line in (result.stderr + result.stdout).splitlines() if "collectives overlapped with computation: " in line]
         self.assertEqual(len(said), 1, result.stderr)
-        self.assertIn("beside computation (few-blocks): ", said[0])
+        self.assertIn("overlapped with computation (few-blocks): ", said[0])
         self.assertEqual("copy-engine" in said[0], GPUS > 1, "GPUs that are shared cannot copy so")
         self.assertIn("; kept: ", said[0])
 

@@ -233,7 +233,7 @@ class Exports(unittest.TestCase):
         fails(2, self.gpu, "--format", "kinto", "-o", path, says="did you mean 'kineto'")
         fails(2, self.gpu, "-o", path, says="--format")
         fails(2, self.gpu, "--format", "kineto", says="-o")
-        fails(2, self.gpu, "--format", "torch-memory", "-o", "-", says="is no text")
+        fails(2, self.gpu, "--format", "torch-memory", "-o", "-", says="is not a text format")
         fails(2, self.gpu, "--format", "kineto", "-o", path, "--step", 99, says="no events of that step")
         fails(2, self.gpu, "--format", "kineto", "-o", path, "--run", "other", says="made up")
         self.assertFalse(path.exists())

@@ -128,7 +128,7 @@ class Files(TrainingRuns):
         self.assertEqual(as_record.read_bytes(), before)
 
     def test_outputs_are_files_in_folders_that_are_there(self):
-        for path, says in ((self.folder / "no/t.json", "no folder"), (self.folder, "directory"), ("/dev/null", "no regular file")):
+        for path, says in ((self.folder / "no/t.json", "no folder"), (self.folder, "directory"), ("/dev/null", "not a regular file")):
             self.fails(3, "data", "train-tokenizer", self.book, "-o", path, "--overwrite", says=[str(path), says])
         self.assertTrue(pathlib.Path("/dev/null").is_char_device())
         both = self.folder / "both"

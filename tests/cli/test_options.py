@@ -138,7 +138,7 @@ class Options(unittest.TestCase):
         for command in (words, ["comm", "--device", "cpu", "--size", "4KiB"]):
             said = self.run_binary("launch", "-n", 2, "--", *command, "--collectives", "copy-engine", code=2)
             self.assertIn("--collectives copy-engine is for GPUs", said.stderr)
-        self.assertIn("name one", self.run_binary("launch", "-n", 2, "--", "comm", "--collectives", "auto", code=2).stderr)
+        self.assertIn("name a single way", self.run_binary("launch", "-n", 2, "--", "comm", "--collectives", "auto", code=2).stderr)
 
     def test_help_offers_dtypes_of_this_machine(self):
         def dtypes(*arguments):
@@ -261,7 +261,7 @@ class Options(unittest.TestCase):
         self.assertEqual([row["engine"] for row in rows("--run", "1")], ["eager"])
         phases = {row["phase"] for row in rows("--phase", "forward", view="phases")}
         self.assertEqual(phases, {"forward"})
-        self.assertIn("nothing of that name; there is 1: ", self.run_binary("report", self.record, "--run", "bf17", code=2).stderr)
+        self.assertIn("not in the record, which has 1: ", self.run_binary("report", self.record, "--run", "bf17", code=2).stderr)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class Profile(unittest.TestCase):
         self.assertTrue(one_layer and {row["phase"] for row in one_layer} == {"backward"})
         all_layers = rows("ops", "--run", "1", "--phase", "backward")
         self.assertGreater(sum(row["instances"] for row in all_layers), sum(row["instances"] for row in one_layer))
-        self.assertIn("there is ", self.rooflm("report", parts, "--scope", "h.7").stderr)
+        self.assertIn("not in the record, which has ", self.rooflm("report", parts, "--scope", "h.7").stderr)
         self.ok("verify", parts)
         compared = json.loads(self.ok("compare", parts, parts, "--phase", "forward", "--run", "1", "--format", "json"))
         self.assertTrue(compared and all(row["subject"].split("/")[0] == "forward" for row in compared), compared)
@@ -179,7 +179,7 @@ class Profile(unittest.TestCase):
         result = subprocess.run([BINARY, "profile", *SMALL, *QUICK, "-o", path], capture_output=True, text=True,
                                 timeout=300, env=dict(os.environ, XDG_CACHE_HOME=str(cache)), check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("faster than the ceilings of", result.stderr)
+        self.assertIn("measured times beat the ceilings of", result.stderr)
         with sqlite3.connect(path) as db:
             rows = db.execute("SELECT value FROM ceiling WHERE what = 'matmul' AND dtype = 'fp32' AND threads = "
                               "(SELECT value FROM config WHERE key = 'threads') ORDER BY id").fetchall()

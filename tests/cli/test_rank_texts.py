@@ -74,7 +74,7 @@ class Texts(Ranks):
         for split in (["--pp", "2"], ["--cp", "2"], ["--dp", "2", "--zero", "1"]):
             result = self.run_rooflm("launch", "-n", 2, "--", *size, *split)
             self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn("--phase decode: ranks share the texts (--dp) and the layers (--tp)", result.stderr)
+            self.assertIn("--phase decode: only --dp (texts) and --tp (layers) can split it", result.stderr)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "no /dev/full")
     def test_texts_that_nobody_can_write_are_an_error(self):
@@ -132,7 +132,7 @@ class Texts(Ranks):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def test_other_splits_are_refused(self):
-        for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: ranks share the prompts (--dp) and the layers (--tp)"), (2, ["--cp", "2"], "generate --cp"),
+        for ranks, split, said in [(1, ["--pp", "2"], "generate --pp: only --dp (prompts) and --tp (layers) can split generation"), (2, ["--cp", "2"], "generate --cp"),
                                    (2, ["--zero", "1"], "generate --zero"), (1, ["--tp", "2"], "is 2 ranks, this job has 1"), (2, ["--tp", "3"], "does not divide the 2 ranks"),
                                    (3, ["--tp", "3"], "--tp 3")]:
             starter = ["launch", "-n", str(ranks), "--"] if ranks > 1 else []

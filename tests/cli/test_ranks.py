@@ -127,7 +127,7 @@ class Splits(Ranks):
             self.assertEqual(row["overlap"], overlap)
             self.assertGreater(row["exposed_ms"], 0)
             self.assertLess(row["exposed_ms"], row["step_ms_median"])
-            self.assertEqual("collectives beside computation: " in said.stderr, overlap == "auto")
+            self.assertEqual("collectives overlapped with computation: " in said.stderr, overlap == "auto")
             records.append(record)
         losses = [row["loss"] for row in json.loads(self.ok("report", *records[:2], "--view", "bench", "--format", "json"))[0]["tables"][0]["rows"]]
         self.assertEqual(*losses)
@@ -198,7 +198,7 @@ class Profiles(Ranks):
                 self.assertGreater({row["what"]: row["measured"] for row in planned}["collective"], 0)
 
     def test_what_cannot_be_profiled(self):
-        for arguments, says in [(("--batch", "1,2"), "one configuration"), (("--precision", "1"), "same steps")]:
+        for arguments, says in [(("--batch", "1,2"), "a single configuration"), (("--precision", "1"), "same steps")]:
             result = self.run_rooflm("launch", "-n", 2, "--", "profile", *self.SIZE, *arguments)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(says, result.stderr)
@@ -256,8 +256,8 @@ class Comm(Ranks):
 
     def test_bad_input(self):
         self.fails(2, "comm", "--device", "cpu", says=("launch -n 2 -- comm",))
-        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "no element"),
-                                (("--place", "on"), "in or out"), (("--size", "x"), "--size"), (("--size", "99999999999GB"), "more than any memory")]:
+        for arguments, says in [(("--op", "all_reduc"), "did you mean 'all_reduce'"), (("--size", "4", "--op", "all_gather"), "less than one element"),
+                                (("--place", "on"), "in or out"), (("--size", "x"), "--size"), (("--size", "99999999999GB"), "larger than any memory")]:
             with self.subTest(arguments=arguments):
                 result = self.run_rooflm("launch", "-n", 2, "--", *self.SHORT, *arguments)
                 self.assertEqual(result.returncode, 2, result.stderr)
@@ -334,7 +334,7 @@ class Checkpoints(Ranks):
         self.numbers("out", "--batch", "2", ranks=2, steps=1)
         model = self.folder / "model"
         self.fails(2, "export", self.out, "--format", "huggingface", "-o", model, says=("has the layout",))
-        self.fails(3, "export", self.data, "--format", "huggingface", "-o", model, says=("is no checkpoint",))
+        self.fails(3, "export", self.data, "--format", "huggingface", "-o", model, says=("is not a checkpoint",))
         self.fails(2, "export", self.out, "--format", "huggingface", "-o", self.data, says=("exists already",))
 
     def test_a_file_is_missing(self):
@@ -471,7 +471,7 @@ class Failures(Ranks):
                                 (("--tp", 2, "--heads", 1), "does not divide the 1 heads"),
                                 (("--cp", 3), "does not divide the 2 ranks"),
                                 (("--cp", 2, "--seq", 18), "--cp 2 cuts a sequence into 4 pieces, which do not divide --seq 18"),
-                                (("--cp", 2, "--attention", "batched"), "--cp 2 wants --attention flash, not batched"),
+                                (("--cp", 2, "--attention", "batched"), "--cp 2 requires --attention flash, not batched"),
                                 (("--zero", 4), "--zero must be at most 3")]:
             with self.subTest(arguments=arguments):
                 result = self.run_rooflm("launch", "-n", 2, "--", *self.words(self.out, "--steps", 1, *arguments))

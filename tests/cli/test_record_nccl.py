@@ -255,7 +255,7 @@ class Ranks(Case):
     def test_records_of_different_jobs_are_not_exported_together(self):
         self.imported("r0", rank_stream(0, 0))
         self.imported("alone", rank_stream(1, 40, communicator="8a"))
-        for form, said in (("kineto", "export each alone"), ("folded", "is of one record")):
+        for form, said in (("kineto", "export each alone"), ("folded", "takes one record")):
             done = self.rooflm("export", "r0.rooflm", "alone.rooflm", "--format", form, "-o", "x.out")
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(said, done.stderr)

@@ -28,14 +28,14 @@ std::vector<double> series(std::uint64_t stream, std::size_t n, double memory, d
 TEST(Drift, SentencesSayWhatIsKnown) {
   std::vector<double> times = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5};
   EXPECT_EQ(drift_sentence(core::summarise(times), {}),
-            "no drift: second half +0.0 % against the first, p = 1");
+            "no drift: second half +0.0 % compared with the first, p = 1");
   times = {100, 101, 102, 103, 104, 110, 111, 112.2, 113, 114};
-  EXPECT_EQ(
-      drift_sentence(core::summarise(times), {.before_hz = 2.6e9, .after_hz = 2.45e9}),
-      "drift: second half +10.0 % against the first, p = 0.0079; clock 2.60 GHz before and 2.45 GHz after");
+  EXPECT_EQ(drift_sentence(core::summarise(times), {.before_hz = 2.6e9, .after_hz = 2.45e9}),
+            "drift: second half +10.0 % compared with the first, p = 0.0079; clock 2.60 GHz before and 2.45 "
+            "GHz after");
   times.resize(9);
   EXPECT_EQ(drift_sentence(core::summarise(times), {.before_hz = 2.6e9, .after_hz = {}}),
-            "drift cannot be told from 9 samples (10 are needed)");
+            "9 samples are too few to detect drift (10 are needed)");
 }
 
 TEST(Drift, AlarmsAndMisses) {

@@ -56,7 +56,7 @@ test('the roofline shows ops by what hardware counted, too', async () => {
   assert.notDeepEqual([x, y], before);
   await chart.click({ position: { x, y } });
   const text = await page.getByRole('dialog').innerText();
-  for (const part of ['Counted by the hardware', 'bytes at DRAM', 'warps waited for', 'bound by', 'to mend']) assert.ok(text.includes(part), part);
+  for (const part of ['Counted by the hardware', 'bytes at DRAM', 'warps stalled on', 'bound by', 'what would help']) assert.ok(text.includes(part), part);
   await close();
   const without = await open({ ...document_, runs: [document_.runs[1]] });
   assert.equal(await without.page.locator('#roofline').getByRole('button', { name: /Counted/ }).count(), 0, 'nothing was counted');

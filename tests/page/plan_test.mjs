@@ -100,7 +100,7 @@ test('the address names the ranks whose step is looked at', async () => {
 test('a plan that does not fit has no step to show', async () => {
   const { page, close } = await open({ ...document_, runs: [], answer: 'It does not fit.' });
   assert.deepEqual(await visible(page, 'main h2'), ['The plan', 'Answer', 'Environment']);
-  assert.doesNotMatch(await page.locator('main').innerText(), /holds no run/);
+  assert.doesNotMatch(await page.locator('main').innerText(), /has no runs/);
   await close();
 });
 

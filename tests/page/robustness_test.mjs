@@ -4,8 +4,8 @@ import { test } from 'node:test';
 import { open, sampleDocument } from './browser.mjs';
 
 const refused = [
-  ['no data', '', /carries no data/],
-  ['cut off data', '{"schema": 1, "runs": [', /damaged or cut off/],
+  ['no data', '', /has no data/],
+  ['cut off data', '{"schema": 1, "runs": [', /damaged or truncated/],
   ['a list', '[1, 2]', /not a report/],
   ['another schema', '{"schema": 2}', /schema 1; its data says schema 2/],
   ['no schema', '{"title": "x"}', /says schema nothing/],
@@ -22,7 +22,7 @@ for (const [name, data, message] of refused) {
 test('a document without anything says what is not there', async () => {
   const { page, close } = await open({ schema: 1 });
   const text = await page.locator('main').innerText();
-  for (const sentence of ['This report holds no run.', 'Memory of this run was not followed.', 'This run has no ops', 'holds no ceilings', 'The environment is not recorded']) {
+  for (const sentence of ['This report has no runs.', 'Memory of this run was not recorded.', 'This run has no ops', 'has no ceilings', 'The environment was not recorded']) {
     assert.ok(text.includes(sentence), sentence);
   }
   assert.ok(!text.includes('could not be drawn') && !text.includes('NaN') && !text.includes('undefined'));
@@ -38,7 +38,7 @@ test('a study of single ops shows its charts and tables alone', async () => {
   assert.deepEqual(await page.getByRole('navigation').getByRole('link').allInnerTexts(),
                    ['Charts', 'Tables', 'Ceilings', 'Method and certainty', 'Environment']);
   assert.ok(await page.locator('#charts canvas, #charts svg').count() > 0);
-  assert.equal(await page.getByText('This report holds no run.').count(), 0);
+  assert.equal(await page.getByText('This report has no runs.').count(), 0);
   await close();
 });
 

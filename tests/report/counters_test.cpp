@@ -206,7 +206,7 @@ TEST(Counted, AttentionIsExplainedByTheMask) {
   const CountedGroup& backward = group_named(parts, "backward", "attention/flash");
   EXPECT_DOUBLE_EQ(backward.explained_flop, 7.5e6);
   EXPECT_DOUBLE_EQ(backward.flop_ratio().value_or(0), 1);
-  EXPECT_EQ(forward.note(), "computes 75 % of the square of scores, 50 % is needed");
+  EXPECT_EQ(forward.note(), "computes 75 % of the score matrix, 50 % is needed");
   EXPECT_EQ(forward.device_s, 1e-3) << "of observed steps, not of counted ones";
 }
 
@@ -383,7 +383,7 @@ TEST(CounterLaws, HoldForWhatFitsAndBreakForWhatDoesNot) {
             std::vector<std::string>{"counted kernels are of the op that was counted"});
   EXPECT_EQ(broken_laws({.with_kernel = true}), std::vector<std::string>{});
   EXPECT_EQ(broken_laws({.product_flop = 8.4e9}), std::vector<std::string>{}) << "tiles may be padded";
-  EXPECT_EQ(broken_laws({.product_flop = 7e9}), std::vector<std::string>{"products have their FLOP counted"});
+  EXPECT_EQ(broken_laws({.product_flop = 7e9}), std::vector<std::string>{"matmuls have counted FLOP"});
   EXPECT_EQ(broken_laws({.passes = 5}),
             std::vector<std::string>{"counted steps are the passes of the counters"});
 }

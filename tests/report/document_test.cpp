@@ -177,7 +177,7 @@ TEST(Document, IsSeenAtAGlance) {
   EXPECT_NEAR(sum_of(time, "seconds"), sum_of(run.at("blocks"), "device_s"), 1e-15);
   const nlohmann::json& bound = run.at("glance").at("bound").at("parts");
   EXPECT_NEAR(sum_of(bound, "seconds"), sum_of(run.at("why"), "time_s"), 1e-15);
-  EXPECT_FALSE(bound.at(0).at("note").get<std::string>().empty()) << "what would mend it";
+  EXPECT_FALSE(bound.at(0).at("note").get<std::string>().empty()) << "what would help";
   EXPECT_TRUE(std::ranges::any_of(time, [](const nlohmann::json& part) {
     return part.at("name") == "optimizer";
   })) << "not \"optimizer optimizer\"";

@@ -103,10 +103,9 @@ TEST(JobRanks, RanksOfASplitStepAreOnOneTimeline) {
     EXPECT_LE(timeline.lanes[i - 1].rank, timeline.lanes[i].rank) << "lanes of a rank stand together";
   EXPECT_TRUE(std::ranges::is_sorted(timeline.events, {}, &TimelineEvent::start_ns));
   ASSERT_FALSE(timeline.notes.empty());
-  EXPECT_EQ(
-      timeline.notes.back(),
-      "Communication that nothing hides in step 1, transfer and waiting for other ranks: rank 0 90.0 ns and "
-      "60.0 ns; rank 1 90.0 ns and 0 s.");
+  EXPECT_EQ(timeline.notes.back(),
+            "Exposed communication in step 1, transfer and waiting for other ranks: rank 0 90.0 ns and "
+            "60.0 ns; rank 1 90.0 ns and 0 s.");
 }
 
 TEST(JobRanks, OpsOfAnotherProgramAreNotThoseOfTheFirst) {
@@ -140,7 +139,7 @@ TEST(JobRanks, OfOtherMomentsTheFirstIsAlone) {
   const Timeline timeline = timeline_of_ranks({{.run = &first}, {.run = &second, .rank = 1}}, {}, kAnyEvents);
   EXPECT_EQ(timeline.steps.size(), 2U);
   EXPECT_TRUE(bars_on(timeline, "exposed").empty());
-  EXPECT_NE(timeline.notes.back().find("not here"), std::string::npos);
+  EXPECT_NE(timeline.notes.back().find("not shown"), std::string::npos);
 }
 
 TEST(JobRanks, WhatCannotBeIsLeftOut) {

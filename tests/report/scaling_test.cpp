@@ -73,7 +73,7 @@ TEST(Scaling, WallTimesOfAGpuAreThoseOfOpsAlone) {
   ASSERT_FALSE(table->table.notes.empty());
   EXPECT_NE(table->table.notes.back().find("alone and waited for"), std::string::npos);
   EXPECT_NE(table->table.notes.back().find("+150 %"), std::string::npos);
-  EXPECT_NE(answer_of(load_alone("gap")).find("25 launches take 1.00 us each beside their kernels"),
+  EXPECT_NE(answer_of(load_alone("gap")).find("25 launches cost 1.00 us each outside their kernels"),
             std::string::npos)
       << answer_of(load_alone("gap"));
 }
@@ -157,7 +157,8 @@ TEST(Filter, SaysWhatThereIs) {
       apply_filter(filter, set);
       ADD_FAILURE() << filter.text();
     } catch (const core::UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("; there is "), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("not in the record, which has "), std::string::npos)
+          << error.what();
     }
   }
 }

@@ -121,11 +121,9 @@ TEST(Serving, TheViewHasRatesUsersAndWhereItSaturates) {
 TEST(Serving, TheAnswerNamesTheSaturation) {
   const record::TemporaryFolder folder;
   EXPECT_EQ(answer_of(made_up(folder)),
-            "tiny fp32 with 2 slots saturates: fcfs at 0.167 requests/s (1 tokens/s); 90% of requests had "
-            "their first "
-            "token within 1.50 s and 600 ms per token at no rate that was tried with fcfs. Of all at once, "
-            "Jain's index "
-            "of tokens over users is 0.50 with fcfs.");
+            "tiny fp32 with 2 slots saturates: fcfs at 0.167 requests/s (1 tokens/s); 90% of requests stayed "
+            "within 1.50 s to the first token and 600 ms per further token at none of the rates tried with "
+            "fcfs. With all requests at once, Jain's index of tokens over users is 0.50 with fcfs.");
 }
 
 TEST(Serving, ARequestsTimesMustFollowEachOther) {

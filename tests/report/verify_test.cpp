@@ -78,7 +78,7 @@ TEST(Verify, NothingPassesTheInstructionPeak) {
   };
   EXPECT_TRUE(broken(1e12, 1e12).empty());
   EXPECT_TRUE(broken(1.04e12, 1e12).empty());  // clocks
-  EXPECT_EQ(broken(1.06e12, 1e12), std::vector<std::string>{"products do not pass the instruction peak"});
+  EXPECT_EQ(broken(1.06e12, 1e12), std::vector<std::string>{"matmuls do not exceed the instruction peak"});
   // Its first op computes 1000 flop.
   EXPECT_EQ(broken(1e5, 1e5), std::vector<std::string>{"no op computes faster than the instruction peak"});
 }
@@ -277,7 +277,7 @@ TEST(Verify, NoTimeBeatsItsRoof) {
 }
 
 TEST(Verify, CeilingsMeasuredUnderLoadAreNoLimits) {
-  const std::string load = "measured under load: other programs had 48.0 % of the processors meanwhile";
+  const std::string load = "measured under load: other programs used 48.0 % of the processors meanwhile";
   const auto verified = [](const std::vector<record::Ceiling>& ceilings) {
     const auto change = [](MadeUpRun& made) {
       for (auto& prediction : made.predictions) {

@@ -26,13 +26,13 @@ export function opRows(ops: Ops, i: number): DetailRow[] {
     heading('What'), row('op', `#${count(ops.index[i])}`), row('kind', text(ops.kind)), row('name', text(ops.name)), row('class', text(ops.cls)),
     row('kernel', text(ops.kernel)), row('phase', text(ops.phase)), row('scope', text(ops.scope)), row('data type', text(ops.dtype)),
     row('shapes', text(ops.shapes)), row('recomputed', ops.recomputed[i] === 1 ? 'yes' : 'no'),
-    heading('Work, counted from shapes'), row('matrix products', flop(ops.matmul[i])), row('elementwise', flop(ops.elementwise[i])),
+    heading('Work, counted from shapes'), row('matmul', flop(ops.matmul[i])), row('elementwise', flop(ops.elementwise[i])),
     row('least bytes moved', bytes(ops.bytes[i])), row('intensity', quantity(ops.intensity[i], 'FLOP/B')), row('launches per step', count(ops.launches[i])),
     heading('Time per step'), row('device time', seconds(ops.device[i])), row('wall time', seconds(ops.wall[i])), row('shortest', seconds(ops.min[i])),
     row('longest', seconds(ops.max[i])), row('standard deviation', seconds(ops.std[i])), row('times measured', count(ops.instances[i])),
     row('share of the step', percent(ops.stepShare[i])),
     heading('Against the roof'), row('time at the roof', seconds(ops.roof[i])), row('bound by', text(ops.bound)),
-    row('share of the roof', percent(ops.roofShare[i])), row('could gain', seconds(ops.gain[i])),
+    row('share of the roof', percent(ops.roofShare[i])), row('possible gain', seconds(ops.gain[i])),
     row('rate', flopPerSecond(ops.rate[i])), row('bandwidth', quantity(ops.bandwidth[i], 'byte/s')),
     ...countedRows(ops, i), ...whyRows(ops, i),
   ]);
@@ -45,7 +45,7 @@ function countedRows({ counted }: Ops, i: number): DetailRow[] {
     heading('Counted by the hardware'), row('FLOP', flop(counted.flop[i])),
     ...kLevels.map((level) => row(`bytes at ${level.toUpperCase()}`, bytes(counted.bytes[level][i]))), row('L1 hits', percent(counted.l1Hits[i])),
     row('L2 hits', percent(counted.l2Hits[i])), row('tensor pipe active', percent(counted.tensorActive[i])),
-    row('warps waited for', stall === '' ? '' : `${stall.replaceAll('_', ' ')}, ${percent(counted.stallShare[i])}`),
+    row('warps stalled on', stall === '' ? '' : `${stall.replaceAll('_', ' ')}, ${percent(counted.stallShare[i])}`),
   ];
 }
 
@@ -56,15 +56,15 @@ export function whyRows(ops: Ops, i: number): DetailRow[] {
   const mend = why.causes.find((cause) => cause.cause === why.bound)?.mend ?? '';
   return [heading(`Why ${why.part || 'it'}, ${why.phase} takes ${seconds(why.time_s)}`), row('bound by', `${why.bound}, by ${why.counted ? 'counters' : 'shapes'}`),
           ...why.causes.filter((cause) => (cause.seconds ?? 0) > 0).map((cause) => row(cause.cause, `${seconds(cause.seconds)}, ${percent((cause.seconds ?? 0) / (why.time_s ?? NaN))}`)),
-          row('occupancy', percent(why.occupancy)), row('waves', quantity(why.waves, '')), row('warps waited for', why.stall), row('to mend', mend)];
+          row('occupancy', percent(why.occupancy)), row('waves', quantity(why.waves, '')), row('warps stalled on', why.stall), row('what would help', mend)];
 }
 
 function roofRows(roof: Roof): DetailRow[] {
   return [
-    heading('Work, counted from shapes'), row('matrix products', flop(roof.matmul_flop)), row('elementwise', flop(roof.elementwise_flop)),
+    heading('Work, counted from shapes'), row('matmul', flop(roof.matmul_flop)), row('elementwise', flop(roof.elementwise_flop)),
     row('least bytes moved', bytes(roof.bytes)), row('intensity', quantity(roof.intensity, 'FLOP/B')),
     heading('Against the roof'), row('measured', seconds(roof.measured_s)), row('time at the roof', seconds(roof.roof_s)), row('bound by', roof.bound ?? ''),
-    row('share of the roof', percent(roof.share)), row('could gain', seconds(roof.gain_s)),
+    row('share of the roof', percent(roof.share)), row('possible gain', seconds(roof.gain_s)),
     row('share of the step', percent(roof.step_share)), row('rate', flopPerSecond(roof.flop_per_s)),
     row('bandwidth', quantity(roof.byte_per_s, 'byte/s')),
   ];

@@ -66,13 +66,13 @@ function folded(document: ReportDocument): Group[] {
   return [
     { id: 'asked', title: '', lead: '', parts: [...partsOf(hasAnswer ? [answer] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
     { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: partsOf(kOneRun.filter((section) => !showsAll || section !== breakdown), document) },
-    { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs beside each other.', parts: partsOf(further, rest) },
+    { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs side by side.', parts: partsOf(further, rest) },
     { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: partsOf(kMeasured, document) },
   ];
 }
 
 const simulated: Section = {
-  ...timeline, lead: 'What would run when, simulated. Drag to move; after a click, the wheel zooms (with Ctrl always), arrows walk from event to event. Drag on the ruler to sum up a span of time.',
+  ...timeline, lead: 'What would run when, simulated. Drag to move; after a click, the wheel zooms (with Ctrl always), arrow keys move from event to event. Drag on the ruler to sum up a time span.',
 };
 
 /** A plan: its numbers, what they are made of, a step in time. Nothing was measured. */

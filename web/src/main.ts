@@ -110,7 +110,7 @@ class Page {
     const { document } = this;
     const said = [...document.problems];
     if (!document.complete) said.unshift('This record is partial: the run that wrote it did not finish.');
-    if (document.runs.length === 0 && this.groupOf('overview')) said.unshift('This report holds no run.');
+    if (document.runs.length === 0 && this.groupOf('overview')) said.unshift('This report has no runs.');
     return said.length > 0 ? h('div', { class: 'problems', role: 'status' }, ...said.map((text) => h('p', {}, text))) : null;
   }
 

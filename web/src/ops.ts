@@ -57,7 +57,7 @@ export interface Counted {
   tensorActive: Float64Array;
   l1Hits: Float64Array;
   l2Hits: Float64Array;
-  /** What warps waited for most, and for which share of their time. */
+  /** What warps stalled on most, and for which share of their time. */
   stall: string[];
   stallShare: Float64Array;
 }

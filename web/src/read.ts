@@ -277,12 +277,12 @@ function tellApart(runs: Run[]): Run[] {
 
 /** The document in `text`; throws DataError when it is no report that this page can show. */
 export function readDocument(text: string): ReportDocument {
-  if (text.trim() === '') throw new DataError('This page carries no data. rooflm report FILE --html PAGE writes one that does.');
+  if (text.trim() === '') throw new DataError('This page has no data. rooflm report FILE --html PAGE writes one that does.');
   let root: unknown;
   try {
     root = JSON.parse(text);
   } catch (error) {
-    throw new DataError(`The data of this page is damaged or cut off: ${error instanceof Error ? error.message : String(error)}.`);
+    throw new DataError(`The data of this page is damaged or truncated: ${error instanceof Error ? error.message : String(error)}.`);
   }
   if (!isObject(root)) throw new DataError('The data of this page is not a report: an object was expected.');
   if (root.schema !== kSchema) {

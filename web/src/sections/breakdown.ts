@@ -120,6 +120,6 @@ function build({ document, run }: Context): Child[] {
 export const breakdown: Section = {
   id: 'breakdown',
   title: 'Phases and blocks',
-  lead: 'Where a step goes. Times of phases are medians of plain steps and need not add up to the median step; times of blocks are from observed steps, all layers added up. Wall time of blocks holds dispatch and waiting, too. Time at the roof, FLOP and bytes are not measured: they follow from shapes and ceilings.',
+  lead: 'Where a step goes. Times of phases are medians of plain steps and need not add up to the median step; times of blocks are from observed steps, summed over layers. Wall time of blocks includes dispatch and waiting. Time at the roof, FLOP and bytes are not measured: they follow from shapes and ceilings.',
   build,
 };

@@ -69,13 +69,13 @@ function pairTable(label: string, pairs: readonly Pair[]): HTMLElement {
   }).element;
 }
 
-/** One sentence on the whole step; whether the intervals keep apart is said, significance is not claimed. */
+/** One sentence on the whole step; whether the intervals do not overlap is said, significance is not claimed. */
 function verdict(a: Run, b: Run): string {
   if (!a.step?.median_s || !b.step?.median_s) return 'One of the runs has no step times.';
   const ratio = b.step.median_s / a.step.median_s;
   const [aLow, aHigh, bLow, bHigh] = [a.step.ci_low_s, a.step.ci_high_s, b.step.ci_low_s, b.step.ci_high_s];
   const apart = aLow === null || aHigh === null || bLow === null || bHigh === null ? 'one of them has no interval'
-    : aHigh < bLow || bHigh < aLow ? 'the intervals keep apart' : 'the intervals overlap: this is no proof of a difference';
+    : aHigh < bLow || bHigh < aLow ? 'the intervals do not overlap' : 'the intervals overlap, so the difference may be chance';
   const change = ratio < 1 ? `${percent(1 - ratio)} shorter` : `${percent(ratio - 1)} longer`;
   return `A step of B takes ${seconds(b.step.median_s)} (${interval(bLow, bHigh)}) against ${seconds(a.step.median_s)} (${interval(aLow, aHigh)}) of A: ${change}, and ${apart}.`;
 }
@@ -142,11 +142,11 @@ function comparisonTable({ a, b, rows, note }: Comparison): HTMLElement {
 export const compare: Section = {
   id: 'compare',
   title: 'Comparison',
-  lead: 'Two runs beside each other. Times are medians; B / A below 1 means that B is faster.',
+  lead: 'Two runs side by side. Times are medians; B / A below 1 means that B is faster.',
   build: ({ document, runIndex }: Context): Child[] => {
     const own = document.comparison;
     const parts: Child[] = own && own.rows.length > 0 ? [comparisonTable(own)] : [];
     if (document.runs.length > 1) parts.push(new RunComparison(document.runs, runIndex).element);
-    return parts.length > 0 ? parts : [absent('This report holds one run: there is nothing to compare it with.')];
+    return parts.length > 0 ? parts : [absent('This report has a single run, so there is nothing to compare it with.')];
   },
 };

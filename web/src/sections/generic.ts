@@ -199,7 +199,7 @@ export const charts: Section = {
   title: 'Charts',
   lead: 'Further views, as charts.',
   build: ({ document }): Child[] => {
-    if (document.charts.length === 0) return [absent('No view of this report has a further chart.')];
+    if (document.charts.length === 0) return [absent('This report has no further charts.')];
     return kindsOf(document.charts).flatMap((kind): Child[] => {
       const isShared = kind.length > 1 && kind[0]!.note !== '' && kind.every((chart) => chart.note === kind[0]!.note);
       const show = (parts: readonly GenericChart[]): HTMLElement => h('div', { class: 'columns even' }, ...parts.map((chart) => chartPanel(chart, !isShared)));
@@ -211,6 +211,6 @@ export const charts: Section = {
 export const tables: Section = {
   id: 'tables',
   title: 'Tables',
-  lead: 'Further views, as tables. What is said of how to read a view stands above its first table.',
-  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('No view of this report has a further table.')] : document.tables.map((table, i) => tablePanel(table, i > 0 ? linesOf(document.tables[i - 1]!.note) : []))),
+  lead: 'Further views, as tables. Notes on how to read a view are above its first table.',
+  build: ({ document }): Child[] => (document.tables.length === 0 ? [absent('This report has no further tables.')] : document.tables.map((table, i) => tablePanel(table, i > 0 ? linesOf(document.tables[i - 1]!.note) : []))),
 };

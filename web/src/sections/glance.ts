@@ -27,7 +27,7 @@ function help(advice: readonly Advice[], bound: GlanceList): HTMLElement {
   const [most] = bound.parts;
   return h('div', { class: 'look' }, h('h3', {}, 'What would help most'),
            rows.length > 0 ? h('ul', {}, ...rows) : null,
-           h('p', { class: 'note' }, rows.length > 0 ? 'at most, and of the step' : 'This report gives no advice for this run.'),
+           h('p', { class: 'note' }, rows.length > 0 ? 'at most, and as a share of the step' : 'This report gives no advice for this run.'),
            most && most.note !== '' ? h('p', {}, h('strong', {}, `${most.name}: `), most.note) : null);
 }
 

@@ -17,7 +17,7 @@ const kAmounts: readonly (readonly [Amount, string, string])[] = [
 class Icicle {
   private readonly canvas = h('canvas', { tabindex: 0, role: 'application', 'aria-label': 'Scopes of the step: arrows move, Enter zooms in, Escape zooms out' });
   private readonly line = h('p', { class: 'status', 'aria-live': 'polite' });
-  private readonly path = h('nav', { class: 'path', 'aria-label': 'Scope that is zoomed to' });
+  private readonly path = h('nav', { class: 'path', 'aria-label': 'Scope zoomed to' });
   private root: ScopeNode;
   private focus: ScopeNode;
   private current: ScopeNode;
@@ -173,8 +173,8 @@ export const icicle: Section = {
     if (context.run.ops.length === 0) return [absent('This run has no ops: no step of it was observed.')];
     const { scopes } = context.run;
     const [layers, merged] = [scopeTree(scopes.layers), scopeTree(scopes.merged)];
-    if (!layers || !merged) return [absent('The scopes of this run were not added up.')];
-    if (!kAmounts.some(([amount]) => layers.amounts[amount] > 0)) return [absent(`The ${count(layers.ops)} ops of this run carry neither times nor bytes.`)];
+    if (!layers || !merged) return [absent('There are no sums over the scopes of this run.')];
+    if (!kAmounts.some(([amount]) => layers.amounts[amount] > 0)) return [absent(`The ${count(layers.ops)} ops of this run have neither times nor bytes.`)];
     return [new Icicle({ layers, merged }).element];
   },
 };

@@ -173,7 +173,7 @@ function holdersTable(replay: MemoryReplay, { run, selection }: Context): Child 
       textColumn('scope', 'scope', text(replay.tensorScope)),
       numberColumn('bytes', 'size', 'byte', numbers(held, 'bytes')),
       numberColumn('share', 'share of peak', 'share', numbers(held, 'share')),
-      numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: lasts from step to step'),
+      numberColumn('first', 'first op', '', numbersOf((tensor) => inStep(replay.firstOp[tensor]!)), 'None: persists between steps'),
       numberColumn('last', 'last op', '', numbersOf((tensor) => inStep(replay.lastOp[tensor]!))),
     ],
     open: (place) => {
@@ -188,19 +188,19 @@ function holdersTable(replay: MemoryReplay, { run, selection }: Context): Child 
 function persistentLine(replay: MemoryReplay): HTMLElement {
   const list = (parts: readonly { role: string; bytes: number }[]): string => parts.map((part) => `${part.role} ${bytes(part.bytes)}`).join(', ');
   const { persistent, persistent_share, peak_bytes, peak_roles } = replay.memory;
-  return h('p', { class: 'note' }, persistent.length > 0 ? `From step to step: ${list(persistent)}. ` : 'What persists from step to step is not recorded. ',
+  return h('p', { class: 'note' }, persistent.length > 0 ? `Persistent between steps: ${list(persistent)}. ` : 'What persists between steps is not recorded. ',
            peak_bytes !== null && `Peak ${bytes(peak_bytes)}, ${percent(persistent_share)} of it persistent${peak_roles.length > 0 ? `: ${list(peak_roles)}` : ''}. `);
 }
 
 export const memory: Section = {
   id: 'memory',
   title: 'Memory',
-  lead: 'Live bytes by role over the ops of one step. Rest the pointer on the chart to see which tensors hold them; click it to choose an op; drag the ends of the bar below to look closer.',
+  lead: 'Live bytes by role over the ops of one step. Hover over the chart to see which tensors hold them; click to choose an op; drag the ends of the bar below to zoom.',
   build: (context) => {
     const { run } = context;
-    if (!run.memory) return [absent('Memory of this run was not followed.')];
+    if (!run.memory) return [absent('Memory of this run was not recorded.')];
     const replay = new MemoryReplay(run.memory);
-    if (replay.eventCount === 0) return [absent('This run holds no memory events.'), persistentLine(replay)];
+    if (replay.eventCount === 0) return [absent('This run has no memory events.'), persistentLine(replay)];
     const view = new MemoryChart(context, replay);
     return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, keyOf(replay.roles)), holdersTable(replay, context)];
   },

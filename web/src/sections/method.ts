@@ -12,7 +12,7 @@ import type { Section } from './section';
 
 function summaries(run: Run): Child {
   const rows = [{ name: 'step', time: run.step }, ...run.phases.map((phase) => ({ name: phase.phase, time: phase.time }))].filter((row) => row.time !== null);
-  if (rows.length === 0) return absent('No samples were summed up.');
+  if (rows.length === 0) return absent('There are no summaries of samples.');
   const n = (key: 'median_s' | 'ci_low_s' | 'ci_high_s' | 'mean_s' | 'std_s' | 'mad_s' | 'min_s' | 'max_s' | 'samples' | 'outliers'): Float64Array => numbersFrom(rows, (row) => row.time![key]);
   const table = new Table({
     label: 'Times and their spread', length: rows.length, search: false,
@@ -63,13 +63,13 @@ function samplesSheet(run: Run): Sheet {
 }
 
 function samples(run: Run): Child {
-  if (run.samples.length === 0) return absent('This report holds no single samples.');
+  if (run.samples.length === 0) return absent('This report has no individual samples.');
   const { names } = texts(run.samples, 'phase');
   let phase = names.includes('step') ? 'step' : names[0]!;
   const chart = new Chart('Samples in the order they were taken', 260, () => samplesOption(run, phase), () => samplesSheet(run));
   return h('div', { class: 'panel' }, h('h3', {}, 'Samples in the order they were taken'),
            choice('Phase', names.map((name) => [name, name] as const), phase, (value) => { phase = value; chart.draw(); }), chart.element,
-           h('p', { class: 'note' }, 'The solid line is the median, the dashed ones are its interval; triangles are outliers, rings are samples that no summary counts.'));
+           h('p', { class: 'note' }, 'The solid line is the median, the dashed ones are its interval; triangles are outliers, rings are samples that no summary includes.'));
 }
 
 function facts(run: Run): Child {
@@ -83,7 +83,7 @@ function facts(run: Run): Child {
 export const method: Section = {
   id: 'method',
   title: 'Method and certainty',
-  lead: 'How the numbers were measured, and how sure they are.',
+  lead: 'How the numbers were measured, and how certain they are.',
   build: ({ document, run }): Child[] => [
     run.method.length + document.method.length > 0 ? h('ul', { class: 'method' }, ...[...run.method, ...document.method].map((sentence) => h('li', {}, sentence)))
       : absent('This report does not say how it was measured.'),
@@ -93,9 +93,9 @@ export const method: Section = {
 export const environment: Section = {
   id: 'environment',
   title: 'Environment',
-  lead: 'The machine and the software that the numbers hold for.',
+  lead: 'The machine and the software that the numbers apply to.',
   build: ({ document }): Child[] => {
-    if (document.environment.length === 0) return [absent('The environment is not recorded: these numbers cannot be tied to a machine.')];
+    if (document.environment.length === 0) return [absent('The environment was not recorded, so these numbers cannot be attributed to a machine.')];
     const valueText = (value: string, unit: string): string => (unit !== '' && value !== '' && Number.isFinite(Number(value)) ? quantity(Number(value), unit) : [value, unit].filter((part) => part !== '').join(' '));
     const items = document.environment.flatMap(({ key, value, unit }): Child[] => [h('dt', {}, key.replaceAll('_', ' ')), h('dd', {}, valueText(value, unit) || '–')]);
     return [h('div', { class: 'panel' }, h('dl', { class: 'facts wide' }, ...items))];

@@ -96,7 +96,7 @@ class Drawing {
 export const model: Section = {
   id: 'model',
   title: 'Model',
-  lead: 'The program as blocks, layers folded; figures are of all layers. Arrows are what the forward pass reads, dashed ones what the next layer reads. A click shows a block’s figures, rings its ops on the roofline and marks them in the tables.',
+  lead: 'The program as blocks, with layers folded; figures are summed over layers. Arrows show what the forward pass reads, dashed ones what the next layer reads. A click shows a block’s figures and marks its ops on the roofline and in the tables.',
   build: (context) => {
     if (context.run.model.nodes.length === 0) return [absent('This run has no ops: no step of it was observed.')];
     return [new Drawing(context).element()];

@@ -29,7 +29,7 @@ function opColumns(ops: Ops): Column[] {
     text('phase', 'phase', ops.phase, true),
     text('class', 'class', ops.cls, true),
     numberColumn('device', 'device time', 's', ops.device, 'Median per step'),
-    numberColumn('wall', 'wall time', 's', ops.wall, 'Median per step, as the host sees it'),
+    numberColumn('wall', 'wall time', 's', ops.wall, 'Median per step, seen from the host'),
     numberColumn('share', 'of step', 'share', ops.stepShare, 'Share of the median step'),
     numberColumn('roof', 'at the roof', 's', ops.roof, 'Least time that the ceilings allow'),
     numberColumn('of_roof', 'of roof', 'share', ops.roofShare, 'Time at the roof / time measured'),
@@ -73,7 +73,7 @@ export const opTable: Section = {
 export const blockTable: Section = {
   id: 'blocks',
   title: 'Blocks',
-  lead: 'Blocks of all layers added up, per phase, against their roof.',
+  lead: 'Blocks per phase, summed over layers, against their roof.',
   build: ({ run, selection }) => {
     const { blocks } = run;
     if (blocks.length === 0) return [absent('This run has no blocks: no step of it was observed.')];
@@ -87,12 +87,12 @@ export const blockTable: Section = {
         numberColumn('measured', 'measured', 's', n((block) => block.measured_s)), numberColumn('wall', 'wall time', 's', n((block) => block.wall_s)),
         numberColumn('share', 'of kernels', 'share', n((block) => block.time_share), 'Share of the time in kernels of the step'), numberColumn('roof', 'at the roof', 's', n((block) => block.roof_s)),
         numberColumn('of_roof', 'of roof', 'share', n((block) => block.share)),
-        numberColumn('gain', 'could gain', 's', n((block) => block.gain_s)),
+        numberColumn('gain', 'possible gain', 's', n((block) => block.gain_s)),
         textColumn('bound', 'bound', blocks.map((block) => block.bound ?? ''), { filter: true }),
         numberColumn('matmul', 'matmul', 'flop', n((block) => block.matmul_flop)), numberColumn('elementwise', 'elementwise', 'flop', n((block) => block.elementwise_flop)),
         numberColumn('bytes', 'bytes', 'byte', n((block) => block.bytes)), numberColumn('intensity', 'intensity', 'FLOP/B', n((block) => block.intensity)),
         numberColumn('launches', 'launches', '', n((block) => block.launches)), numberColumn('ops', 'ops', '', n((block) => block.ops)),
-        numberColumn('gap', 'gap per launch', 's', n((block) => block.gap_s), '(wall time - device time) / launches; absent where wall times were not measured'),
+        numberColumn('gap', 'gap per launch', 's', n((block) => block.gap_s), '(wall time - device time) / launches; absent if wall times were not measured'),
       ],
       open: (i) => {
         const title = `${blocks[i]!.block}, ${blocks[i]!.phase}`;
@@ -108,7 +108,7 @@ export const blockTable: Section = {
 export const kernelTable: Section = {
   id: 'kernels',
   title: 'Kernels',
-  lead: 'One row per kernel and phase, over all observed steps, with the columns of nsys\' kernel summary. Times are of one execution of an op. A click marks its ops in the other parts.',
+  lead: 'One row per kernel and phase, over all observed steps, with the columns of the nsys kernel summary. Times are per execution of an op. A click marks its ops in the other sections.',
   build: ({ run, selection }) => {
     const rows = run.kernels;
     if (rows.length === 0) return [absent(run.ops.length === 0 ? 'This run has no ops, so no kernels are known.' : 'No step of this run was observed, so its kernels have no times.')];
@@ -136,10 +136,10 @@ export const kernelTable: Section = {
 export const ceilingTable: Section = {
   id: 'ceilings',
   title: 'Ceilings',
-  lead: 'The highest rates that were measured on this machine. Products (matmul) and bandwidths are the lines of the roofline; the instruction peak, on registers alone, is what no kernel can pass. With several records each has its own, unless they are the same.',
+  lead: 'The highest rates measured on this machine. Matmul rates and bandwidths are the lines of the roofline. No kernel can exceed the instruction peak, which uses registers only. Each record has its own ceilings, unless they are the same.',
   build: ({ document }) => {
     const rows = document.ceilings;
-    if (rows.length === 0) return [absent('This report holds no ceilings: shares of the roof cannot be checked here.')];
+    if (rows.length === 0) return [absent('This report has no ceilings, so shares of the roof cannot be checked here.')];
     const t = (key: string, title: string, get: (row: (typeof rows)[number]) => string, filter = false): TextColumn => textColumn(key, title, rows.map(get), { filter });
     // Rates and bandwidths stand in columns of their own: one column would sort unlike things.
     const only = (pattern: RegExp, get: (row: (typeof rows)[number]) => number | null): Float64Array => numbersFrom(rows, (row) => (pattern.test(row.unit) ? get(row) : null));

@@ -16,7 +16,7 @@ interface Tile {
 function stepTile(run: Run): Tile {
   const { step } = run;
   const { traced_step_s, traced_steps } = run.figures;
-  if (!step && traced_step_s !== null) return { title: 'Traced step, median', value: seconds(traced_step_s, 4), note: `${plural(traced_steps ?? 0, 'step')}; recording took time, too` };
+  if (!step && traced_step_s !== null) return { title: 'Traced step, median', value: seconds(traced_step_s, 4), note: `${plural(traced_steps ?? 0, 'step')}, including the cost of recording` };
   if (!step) return { title: 'Step', value: '–', note: run.status === 'success' ? 'no whole steps were timed' : `status: ${run.status}` };
   const samples = step.samples === null ? '' : `, ${plural(step.samples, 'sample')}`;
   return { title: 'Step, median', value: seconds(step.median_s, 4), note: `${interval(step.ci_low_s, step.ci_high_s)}${samples}` };
@@ -29,7 +29,7 @@ function speedTiles(run: Run): Tile[] {
   const datasheet = figures.datasheet_mfu === null ? '' : `; ${percent(figures.datasheet_mfu)} of the datasheet's ${flopPerSecond(figures.datasheet_flop_per_s)}`;
   return [
     { title: 'Tokens per second', value: figures.tokens_per_s === null ? '–' : quantity(figures.tokens_per_s, 'tokens/s'),
-      note: figures.tokens === null ? 'tokens of a step are not recorded' : `${count(figures.tokens)} tokens per step` },
+      note: figures.tokens === null ? 'tokens per step are not recorded' : `${count(figures.tokens)} tokens per step` },
     { title: 'MFU', value: percent(figures.mfu), more: figures.peak, note: figures.mfu === null ? 'needs model FLOP, step time and peak'
       : `${flopPerSecond(figures.model_flop_per_s)} of model FLOP / ${flopPerSecond(figures.peak_flop_per_s)} (${peak})${datasheet}` },
     { title: 'Matmul rate', value: flopPerSecond(figures.matmul_flop_per_s), note: figures.matmul_share === null ? 'no peak to compare with'
@@ -39,21 +39,21 @@ function speedTiles(run: Run): Tile[] {
 
 function roofTile(run: Run): Tile {
   const { roof_s, roof_share } = run.figures;
-  if (roof_share === null) return { title: 'Share of the roof', value: '–', note: 'no roofline times are recorded' };
+  if (roof_share === null) return { title: 'Share of the roof', value: '–', note: 'no roof times are recorded' };
   return { title: 'Share of the roof', value: percent(roof_share), note: `the roofline allows ${seconds(roof_s)}` };
 }
 
 function memoryTile(run: Run): Tile {
   const peak = run.figures.peak_bytes;
   const state = run.memory?.persistent_bytes;
-  const source = run.kind === 'foreign' ? 'as the program took and gave it back' : 'planned';
-  return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not followed' : state ? `${bytes(state)} of it lasts from step to step` : source };
+  const source = run.kind === 'foreign' ? 'as the program allocated and freed it' : 'planned';
+  return { title: 'Peak memory', value: bytes(peak), note: peak === null ? 'memory was not recorded' : state ? `${bytes(state)} of it persist between steps` : source };
 }
 
 function adviceItem(advice: Advice, largest: number): HTMLElement {
   const gain = advice.gain_s;
   return h('li', {},
-           h('div', { class: 'advice-head' }, h('strong', {}, advice.subject), h('span', { class: 'gain' }, gain === null ? '' : `could gain ${seconds(gain)}${advice.step_share !== null ? `, ${percent(advice.step_share)} of the step` : ''}`)),
+           h('div', { class: 'advice-head' }, h('strong', {}, advice.subject), h('span', { class: 'gain' }, gain === null ? '' : `possible gain ${seconds(gain)}${advice.step_share !== null ? `, ${percent(advice.step_share)} of the step` : ''}`)),
            gain === null || largest <= 0 ? null : h('div', { class: 'meter', 'aria-hidden': true }, h('i', { style: `width:${(100 * gain) / largest}%` })),
            h('p', {}, advice.text));
 }

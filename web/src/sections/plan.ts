@@ -27,7 +27,7 @@ function tile(row: Record<string, CellValue>): HTMLElement {
 export const plan: Section = {
   id: 'plan',
   title: 'The plan',
-  lead: 'Nothing was run. Intervals are those of the step: all ops wrong the same way. Calibrated: by tables that were measured op by op on such a device; assumed: by data sheets, or guessed.',
+  lead: 'Nothing was run. Intervals of the step assume that all ops err in the same direction. Calibrated: from tables measured op by op on such a device; assumed: from datasheets, or guessed.',
   build: ({ document }): Child[] => {
     const rows = numbersOf(document)?.rows ?? [];
     return rows.length === 0 ? [absent('This plan has no numbers.')] : [h('div', { class: 'tiles' }, ...rows.map(tile))];

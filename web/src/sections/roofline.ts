@@ -158,7 +158,7 @@ class Roofline {
     let unplaced = 0;
     const places = placesOf(this.ops, this.filter.bytes);
     for (let i = 0; i < this.ops.length; ++i) if (!opHasPlace(places, i)) ++unplaced;
-    this.count.textContent = `${plural(drawn, 'op')} drawn${unplaced > 0 ? `; ${plural(unplaced, 'op')} without FLOP, bytes or time have no place here` : ''}.`;
+    this.count.textContent = `${plural(drawn, 'op')} drawn${unplaced > 0 ? `; ${plural(unplaced, 'op')} without FLOP, bytes or time cannot be placed` : ''}.`;
   }
 
   private change(part: Partial<Filter>): void {
@@ -233,7 +233,7 @@ class Roofline {
       this.ops.cls.names.length > 0 && ticks('Classes of ops', this.ops.cls.names, colourVariable, (classes) => this.change({ classes })));
     const noRoof = this.roofs.rates.length + this.roofs.bandwidths.length === 0;
     return [controls, h('div', { class: 'panel' }, this.chart.element, h('div', { class: 'on-paper' }, keyOf(this.ops.cls.names)), this.count),
-            noRoof && absent('This report holds no ceilings for the device of this run: the points stand without a roof.')];
+            noRoof && absent('This report has no ceilings for the device of this run, so no roof is drawn.')];
   }
 }
 
@@ -245,6 +245,6 @@ export const roofline: Section = {
     const { run } = context;
     if (run.ops.length === 0 && run.blocks.length === 0 && run.phases.length === 0) return [absent('This run has no ops, blocks or phases to place.')];
     const chart = new Roofline(context);
-    return chart.empty ? [absent('None of the ops, blocks and phases of this run has FLOP, bytes and a time, so none has a place on the roofline.')] : chart.parts();
+    return chart.empty ? [absent('None of the ops, blocks and phases of this run has FLOP, bytes and a time, so none can be placed on the roofline.')] : chart.parts();
   },
 };

@@ -11,7 +11,7 @@ function runTable(runs: readonly Run[], open: (run: number) => void): HTMLElemen
     label: 'Runs', length: runs.length, visibleRows: 16, search: runs.length > 16, open,
     columns: [
       textColumn('run', 'run', runs.map((run) => run.label)), textColumn('status', 'status', runs.map((run) => run.status), { filter: true }),
-      numberColumn('step', 'step', 's', column((run) => run.step?.median_s ?? run.figures.traced_step_s), 'Median; of recorded programs with recording'),
+      numberColumn('step', 'step', 's', column((run) => run.step?.median_s ?? run.figures.traced_step_s), 'Median; for recorded programs, including the cost of recording'),
       numberColumn('low', 'from', 's', column((run) => run.step?.ci_low_s ?? null), 'Lower end of the interval of the median'),
       numberColumn('high', 'to', 's', column((run) => run.step?.ci_high_s ?? null), 'Upper end of the interval of the median'),
       numberColumn('tokens', 'tokens/s', '', column((run) => run.figures.tokens_per_s)), numberColumn('mfu', 'MFU', 'share', column((run) => run.figures.mfu)),
@@ -23,6 +23,6 @@ function runTable(runs: readonly Run[], open: (run: number) => void): HTMLElemen
 export const runs: Section = {
   id: 'runs',
   title: 'Runs',
-  lead: 'Choose one to take it apart: click its row, or press Enter on it.',
-  build: ({ document, choose }): Child[] => [document.runs.length > 0 ? runTable(document.runs, choose) : absent('This report holds no run.')],
+  lead: 'Choose one to see its details: click its row, or press Enter on it.',
+  build: ({ document, choose }): Child[] => [document.runs.length > 0 ? runTable(document.runs, choose) : absent('This report has no runs.')],
 };

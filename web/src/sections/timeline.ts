@@ -77,7 +77,7 @@ class TimelinePart {
   private describe(event: number): void {
     this.event.classList.toggle('none-yet', event < 0);
     if (event < 0) {
-      this.event.replaceChildren(h('h3', {}, 'Event'), h('p', { class: 'note' }, 'Click an event, or walk to one with the arrow keys, to see its op, its kernel and its line of the program.'));
+      this.event.replaceChildren(h('h3', {}, 'Event'), h('p', { class: 'note' }, 'Click an event, or move to one with the arrow keys, to see its op, its kernel and its line of the program.'));
       return;
     }
     const table = h('table', { class: 'plain' }, h('tbody', {}));
@@ -104,7 +104,7 @@ class TimelinePart {
     const { span } = this.view.scene;
     const step = this.model.data.steps[this.step];
     const [from, to] = span ?? this.view.stepRange(this.step);
-    const title = span ? `The ${duration(to - from)} that are selected` : step ? `Step ${step.step}` : this.model.data.steps.length > 0 ? 'All steps' : 'All of it';
+    const title = span ? `The selected ${duration(to - from)}` : step ? `Step ${step.step}` : this.model.data.steps.length > 0 ? 'All steps' : 'Whole timeline';
     this.sums.replaceChildren(h('h3', {}, title), ...sumTables(this.model, from, to));
   }
 
@@ -190,7 +190,7 @@ class TimelinePart {
     const stepName = (step: (typeof steps)[number], i: number): string =>
       `${step.step}: ${duration(step.end_ns - step.start_ns)}${step.kind === 'in_order' ? ', kernels one by one' : step.kind === 'allocations' ? ', memory traced' : ''}${i === shown ? ', median' : ''}`;
     const { view } = this;
-    this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, with the time between them'] as const],
+    this.stepPicker = steps.length < 2 ? null : picker('Step', [...steps.map((step, i) => [String(i), stepName(step, i)] as const), ['-1', 'all, including the time between them'] as const],
                                                        String(shown), (value) => this.toStep(Number(value)));
     const { ranks } = this.model;
     const rankPicker = ranks.length < 2 ? null : picker('Ranks', [['all', 'all lanes'], ['devices', 'devices and exposed communication'], ...ranks.map((rank) => [String(rank), `rank ${rank}`] as const)],
@@ -200,7 +200,7 @@ class TimelinePart {
       this.stepPicker, rankPicker,
       h('span', { class: 'buttons' }, quietButton('−', 'Zoom out', () => view.zoom(1 / kZoom, undefined, true)), quietButton('+', 'Zoom in', () => view.zoom(kZoom, undefined, true)),
         quietButton('Whole step', 'Show the whole step', () => this.toStep(this.model.data.steps.length > 0 ? view.currentStep : -1))),
-      choice('Dragging', [['move', 'Drag moves'], ['span', 'Drag sums up']] as const, 'move', (value) => { view.spanning = value === 'span'; }),
+      choice('Dragging', [['move', 'Drag moves'], ['span', 'Drag selects a span']] as const, 'move', (value) => { view.spanning = value === 'span'; }),
       choice('Colours', [['class', 'Class'], ['phase', 'Phase'], ['block', 'Block']] as const, 'class', (value) => this.recolour(value)));
   }
 
@@ -225,10 +225,10 @@ class TimelinePart {
 export const timeline: Section = {
   id: 'timeline',
   title: 'Timeline',
-  lead: 'What ran when. Drag to move; after a click, the wheel zooms (with Ctrl always), arrows walk from event to event. Drag on the ruler to sum up a span of time.',
+  lead: 'What ran when. Drag to move; after a click, the wheel zooms (with Ctrl always), arrow keys move from event to event. Drag on the ruler to sum up a time span.',
   build: (context): Child[] => {
     const { timeline: data } = context.run;
-    if (!data || data.events.count === 0) return [absent('This run has no timeline: neither activities nor executions of its ops were recorded.')];
+    if (!data || data.events.count === 0) return [absent('This run has no timeline: no activities and no executions of ops were recorded.')];
     let model: TimelineModel;
     try {
       model = new TimelineModel(data, context.run);

@@ -92,5 +92,5 @@ export function sumTables(model: TimelineModel, from: number, to: number): HTMLE
   if (all.length > kMostOpenSums) {
     return all.map((sums) => h('details', { class: 'sums' }, h('summary', {}, `${sums.device}: busy ${percent(sums.busy / sums.observed)} of ${duration(sums.observed)}`), sumsTable(sums)));
   }
-  return all.length > 0 ? all.map(sumsTable) : [h('p', { class: 'note' }, `No lane of a device; ${plural(model.count, 'event')} of hosts.`)];
+  return all.length > 0 ? all.map(sumsTable) : [h('p', { class: 'note' }, `No device lanes; ${plural(model.count, 'event')} of hosts.`)];
 }

@@ -14,7 +14,7 @@ const kAir = 0.015; // beside the first and the last event, as a share
 const kGlideMs = 140;
 const kManyRanks = 4; // of more the lanes of hosts and ranges are folded away at first
 const kSlack = 5; // pixels beside an event that still hit it
-const kLabel = 'Timeline. Arrows left and right walk along a lane, up and down change it; plus and minus zoom, A and D move; 0 shows the step, '
+const kLabel = 'Timeline. Arrows left and right move along a lane, up and down change it; plus and minus zoom, A and D move; 0 shows the step, '
   + 'brackets go to other steps; N and shift N go through matches; M sums up the event, F fits it; Enter shows all its numbers; Escape clears.';
 
 export interface Watcher {
@@ -185,7 +185,7 @@ export class TimelineView {
 
   private tipOfSeries(series: Series, time: number): HTMLElement {
     const place = Math.max(0, after(series.time.length, (i) => series.time[i]!, time) - 1);
-    return tip(seriesTitle(series), [['here', seriesValue(series, series.value[place]!)], ['least and most', seriesRange(series)]]);
+    return tip(seriesTitle(series), [['here', seriesValue(series, series.value[place]!)], ['lowest and highest', seriesRange(series)]]);
   }
 
   leave(): void {
