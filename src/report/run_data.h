@@ -28,6 +28,9 @@ struct TimedOp {
   std::string part;                    ///< as part_of
 };
 
+/// Whether it sends something to another rank, or waits for it.
+inline bool is_communication(const TimedOp& op) { return op.op.op_class == "collective"; }
+
 class TracedKernels;
 
 /// What is worked out of a run once for all views (traced_kernels). A copy of a run begins anew: what is kept
