@@ -266,7 +266,8 @@ TEST(Views, CellsBecomeTables) {
     writer.add(std::vector<record::Cell>{{"gemm", 0, "m", 64, "", ""},
                                          {"gemm", 0, "time", 1e-3, "", "s"},
                                          {"gemm", 1, "m", 128, "", ""},
-                                         {"gemm", 1, "time", {}, "too large", "s"}});
+                                         {"gemm", 1, "time", {}, "too large", "s"},
+                                         {"ranks", 0, "waiting_us", 283.3001, "", ""}});
     writer.finish();
   }
   const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
@@ -274,6 +275,9 @@ TEST(Views, CellsBecomeTables) {
   ASSERT_EQ(table.rows.size(), 2U);
   EXPECT_EQ(table.rows[0].number("time"), 1e-3);
   EXPECT_EQ(table.rows[1].text("time"), "too large");
+  const Column& waiting = table_of(view, "cells.ranks").columns.front();
+  EXPECT_EQ(waiting.title + " " + waiting.unit, "waiting [us] us")
+      << "by its key: it may be 0, and has no unit";
 }
 
 TEST(Views, SquareProductsAreALineOverTheirSize) {
