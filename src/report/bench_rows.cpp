@@ -151,7 +151,7 @@ void add_warnings(Table& table, const RecordSet& set) {
     if (std::holds_alternative<double>(*drift_p) && row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, run.text("drift")));
     }
-    for (const char* key : {"others_share", "device_ranks"}) {
+    for (const char* key : {"others_share", "device_ranks", "fp8_matmuls"}) {
       if (const std::string text = run.text(key); !text.empty())
         table.notes.push_back(fmt::format("{}: {}", label, text));
     }
