@@ -38,7 +38,8 @@ test('a study shows its question, its answer and what it goes through, in fewer 
 test('thirteen runs of no study fit in eight screens, too', async () => {
   const whole = { ...study(), question: '', answer: '', answers: [] };
   const { page, close } = await open(whole);
-  assert.deepEqual(await visible(page, 'main h2'), ['Answer', 'Runs', 'Phases and blocks', 'One run, taken apart', 'Further views', 'How it was measured']);
+  assert.deepEqual(await visible(page, 'main h2'), ['From run to run', 'Runs', 'Phases and blocks', 'One run, taken apart', 'Further views', 'How it was measured']);
+  assert.ok(!/answer/i.test(await page.locator('#answer > p').first().innerText()), 'nobody asked anything');
   assert.ok(await page.evaluate(() => document.body.scrollHeight) < 8 * kScreen);
   await close();
 });
