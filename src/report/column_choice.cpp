@@ -123,7 +123,9 @@ void check_columns(const ColumnChoice& choice, std::span<const Table* const> tab
     bool is_known = tables.empty();
     for (const Table* table : tables) {
       is_known = is_known || find_column(*table, name) != nullptr || has_cell(*table, name);
-      for (const Column& column : table->columns) known.push_back(column.key);
+      for (const Column& column : table->columns) {
+        if (std::ranges::find(known, column.key) == known.end()) known.push_back(column.key);
+      }
     }
     if (!is_known) throw core::UsageError(core::unknown_name("column", name, known));
   }

@@ -218,6 +218,19 @@ TEST(ColumnChoice, TimesStayLongerThanCounts) {
             (std::vector<std::string>{"block", "device_s", "time_share", "share"}));
 }
 
+TEST(ColumnChoice, KnownNamesAreSaidOnce) {
+  const Table table = wide_table();
+  const std::array tables = {&table, &table};
+  try {
+    check_columns({.names = {"qqqqqq"}}, tables);
+    ADD_FAILURE() << "there is no such column";
+  } catch (const core::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("(known: run time_std time extra more verdict)"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(ColumnChoice, ProgramsFindTheColumnsThatTheyChose) {
   Table table = wide_table();
   Row failed;
