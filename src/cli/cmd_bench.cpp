@@ -59,8 +59,7 @@ void report_progress(const lab::Point& point, const lab::RunOutcome& outcome) {
   if (outcome.status == "oom") {
     note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
   } else if (outcome.step_s > 0) {
-    constexpr double kMs = 1e3;
-    note("  {:.1f} ms a step, {:.0f} tokens/s", kMs * outcome.step_s,
+    note("  {} a step, {:.0f} tokens/s", core::format_seconds(outcome.step_s),
          static_cast<double>(point.tokens()) / outcome.step_s);
   }
 }

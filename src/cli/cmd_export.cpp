@@ -32,14 +32,16 @@ struct ExportOptions {
 std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& jobs,
                        const ExportOptions& options) {
   const std::string& file = options.files.front();
-  std::string known;
+  constexpr std::size_t kMostNamed = 10;
+  std::string known;  // one line: what ends a command is one
   std::optional<std::size_t> found;
   const auto is_of_all = [&](std::size_t run) {
     return set.runs[run].other_ranks.empty() && jobs.ranks(run).size() == options.files.size();
   };
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
     const record::Run& run = set.runs[i].run;
-    known += fmt::format("\n  {}  {}", run.id, core::printable(run.label));
+    if (i < kMostNamed)
+      known += fmt::format("{}{} '{}'", i == 0 ? "" : ", ", run.id, core::printable(run.label));
     const bool is_it = options.run.empty()
                            ? options.files.size() > 1 && is_of_all(i)
                            : options.run == run.label || options.run == fmt::format("{}", run.id);
@@ -54,8 +56,9 @@ std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& job
   }
   if (options.run.empty() && set.runs.size() == 1) return 0;
   if (found) return *found;
+  if (set.runs.size() > kMostNamed) known += fmt::format(" and {} more", set.runs.size() - kMostNamed);
   throw core::UsageError(
-      fmt::format("export: {}; name one with --run:{}",
+      fmt::format("export: {}; name one with --run: {}",
                   options.run.empty() ? fmt::format("{} has {} runs", file, set.runs.size())
                                       : fmt::format("{} has no run {}", file, core::printable(options.run)),
                   known));

@@ -47,8 +47,8 @@ void write_module(const fs::path& folder, const RecorderModule& module) {
   file.commit();
 }
 
-/// Only of this record's streams.
-fs::path make_stream_folder(const fs::path& record) {
+/// For the streams of this record only.
+fs::path make_streams_folder(const fs::path& record) {
   std::string folder = fs::absolute(record).string() + ".streams-XXXXXX";
   std::ranges::replace(folder, '%', '_');
   if (::mkdtemp(folder.data()) == nullptr) {
@@ -67,7 +67,7 @@ bool is_written(const fs::path& stream) {
 
 }  // namespace
 
-Recording::Recording(const fs::path& record) : folder_(make_stream_folder(record)) {}
+Recording::Recording(const fs::path& record) : folder_(make_streams_folder(record)) {}
 
 Recording::Recording(const fs::path& record, const RecordWishes& wishes) : Recording(record) {
   const fs::path library = fs::absolute(core::find_own_file(kLibrary));

@@ -19,6 +19,7 @@ namespace rooflm::lab {
 namespace {
 
 constexpr double kUs = 1e6, kNs = 1e9;
+constexpr double kLeastUs = 1e-6;  // clocks count nanoseconds: less is rounding
 
 /// Sums over calls.
 struct Sums {
@@ -179,13 +180,14 @@ std::vector<record::Cell> rows_of_ranks(const Joined& joined, std::span<const Ra
     };
     const double exposed_us = us_of(exposed);
     const double transfer_us = us_of(transfer);
+    const double hidden_us = joined.ranks[i].time_s / steps * kUs - exposed_us;
     cells.next();
     cells.number("rank", static_cast<double>(i));
     cells.number("step_us", ranks[i].step_s * kUs, "us");
     cells.number("own_us", ranks[i].step_s * kUs - exposed_us);
     cells.number("transfer_us", transfer_us);
     cells.number("waiting_us", exposed_us - transfer_us);
-    cells.number("hidden_us", std::max(0.0, joined.ranks[i].time_s / steps * kUs - exposed_us));
+    cells.number("hidden_us", hidden_us < kLeastUs ? 0 : hidden_us);
     if (collectives > 0)
       cells.number("last", static_cast<double>(joined.last[i]) / static_cast<double>(collectives), "share");
   }

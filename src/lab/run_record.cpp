@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/dtype.h"
 #include "lab/devices.h"
 #include "lab/job.h"
 #include "lab/machine_info.h"
@@ -65,6 +66,13 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   if (const auto peak = device.peak(dtype)) {
     add("datasheet_flop_per_s", *peak, "flop/s",
         fmt::format("dense {} peak of the {}, from its datasheet", dtype, device.name));
+  }
+  const auto is_fp8 = [](const program::Tensor& tensor) { return core::is_fp8(tensor.dtype); };
+  if (dtype == "fp8" && std::ranges::none_of(program.tensors, is_fp8)) {
+    add("fp8_matmuls", 0, "",
+        fmt::format("no matmul runs in fp8, all are bf16: some extent of each ({} tokens of a micro-batch, "
+                    "widths of the model) is no multiple of 16",
+                    point.batch * point.rows()));
   }
   if (point.device_ranks > 1)
     add("device_ranks", point.device_ranks, "", sharing_sentence(point.device_ranks, point.device));

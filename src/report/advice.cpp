@@ -32,6 +32,7 @@ bool is_eager(const RunData& run) { return run.setting("engine") == "eager"; }
 struct Remedy {
   std::string setting{}, value{};  ///< "engine", "fused"; "" where it is no option
   std::string text;
+  bool is_communication = false;  ///< what computation hides of its parts costs nothing
 
   bool operator==(const Remedy&) const = default;
 };
@@ -41,8 +42,26 @@ bool is_unfused_attention(const RunData& run, const std::string& part) {
   return is_score && run.setting("attention") != "flash";
 }
 
+/// Whether most of the part's time is what ranks send each other.
+bool is_communication(const RunData& run, const Group& part) {
+  double all_s = 0;
+  double sent_s = 0;
+  for (const TimedOp& op : run.ops) {
+    if (op.part != part.name || op.op.phase != part.phase || !op.time) continue;
+    all_s += op.time->device_s;
+    if (is_communication(op)) sent_s += op.time->device_s;
+  }
+  return sent_s > all_s / 2;
+}
+
 /// By what bounds the part and what kind of part it is.
 Remedy remedy_of(const RunData& run, const Group& part) {
+  if (is_communication(run, part)) {
+    return {.text =
+                "this is transfer and waiting for other ranks, which --view cells takes apart: run it beside "
+                "computation (--overlap on), or give each message more work to hide behind (a larger B x T)",
+            .is_communication = true};
+  }
   if (is_unfused_attention(run, part.name)) {
     return {"attention", "flash", "--attention flash keeps the scores out of memory"};
   }
@@ -144,6 +163,7 @@ Advice advice_of(const RunData& run, const Remedied& of, double step_s) {
     time_s += part.work.measured_s().value_or(0);
     roof_s += part.work.roof_s.value_or(0);
   }
+  if (of.remedy.is_communication) gain_s = std::min(gain_s, run.number("exposed_s").value_or(gain_s));
   const Group& first = of.parts.front().second;
   const bool is_one = of.parts.size() == 1;
   const std::string subject = subjects_of(run, of);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,7 +94,21 @@ const Column& optional_column(std::string_view key) {
   return *std::ranges::find(kOptional, key, &Column::key);
 }
 
+/// Decimals of all times, in ms, with which the shortest mean has two digits if three decimals allow it.
+Show show_of_times(const std::vector<Row>& rows) {
+  double least_ms = HUGE_VAL;
+  for (const Row& row : rows) {
+    for (const char* key : {"forward_ms_mean", "backward_ms_mean", "optimizer_ms_mean", "step_ms_mean"}) {
+      const double mean_ms = row.number(key);  // 0 of what was not measured
+      if (mean_ms > 0) least_ms = std::min(least_ms, mean_ms);
+    }
+  }
+  if (least_ms >= 1) return Show::fixed1;
+  return least_ms >= 0.1 ? Show::fixed2 : Show::fixed3;
+}
+
 std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& set) {
+  const Show times = show_of_times(rows);
   std::vector<Column> columns = {
       {"model", "size"},        {"arch", "kind"},       {"d_model", "d_model"}, {"d_ff", "d_ff"},
       {"layers", "num_layers"}, {"heads", "num_heads"}, {"batch", "batch"},     {"seq", "seq"}};
@@ -107,14 +122,14 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
     if (field != nullptr && !is_there) columns.push_back({key, std::string(field->title)});
   }
   columns.insert(columns.end(), {{"status", "status"},
-                                 {"forward_ms_mean", "forward_mean", Show::fixed1},
-                                 {"forward_ms_std", "forward_std", Show::fixed1},
-                                 {"backward_ms_mean", "backward_mean", Show::fixed1},
-                                 {"backward_ms_std", "backward_std", Show::fixed1},
+                                 {"forward_ms_mean", "forward_mean", times},
+                                 {"forward_ms_std", "forward_std", times},
+                                 {"backward_ms_mean", "backward_mean", times},
+                                 {"backward_ms_std", "backward_std", times},
                                  {"backward_over_forward", "bwd/fwd", Show::fixed2},
-                                 {"optimizer_ms_mean", "optimizer_mean", Show::fixed1},
-                                 {"optimizer_ms_std", "optimizer_std", Show::fixed1},
-                                 {"step_ms_mean", "total", Show::fixed1},
+                                 {"optimizer_ms_mean", "optimizer_mean", times},
+                                 {"optimizer_ms_std", "optimizer_std", times},
+                                 {"step_ms_mean", "total", times},
                                  {"tokens_per_s", "tokens/s", Show::fixed1}});
   if (any_row(rows, "share_of_peak", "-")) {
     columns.push_back(optional_column("share_of_peak"));
@@ -126,12 +141,12 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
   return columns;
 }
 
-std::string speedup_line(const Row& fused, const Row& eager) {
+std::string speedup_line(const Row& fused, const Row& eager, Show times) {
   return fmt::format(
-      "{} B={} T={} {}: fused ({}) is {:.2f} times as fast as eager ({}): {:.1f} ms and {:.1f} ms per step",
+      "{} B={} T={} {}: fused ({}) is {:.2f} times as fast as eager ({}): {} ms and {} ms per step",
       fused.text("model"), fused.number("batch"), fused.number("seq"), fused.text("dtype"),
       fused.text("attention"), fused.number("speedup_over_eager"), eager.text("attention"),
-      fused.number("step_ms_median"), eager.number("step_ms_median"));
+      format_cell(fused.number("step_ms_median"), times), format_cell(eager.number("step_ms_median"), times));
 }
 
 /// What the reader of a row should know of how its times came about.
@@ -151,7 +166,7 @@ void add_warnings(Table& table, const RecordSet& set) {
     if (std::holds_alternative<double>(*drift_p) && row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, run.text("drift")));
     }
-    for (const char* key : {"others_share", "device_ranks"}) {
+    for (const char* key : {"others_share", "device_ranks", "fp8_matmuls"}) {
       if (const std::string text = run.text(key); !text.empty())
         table.notes.push_back(fmt::format("{}: {}", label, text));
     }
@@ -196,7 +211,7 @@ void add_notes(Table& table, const RecordSet& set) {
   table.notes.insert(table.notes.end(), peaks.begin(), peaks.end());
   for (const Row& fused : table.rows) {
     if (fused.number("speedup_over_eager") > 0)
-      table.notes.push_back(speedup_line(fused, *find_eager(table.rows, fused)));
+      table.notes.push_back(speedup_line(fused, *find_eager(table.rows, fused), show_of_times(table.rows)));
   }
 }
 

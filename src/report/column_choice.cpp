@@ -17,13 +17,14 @@ namespace rooflm::report {
 namespace {
 
 /// What a table is read for: goes last.
-constexpr std::array<std::string_view, 9> kKept = {
-    "verdict", "status", "share", "bound", "ratio", "name", "step_ms_mean", "tokens_per_s", "subject"};
+constexpr std::array<std::string_view, 11> kKept = {"verdict",      "status",  "share",     "bound",
+                                                    "ratio",        "name",    "device_s",  "step_ms_mean",
+                                                    "tokens_per_s", "subject", "time_share"};
 /// What says how sure a number is, where it is from, and sizes that the name of a model stands for: goes
 /// first.
 constexpr auto kSpare = std::to_array<std::string_view>(
     {"p", "allowance", "threads", "problem", "source", "library", "variant", "min_s", "max_s", "ci_low",
-     "ci_high", "samples", "d_model", "d_ff", "layers", "heads", "needed_bytes"});
+     "ci_high", "samples", "d_model", "d_ff", "layers", "heads", "needed_bytes", "launches"});
 constexpr std::size_t kLeastColumns = 4;
 
 bool is_spare(std::string_view key) {
@@ -122,7 +123,9 @@ void check_columns(const ColumnChoice& choice, std::span<const Table* const> tab
     bool is_known = tables.empty();
     for (const Table* table : tables) {
       is_known = is_known || find_column(*table, name) != nullptr || has_cell(*table, name);
-      for (const Column& column : table->columns) known.push_back(column.key);
+      for (const Column& column : table->columns) {
+        if (std::ranges::find(known, column.key) == known.end()) known.push_back(column.key);
+      }
     }
     if (!is_known) throw core::UsageError(core::unknown_name("column", name, known));
   }
@@ -145,7 +148,8 @@ Table choose_columns(Table table, const ColumnChoice& choice, Format format, std
     for (Row& row : table.rows) {
       Row chosen;
       for (const Column& column : columns) {
-        if (const Cell* cell = row.find(column.key)) chosen.set(column.key, *cell);
+        const Cell* cell = row.find(column.key);
+        chosen.set(column.key, cell == nullptr ? Cell() : *cell);  // scripts find what they asked for
       }
       row = std::move(chosen);
     }

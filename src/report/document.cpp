@@ -77,15 +77,6 @@ Json json_ceilings(const RecordSet& set) {
   return all;
 }
 
-/// Of the advice for all runs, that for one.
-std::vector<Advice> advice_for(const std::vector<Advice>& all, std::size_t run) {
-  std::vector<Advice> mine;
-  for (const Advice& advice : all) {
-    if (advice.run == run) mine.push_back(advice);
-  }
-  return mine;
-}
-
 Json json_advice(const std::vector<Advice>& advised) {
   Json all = Json::array();
   for (const Advice& advice : advised) {
@@ -169,8 +160,8 @@ std::vector<std::string> run_sentences(const RunData& run) {
   if (const std::size_t steps = observed_steps(run); steps > 0) {
     all.push_back(fmt::format("Times of ops are medians over {} observed steps.", steps));
   }
-  for (const char* key : {"device_ranks", "stop_reason", "drift", "others_share", "observer_cost",
-                          "tracing_cost", "tracing", "clock_note"}) {
+  for (const char* key : {"device_ranks", "fp8_matmuls", "stop_reason", "drift", "others_share",
+                          "observer_cost", "tracing_cost", "tracing", "clock_note"}) {
     if (is_on_gpu(run) && std::string_view(key) == "clock_note") continue;  // the host's clock
     const std::string text = run.text(key);
     const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped: " : "";
@@ -227,15 +218,14 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
   const JobRanks ranks(set);
   const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
   const std::vector<std::string> labels = labels_of(set);
-  const std::vector<Advice> advice = advise(set);
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
     runs.push_back(json_run(set.runs[i], i, ranks.timeline(i, most_events)));
     runs.back()["label"] = labels[i];
     runs.back()["method"] = run_sentences(set.runs[i]);
-    runs.back()["headline"] = headline_of(set.runs[i], advice_for(advice, i));
+    runs.back()["headline"] = headline_of(set.runs[i], advise(set.runs[i], 1));
   }
   document["runs"] = std::move(runs);
-  document["advice"] = json_advice(advice);
+  document["advice"] = json_advice(advise(set));
   document["method"] = method_sentences(set);
   add_views(document, set);
   document["comparison"] = json_comparison(set, comparison);

@@ -69,6 +69,10 @@ GlanceList bound_of(const std::vector<Why>& parts) {
 
 /// Means of the traced steps, so that the parts add up to the step.
 GlanceList traced_idle(const DeviceTimes& times, std::size_t steps) {
+  const auto has_kernels = [](const DeviceStep& step) { return step.kind == kTraced && step.kernels > 0; };
+  if (std::ranges::none_of(times.steps, has_kernels)) {
+    return {.of = "Not known: the record has no kernels of a device.", .parts = {}};
+  }
   GlanceList list{.of = fmt::format("{} traced steps of the device", steps)};
   double one_s = 0;
   double several_s = 0;

@@ -35,6 +35,7 @@ std::string step_sentence(const RunData& run) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
   }
   const auto steps = static_cast<double>(times.count(kTraced));
+  if (busy_s == 0) return fmt::format("A recorded step takes {} on average", core::format_seconds(*step_s));
   return fmt::format("A recorded step takes {} on average, and kernels run for {:.1f}% of it",
                      core::format_seconds(*step_s), 100 * busy_s / steps / *step_s);
 }

@@ -28,6 +28,9 @@ struct TimedOp {
   std::string part;                    ///< as part_of
 };
 
+/// Whether it sends something to another rank, or waits for it.
+inline bool is_communication(const TimedOp& op) { return op.op.op_class == "collective"; }
+
 class TracedKernels;
 
 /// Cached results for all views of a run (traced_kernels). A copy of a run starts with an empty cache,

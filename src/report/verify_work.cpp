@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "core/statistics.h"
@@ -68,6 +69,34 @@ void check_flop(const record::Reader& record, const record::Run& run, const std:
   double sum = 0;
   for (const record::Op& op : ops) sum += static_cast<double>(op.matmul_flop);
   laws.equal("FLOP of ops add up to matmul_flop", fmt::format("{} ops", ops.size()), sum, *stated, "flop",
+             kRounding);
+}
+
+void check_counts(const std::vector<record::Op>& ops, LawBook& laws) {
+  for (const record::Op& op : ops) {
+    for (const auto& [name, count, unit] :
+         {std::tuple("matmul_flop", op.matmul_flop, "flop"),
+          std::tuple("elementwise_flop", op.elementwise_flop, "flop"),
+          std::tuple("bytes_read", op.bytes_read, "B"), std::tuple("bytes_written", op.bytes_written, "B"),
+          std::tuple("launches", op.launches, "")}) {
+      laws.at_most(
+          "counts of ops are not negative", [&] { return fmt::format("op {} {}, {}", op.op, op.name, name); },
+          -static_cast<double>(count), 0, unit, kExact);
+    }
+  }
+}
+
+/// Rates divide by the tokens of the step, labels and sweeps name its batch and length.
+void check_tokens(const record::Reader& record, const record::Run& run, LawBook& laws) {
+  const auto tokens = value_of(record, run, "tokens");
+  const auto batch = run.config.integer("batch");
+  const auto seq = run.config.integer("seq");
+  if (!tokens || !batch || !seq) return;
+  double product = static_cast<double>(*batch);
+  if (run.config.text("phase") != "decode") product *= static_cast<double>(*seq);
+  for (const char* key : {"grad_accum", "dp"})
+    product *= static_cast<double>(run.config.integer(key).value_or(1));
+  laws.equal("tokens of a step are those of its batch", "configuration", *tokens, product, "tokens",
              kRounding);
 }
 
@@ -162,6 +191,8 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
 void check_work(const record::Reader& record, const record::Run& run, LawBook& laws) {
   const auto ops = record.ops(run.id);
   const auto roofs = roofs_of(record, run);
+  check_counts(ops, laws);
+  check_tokens(record, run, laws);
   check_flop(record, run, ops, laws);
   check_needed(record, run, laws);
   for (const auto& [subject, roof] : roofs) {

@@ -27,6 +27,12 @@ Show show_of(const std::string& unit) {
   return unit.empty() ? Show::plain : Show::brief;
 }
 
+/// The unit of a cell. Times that may be 0 are written without one (verify holds those with a unit to be
+/// positive), but their keys say it.
+std::string unit_of_cell(const record::Cell& cell) {
+  return cell.unit.empty() && cell.value && cell.col.ends_with("_us") ? "us" : cell.unit;
+}
+
 /// "forward" of "forward_ms" in ms.
 std::string name_of(const std::string& key, const std::string& unit) {
   const std::string ending = "_" + unit;
@@ -58,9 +64,9 @@ struct SeriesTable {
     const bool is_new = std::none_of(columns.begin(), columns.end(),
                                      [&](const Column& column) { return column.key == cell.col; });
     if (!is_new || is_detail(cell.col)) return;
-    const Show show = cell.col.starts_with(kTimes) ? Show::fixed2 : show_of(cell.unit);
-    columns.push_back(
-        {.key = cell.col, .title = title_of(cell.col, cell.unit, show), .show = show, .unit = cell.unit});
+    const std::string unit = unit_of_cell(cell);
+    const Show show = cell.col.starts_with(kTimes) ? Show::fixed2 : show_of(unit);
+    columns.push_back({.key = cell.col, .title = title_of(cell.col, unit, show), .show = show, .unit = unit});
   }
 };
 

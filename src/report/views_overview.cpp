@@ -127,6 +127,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("drift", run.text("drift"));
   lines.add("load", run.text("others_share"));
   lines.add("sharing", run.text("device_ranks"));
+  lines.add("fp8", run.text("fp8_matmuls"));
   // The clock is the host's: it says nothing of a GPU.
   if (!is_on_gpu(run)) lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));

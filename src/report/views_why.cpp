@@ -1,4 +1,5 @@
 // The view that says why parts of the step are not faster, with the seconds that each cause costs.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string>
@@ -11,8 +12,8 @@
 namespace rooflm::report {
 namespace {
 
-constexpr std::array kAllCauses = {Cause::tensor, Cause::dram,  Cause::l2,     Cause::launch,
-                                   Cause::tail,   Cause::clock, Cause::latency};
+constexpr std::array kAllCauses = {Cause::tensor, Cause::dram,  Cause::l2,      Cause::launch,
+                                   Cause::tail,   Cause::clock, Cause::latency, Cause::communication};
 
 /// Seconds of a cause that was looked at; nothing where nobody measured it.
 Cell known_seconds(const Why& why, Cause cause) {
@@ -24,7 +25,8 @@ Cell known_seconds(const Why& why, Cause cause) {
 }
 
 std::string column_of(Cause cause) {
-  constexpr std::array kKeys = {"tensor_s", "dram_s", "l2_s", "launch_s", "tail_s", "clock_s", "latency_s"};
+  constexpr std::array kKeys = {"tensor_s", "dram_s",  "l2_s",      "launch_s",
+                                "tail_s",   "clock_s", "latency_s", "communication_s"};
   return kKeys.at(static_cast<std::size_t>(cause));
 }
 
@@ -45,6 +47,11 @@ Row why_row(const Why& why) {
   return row;
 }
 
+/// Of one rank nothing communicates.
+bool has_communication(const std::vector<Why>& parts) {
+  return std::ranges::any_of(parts, [](const Why& part) { return part.of(Cause::communication) > 0; });
+}
+
 Table why_table(const std::vector<Why>& parts) {
   Table table{.columns = {{"phase", "phase"},
                           {"part", "part"},
@@ -61,6 +68,10 @@ Table why_table(const std::vector<Why>& parts) {
                           {"mend", "what would help"}},
               .rows = {},
               .notes = {}};
+  if (has_communication(parts)) {
+    const auto after = std::ranges::find(table.columns, "latency_s", &Column::key) + 1;
+    table.columns.insert(after, {"communication_s", "communication", Show::seconds, "s"});
+  }
   for (const Why& part : parts) table.rows.push_back(why_row(part));
   return table;
 }
@@ -75,6 +86,7 @@ Table cause_table(const std::vector<Why>& parts) {
   double all_s = 0;
   for (const Why& part : parts) all_s += part.time_s;
   for (const Cause cause : kAllCauses) {
+    if (cause == Cause::communication && !has_communication(parts)) continue;
     double sum_s = 0;
     bool is_known = false;
     for (const Why& part : parts) {

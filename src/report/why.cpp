@@ -121,13 +121,15 @@ Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, 
     why.cause_s.at(static_cast<std::size_t>(cause)) = taken_s;
     left_s -= taken_s;
   };
-  const Need need = need_of(run, op, counted, best);
+  // Links bound what ranks send each other, and no ceiling here is a link's.
+  const bool talks = is_communication(op);
+  const Need need = talks ? Need{} : need_of(run, op, counted, best);
   take(need.cause, need.seconds);
   if (kernels != nullptr) {
     why.has_launch = true;
     take(Cause::launch, why.time_s - kernels->seconds);
-    why.has_tail = kernels->has_waves;
-    take(Cause::tail, kernels->tail_s);
+    why.has_tail = kernels->has_waves && !talks;
+    if (why.has_tail) take(Cause::tail, kernels->tail_s);
     why.occupancy = kernels->occupancy;
     why.waves = kernels->waves;
   }
@@ -135,7 +137,7 @@ Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, 
     why.has_clock = true;
     if (need.cause == Cause::tensor) take(Cause::clock, why.time_s * (1 - *best.clock_share));
   }
-  take(Cause::latency, left_s + why.of(Cause::latency));
+  take(talks ? Cause::communication : Cause::latency, left_s + why.of(Cause::latency));
   if (counted != nullptr) {
     const auto [name, share] = counted->top_stall();
     if (!name.empty()) {
@@ -167,7 +169,7 @@ void add_op(Why& sum, const Why& op, double& longest_s) {
 
 std::string_view title_of(Cause cause) {
   constexpr std::array<std::string_view, kCauses> kTitles = {
-      "arithmetic", "DRAM bandwidth", "L2 bandwidth", "launch", "tail", "clock", "latency"};
+      "arithmetic", "DRAM bandwidth", "L2 bandwidth", "launch", "tail", "clock", "latency", "communication"};
   return kTitles.at(static_cast<std::size_t>(cause));
 }
 
@@ -179,7 +181,8 @@ std::string_view mend_of(Cause cause) {
       "fusion of small ops; larger batches, which do more per launch",
       "another tile size or split, so that waves are whole; a larger batch",
       "less power: fewer bytes moved, a higher power limit, better cooling",
-      "more work in flight (threads, warps, loads); larger kernels or better shapes"};
+      "more work in flight (threads, warps, loads); larger kernels or better shapes",
+      "overlap of collectives with computation, fewer or larger messages, ranks that arrive together"};
   return kMends.at(static_cast<std::size_t>(cause));
 }
 

@@ -24,10 +24,11 @@ enum class Cause : std::uint8_t {
   tail,     ///< the last wave of blocks does not fill the device
   clock,    ///< of work on the multiprocessors: the clock was below its highest
   latency,  ///< everything else: waiting for memory, barriers and instructions with too few warps to hide it
+  communication,  ///< of collectives and messages, what is no launch: transfer, and waiting for other ranks
 };
-inline constexpr std::size_t kCauses = 7;
+inline constexpr std::size_t kCauses = 8;
 /// "arithmetic" (tensor pipe of a GPU, vector or tile units of a processor), "DRAM bandwidth", "L2
-/// bandwidth", "launch", "tail", "clock", "latency".
+/// bandwidth", "launch", "tail", "clock", "latency", "communication".
 std::string_view title_of(Cause cause);
 /// The remedy.
 std::string_view mend_of(Cause cause);

@@ -281,6 +281,20 @@ class Measured(CommandLine):
         self.assertAlmostEqual(rows[0]["loss"], rows[1]["loss"], delta=1e-4 * rows[0]["loss"])
         self.assertIsNotNone(rows[1]["speedup_over_eager"])
 
+    def test_fp8_that_no_matmul_can_use_is_said(self):
+        bench = ["bench", "--device", "cpu", "--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64",
+                 "--vocab", "64", "--batch", "1", "--dtype", "fp8", "--steps", "2", "--no-peak"]
+        self.assertIn("tiny B=1 T=17 fp8 fused: no matmul runs in fp8, all are bf16", self.ok(*bench, "--seq", "17"))
+        self.assertNotIn("no matmul runs in fp8", self.ok(*bench, "--seq", "16"))
+
+    def test_short_steps_have_times(self):
+        bench = ["bench", "--device", "cpu", "--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64",
+                 "--vocab", "64", "--batch", "1", "--seq", "8", "--threads", "1", "--steps", "3", "--no-peak"]
+        lines = self.ok(*bench, "--columns", "forward_mean,total").splitlines()
+        forward, total = map(float, lines[2].split())
+        self.assertGreater(total, 0, lines)
+        self.assertGreater(forward, 0, lines)
+
     def test_bench_table_has_the_columns_of_the_reports(self):
         text = self.ok("bench", *SMALL, "--steps", "2", "--warmup", "0")
         for column in ("size", "d_model", "d_ff", "num_layers", "num_heads", "status", "forward_mean", "forward_std",

@@ -235,7 +235,7 @@ class Exports(unittest.TestCase):
         fails(2, self.gpu, "--format", "kineto", says="-o")
         fails(2, self.gpu, "--format", "torch-memory", "-o", "-", says="is not a text format")
         fails(2, self.gpu, "--format", "kineto", "-o", path, "--step", 99, says="no events of that step")
-        fails(2, self.gpu, "--format", "kineto", "-o", path, "--run", "other", says="made up")
+        fails(2, self.gpu, "--format", "kineto", "-o", path, "--run", "other", says="name one with --run: 1 'made up'\n")
         self.assertFalse(path.exists())
         for form in ("kineto", "nsys-sqlite", "torch-memory"):
             path.write_text("mine")

@@ -20,3 +20,15 @@ for (const [where, width] of [['a desk', 1400], ['a phone', 390]]) {
     });
   }
 }
+
+test('the keyboard leaves a mark wherever it is', async () => {
+  const { page, close } = await open(document_);
+  await page.keyboard.press('Tab');
+  const unmarked = await page.evaluate(() => [...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')].filter((element) => {
+    if (!element.checkVisibility()) return false;
+    element.focus({ preventScroll: true });
+    return document.activeElement === element && getComputedStyle(element).outlineStyle === 'none';
+  }).map((element) => element.outerHTML.slice(0, 100)));
+  assert.deepEqual(unmarked, []);
+  await close();
+});

@@ -61,6 +61,14 @@ test('another run can be chosen', async () => {
   await close();
 });
 
+test('a long name of a run leaves the pickers beside the title', async () => {
+  const long = { ...document_, runs: document_.runs.map((run, i) => (i === 1 ? { ...run, label: 'a trace of some other tool '.repeat(8) } : run)) };
+  const { page, close } = await open(long, { viewport: { width: 1280, height: 900 } });
+  const [title, pickers] = await Promise.all(['h1', '.settings'].map((selector) => page.locator(`header.top ${selector}`).boundingBox()));
+  assert.ok(pickers.x > title.x && pickers.y < title.y + title.height, `${JSON.stringify(pickers)} beside ${JSON.stringify(title)}`);
+  await close();
+});
+
 test('prints: light, without controls, long tables cut with a sentence', async () => {
   const { page, close } = await open(document_, { colorScheme: 'dark' });
   const pdf = await page.pdf({ format: 'A4' });

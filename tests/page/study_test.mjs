@@ -26,8 +26,10 @@ const visible = (page, selector) => page.$$eval(selector, (all) => all.filter((e
 
 test('a study shows its question, its answer and what it goes through, in fewer than eight screens', async () => {
   const whole = study();
-  const { page, close } = await open(whole);
+  const { page, close } = await open(whole, { viewport: { width: 1100, height: kScreen } });
   assert.ok((await page.locator('header.top').innerText()).includes(whole.question) && (await page.locator('header.top').innerText()).includes(whole.answer));
+  const [text, pickers] = await Promise.all(['.answer', '.settings'].map((selector) => page.locator(`header.top ${selector}`).boundingBox()));
+  assert.ok(text.width > 700 && text.y >= pickers.y + pickers.height, 'the answer goes on below the pickers');
   assert.deepEqual(await visible(page, 'main h2'), ['Answer', 'Runs', 'One run, taken apart', 'Further views', 'How it was measured']);
   assert.deepEqual(await visible(page, '#answer h3'), ['Blocks over T: B=4', 'Time against T', 'Blocks'], 'in the order of the study');
   assert.ok(await page.evaluate(() => document.body.scrollHeight) < 8 * kScreen);
@@ -38,7 +40,8 @@ test('a study shows its question, its answer and what it goes through, in fewer 
 test('thirteen runs of no study fit in eight screens, too', async () => {
   const whole = { ...study(), question: '', answer: '', answers: [] };
   const { page, close } = await open(whole);
-  assert.deepEqual(await visible(page, 'main h2'), ['Answer', 'Runs', 'Phases and blocks', 'One run, taken apart', 'Further views', 'How it was measured']);
+  assert.deepEqual(await visible(page, 'main h2'), ['From run to run', 'Runs', 'Phases and blocks', 'One run, taken apart', 'Further views', 'How it was measured']);
+  assert.ok(!/answer/i.test(await page.locator('#answer > p').first().innerText()), 'nobody asked anything');
   assert.ok(await page.evaluate(() => document.body.scrollHeight) < 8 * kScreen);
   await close();
 });

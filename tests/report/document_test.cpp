@@ -116,6 +116,21 @@ TEST(Document, HasWhatFollowsFromTimesRoofsAndBytes) {
                                                        "share": [0.5, 0.3, 0.2]})"));
 }
 
+/// The page leaves out of its list what another run does; the two sentences about a run are those of the
+/// terminal all the same.
+TEST(Document, ARunInShortIsWhatTheOverviewSays) {
+  const RecordSet set = load_steps({{.seq = 100}, {.seq = 100, .attention = "flash"}});
+  const nlohmann::json document = nlohmann::json::parse(make_document(set, nullptr));
+  const View overview = make_view("overview", set);
+  std::vector<std::string> in_short;
+  for (const Row& row : overview.tables.front().table.rows) {
+    if (row.text("what") == "in short") in_short.push_back(row.text("shown"));
+  }
+  ASSERT_EQ(in_short.size(), 2U);
+  EXPECT_NE(in_short[0].find("attention/softmax"), std::string::npos) << in_short[0];
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(document.at("runs").at(i).at("headline"), in_short[i]);
+}
+
 TEST(Document, ScopesAddUpToTheStep) {
   const RecordSet set = load_steps({{}});
   const nlohmann::json run = nlohmann::json::parse(make_document(set, nullptr)).at("runs").at(0);

@@ -12,6 +12,7 @@
 #include "report/advice.h"
 #include "report/advice_recorded.h"
 #include "report/document.h"
+#include "report/glance.h"
 #include "report/headline.h"
 #include "report/verify.h"
 #include "report/views.h"
@@ -137,6 +138,17 @@ TEST(Foreign, TheHeadlineSaysHowMuchOfAStepAKernelRuns) {
             std::string::npos)
       << text;
   EXPECT_EQ(headline_of(foreign_set().runs[0], {}), "") << "no step is known";
+}
+
+/// A trace of a processor alone: there is no device that could be idle.
+TEST(Foreign, WithoutKernelsNoDeviceIsIdle) {
+  RecordSet set = traced_set();
+  std::erase_if(set.runs[0].activities, [](const record::Activity& one) { return one.name < 2; });
+  EXPECT_EQ(headline_of(set.runs[0], advise(set)), "A recorded step takes 900 ns on average.");
+  const Glance glance = glance_of(set.runs[0], {});
+  EXPECT_TRUE(glance.idle.parts.empty());
+  EXPECT_NE(glance.idle.of.find("no kernels"), std::string::npos) << glance.idle.of;
+  EXPECT_FALSE(glance_of(traced_set().runs[0], {}).idle.parts.empty());
 }
 
 TEST(Foreign, RemediesArePyTorchsWords) {

@@ -94,6 +94,22 @@ TEST(BenchRows, WhatRowsDifferInIsAColumnAndNoEngineIsComparedAcrossIt) {
   EXPECT_EQ(*bench_table(set).rows.at(1).find("speedup_over_eager"), Cell()) << "eager did not clip";
 }
 
+/// One decimal says nothing of steps that take microseconds.
+TEST(BenchRows, ShortTimesHaveMoreDecimals) {
+  const auto total_of = [](double eager_s, double fused_s) {
+    RecordSet set;
+    set.runs = {benched("eager", 1, eager_s), benched("fused", 1, fused_s)};
+    const Table table = bench_table(set);
+    const auto total = std::ranges::find(table.columns, "step_ms_mean", &Column::key);
+    const auto line = std::ranges::find_if(
+        table.notes, [](const std::string& note) { return note.find("as fast as eager") != note.npos; });
+    return format_cell(*table.rows.at(1).find("step_ms_mean"), total->show) + line->substr(line->rfind(':'));
+  };
+  EXPECT_EQ(total_of(0.4, 0.2), "200.0: 200.0 ms and 400.0 ms a step");
+  EXPECT_EQ(total_of(0.4, 0.0005), "0.50: 0.50 ms and 400.00 ms a step");
+  EXPECT_EQ(total_of(0.0001, 0.00005), "0.050: 0.050 ms and 0.100 ms a step");
+}
+
 record::Cell number(const std::string& series, std::int64_t row, const std::string& col, double value) {
   return {.series = series, .row = row, .col = col, .value = value, .text = {}, .unit = {}};
 }

@@ -198,6 +198,50 @@ TEST(ColumnChoice, DropsTheLeastImportantThatDoNotFit) {
   EXPECT_EQ(keys_of(choose_columns(wide_table(), {}, Format::csv, 50)).size(), 6U) << "programs get all";
 }
 
+/// Where the time goes is what tables of parts are read for.
+TEST(ColumnChoice, TimesStayLongerThanCounts) {
+  Table table{.columns = {{"block", "block"},
+                          {"ops", "ops"},
+                          {"launches", "launches"},
+                          {"device_s", "device", Show::seconds, "s"},
+                          {"wall_s", "wall", Show::seconds, "s"},
+                          {"time_share", "of kernels", Show::percent},
+                          {"share", "share", Show::percent}},
+              .rows = {},
+              .notes = {}};
+  Row row;
+  row.set("block", std::string("attention"));
+  for (const Column& column : table.columns) {
+    if (column.key != "block") row.set(column.key, 0.5);
+  }
+  table.rows.push_back(std::move(row));
+  EXPECT_EQ(keys_of(choose_columns(table, {}, Format::table, 40)),
+            (std::vector<std::string>{"block", "device_s", "time_share", "share"}));
+}
+
+TEST(ColumnChoice, KnownNamesAreSaidOnce) {
+  const Table table = wide_table();
+  const std::array tables = {&table, &table};
+  try {
+    check_columns({.names = {"qqqqqq"}}, tables);
+    ADD_FAILURE() << "there is no such column";
+  } catch (const core::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("(known: run time_std time extra more verdict)"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(ColumnChoice, ProgramsFindTheColumnsThatTheyChose) {
+  Table table = wide_table();
+  Row failed;
+  failed.set("verdict", std::string("oom"));
+  table.rows = {failed};
+  const Table chosen = choose_columns(table, {.names = {"verdict", "time"}}, Format::json, 0);
+  ASSERT_NE(chosen.rows.at(0).find("time"), nullptr) << "though no row has it";
+  EXPECT_EQ(*chosen.rows.at(0).find("time"), Cell());
+}
+
 TEST(ColumnChoice, TakesKeysTitlesAndWhatOnlyRowsHave) {
   const ColumnChoice choice{.names = {"hidden", "std"}};
   const Table chosen = choose_columns(wide_table(), choice, Format::json, 0);

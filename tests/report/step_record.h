@@ -19,6 +19,8 @@ struct StepSpec {
   double speed = 1;  ///< divides every time
   std::string attention = "batched";
   std::string status = "success";
+  std::int64_t gradients_ns = 0;  ///< of an all-reduce of gradients for each layer; 0: there is none
+  double exposed_s = 0;           ///< of them, as a fact; 0: it is not known
 };
 
 inline constexpr std::int64_t kStepLayers = 2;
@@ -74,6 +76,10 @@ inline StepRows step_rows(const StepSpec& spec) {
         add_op(rows, "h." + std::to_string(layer) + "/" + op.scope, op, phase, ns, spec.dtype);
       }
     }
+  }
+  for (std::int64_t layer = 0; layer < kStepLayers && spec.gradients_ns > 0; ++layer) {
+    add_op(rows, "h." + std::to_string(layer) + "/gradients", {"", "all_reduce", "collective", 0, 0},
+           "backward", spec.gradients_ns, spec.dtype);
   }
   add_op(rows, "optimizer", {"", "adamw", "optimizer", 0, 0}, "optimizer", 500, spec.dtype);
   return rows;
@@ -168,6 +174,9 @@ inline void add_step(record::Writer& writer, const StepSpec& spec) {
     writer.add(id, record::Fact{.key = "stop_reason", .text = "interval within 1 %"});
     writer.add(id, record::Fact{.key = "loader_wait_s", .value = 1e-5, .unit = "s"});
     writer.add(id, record::Fact{.key = "needed_bytes", .value = 228, .unit = "B"});
+    if (spec.exposed_s > 0) {
+      writer.add(id, record::Fact{.key = "exposed_s", .value = spec.exposed_s, .unit = "s"});
+    }
   }
   writer.end_run(id, spec.status);
 }

@@ -263,6 +263,34 @@ TEST(Verify, WorkAndRoofsAddUp) {
                 {"roofs are not negative", "roofs of ops add up to their phase's"});
 }
 
+TEST(Verify, WhatOpsDoIsNeverNegative) {
+  for (const auto count :
+       {&record::Op::bytes_read, &record::Op::bytes_written, &record::Op::elementwise_flop}) {
+    expect_broken([&](MadeUpRun& made) { made.ops[1].*count = -5; }, {"counts of ops are not negative"});
+  }
+}
+
+/// Rates are those of other tokens than the labels name.
+TEST(Verify, TokensAreThoseOfTheBatch) {
+  const auto with = [](std::int64_t batch, double tokens) {
+    return [=](MadeUpRun& made) {
+      made.run.config.set("batch", batch);
+      made.run.config.set("seq", 64);
+      made.run.config.set("grad_accum", 2);
+      made.run.config.set("dp", 3);
+      made.facts.push_back({.key = "tokens", .value = tokens, .unit = "tokens"});
+    };
+  };
+  expect_broken(with(4, 4 * 64 * 2 * 3), {});
+  expect_broken(with(5, 4 * 64 * 2 * 3), {"tokens of a step are those of its batch"});
+  expect_broken(
+      [&](MadeUpRun& made) {
+        with(4, 4 * 2 * 3)(made);
+        made.run.config.set("phase", "decode");
+      },
+      {});
+}
+
 TEST(Verify, NoTimeBeatsItsRoof) {
   const auto scale_roofs = [](double factor) {
     return [factor](MadeUpRun& made) {

@@ -13,6 +13,7 @@
 #include "report/advice.h"
 #include "report/answers.h"
 #include "report/sweep.h"
+#include "report/why.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 
@@ -265,7 +266,8 @@ TEST(Views, CellsBecomeTables) {
     writer.add(std::vector<record::Cell>{{"gemm", 0, "m", 64, "", ""},
                                          {"gemm", 0, "time", 1e-3, "", "s"},
                                          {"gemm", 1, "m", 128, "", ""},
-                                         {"gemm", 1, "time", {}, "too large", "s"}});
+                                         {"gemm", 1, "time", {}, "too large", "s"},
+                                         {"ranks", 0, "waiting_us", 283.3001, "", ""}});
     writer.finish();
   }
   const View view = make_view("cells", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
@@ -273,6 +275,9 @@ TEST(Views, CellsBecomeTables) {
   ASSERT_EQ(table.rows.size(), 2U);
   EXPECT_EQ(table.rows[0].number("time"), 1e-3);
   EXPECT_EQ(table.rows[1].text("time"), "too large");
+  const Column& waiting = table_of(view, "cells.ranks").columns.front();
+  EXPECT_EQ(waiting.title + " " + waiting.unit, "waiting [us] us")
+      << "by its key: it may be 0, and has no unit";
 }
 
 TEST(Views, SquareProductsAreALineOverTheirSize) {
@@ -354,6 +359,40 @@ TEST(Advice, LeavesOutWhatAnotherRunDoes) {
   EXPECT_EQ(table.rows.size(), advise(both).size());
   std::set<std::string> texts;
   for (const Row& row : table.rows) EXPECT_TRUE(texts.insert(row.text("which") + row.text("text")).second);
+}
+
+/// What ranks send each other is bound by links and by the slowest rank: nothing of a kernel helps.
+TEST(Advice, CommunicationIsNoSlowKernel) {
+  const std::vector<Advice> advice = advise(load_steps({{.seq = 10, .gradients_ns = 200'000}}));
+  ASSERT_FALSE(advice.empty());
+  EXPECT_EQ(advice[0].subject, "h.*/gradients backward") << "alone: no other part is of that kind";
+  EXPECT_NE(advice[0].text.find("waiting for other ranks"), std::string::npos) << advice[0].text;
+  EXPECT_NEAR(advice[0].gain_s, 200e-6, 1e-12) << "two layers, half of each above the roof";
+  const auto hidden = advise(load_steps({{.seq = 10, .gradients_ns = 200'000, .exposed_s = 50e-6}}));
+  EXPECT_EQ(hidden.at(0).gain_s, 50e-6) << "what computation hides cannot be won";
+}
+
+TEST(Why, CommunicationIsACauseOfItsOwn) {
+  const RecordSet set = load_steps({{.seq = 10, .gradients_ns = 200'000}});
+  const std::vector<Why> parts = why_of(set.runs.front());
+  const auto gradients = std::ranges::find(parts, "gradients", &Why::name);
+  ASSERT_NE(gradients, parts.end());
+  EXPECT_EQ(gradients->bound(), Cause::communication);
+  EXPECT_NEAR(gradients->of(Cause::communication), 400e-6, 1e-12) << "all of it";
+  EXPECT_EQ(gradients->needed_s(), 0);
+  for (const Why& part : parts) {
+    if (part.name != "gradients") {
+      EXPECT_EQ(part.of(Cause::communication), 0) << part.name;
+    }
+  }
+  const auto causes = [](const RecordSet& of) {
+    std::set<std::string> names;
+    const View view = make_view("why", of);
+    for (const Row& row : table_of(view, "why.causes").rows) names.insert(row.text("cause"));
+    return names;
+  };
+  EXPECT_TRUE(causes(set).contains("communication"));
+  EXPECT_FALSE(causes(load_steps({{.seq = 10}})).contains("communication")) << "of one rank";
 }
 
 TEST(Advice, NamesTheRateOfAnotherDtype) {

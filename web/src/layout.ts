@@ -56,6 +56,9 @@ const answer: Section = {
   build: (context) => [...(context.document.charts.length > 0 ? charts.build(context) : []), ...(context.document.tables.length > 0 ? tables.build(context) : [])],
 };
 
+/** Where nobody asked anything. */
+const overRuns: Section = { ...answer, title: 'From run to run', lead: 'What changes with the settings in which the runs differ.' };
+
 /** Of several runs the question comes first: what is of one of them, and what the study does not ask for, waits. */
 function folded(document: ReportDocument): Group[] {
   const answers = document.answers.length > 0 ? document.answers : kOverValues;
@@ -64,7 +67,7 @@ function folded(document: ReportDocument): Group[] {
   const showsAll = document.answers.length === 0 || document.answers.some((view) => kOfAllRuns.has(view));
   const further = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : []), compare];
   return [
-    { id: 'asked', title: '', lead: '', parts: [...partsOf(hasAnswer ? [answer] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
+    { id: 'asked', title: '', lead: '', parts: [...partsOf(hasAnswer ? [document.answers.length > 0 ? answer : overRuns] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
     { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: partsOf(kOneRun.filter((section) => !showsAll || section !== breakdown), document) },
     { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs side by side.', parts: partsOf(further, rest) },
     { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: partsOf(kMeasured, document) },

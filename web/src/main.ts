@@ -76,11 +76,12 @@ class Page {
     const facts = [document.rooflm && `rooflm ${document.rooflm}`, document.started_utc, document.files.join(', ')].filter((part) => part !== '');
     const command = document.files.length > 1 ? '' : document.command; // of one record among several it would say too much
     return h('header', { class: 'top' },
-             h('div', { class: 'title' }, h('h1', {}, document.title), document.question !== '' && h('p', { class: 'question' }, document.question), document.answer !== '' && h('p', { class: 'answer' }, document.answer), h('p', {}, facts.join(' · ')), command !== '' && h('p', {}, h('code', {}, command))),
+             h('h1', {}, document.title),
              h('div', { class: 'settings' },
                document.runs.length > 1 && picker('Run', document.runs.map((run, index) => [String(index), `${run.label}${run.status === 'success' ? '' : ` (${run.status || 'status unknown'})`}`] as const),
                                                   String(this.wanted), (value) => this.choose(Number(value))),
-               choice('Theme', [['system', 'Auto'], ['light', 'Light'], ['dark', 'Dark']] as const, themeChoice(), chooseTheme)));
+               choice('Theme', [['system', 'Auto'], ['light', 'Light'], ['dark', 'Dark']] as const, themeChoice(), chooseTheme)),
+             h('div', { class: 'about' }, document.question !== '' && h('p', { class: 'question' }, document.question), document.answer !== '' && h('p', { class: 'answer' }, document.answer), h('p', {}, facts.join(' · ')), command !== '' && h('p', {}, h('code', {}, command))));
   }
 
   private navigation(): HTMLElement {

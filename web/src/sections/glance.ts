@@ -22,17 +22,17 @@ function shares(title: string, list: GlanceList): HTMLElement {
 }
 
 /** The largest possible gains, and what would mend the cause that costs most. */
-function help(advice: readonly Advice[], bound: GlanceList): HTMLElement {
+function help(advice: readonly Advice[], bound: GlanceList, isAlone: boolean): HTMLElement {
   const rows = advice.slice(0, 4).map((item) => h('li', {}, h('span', { class: 'what' }, item.subject), h('span', {}, seconds(item.gain_s)), h('strong', {}, percent(item.step_share))));
   const [most] = bound.parts;
   return h('div', { class: 'look' }, h('h3', {}, 'What would help most'),
            rows.length > 0 ? h('ul', {}, ...rows) : null,
-           h('p', { class: 'note' }, rows.length > 0 ? 'at most, and as a share of the step' : 'This report gives no advice for this run.'),
+           h('p', { class: 'note' }, rows.length > 0 ? `at most, and as a share of the step${isAlone ? '' : '; what another run here already does is left out'}` : 'This report gives no advice for this run.'),
            most && most.note !== '' ? h('p', {}, h('strong', {}, `${most.name}: `), most.note) : null);
 }
 
 export function glance({ run, document }: Context): HTMLElement {
   const advice = document.advice.filter((item) => item.run === null || item.run === run.id);
   return h('div', { class: 'glance' }, shares('Where the time goes', run.glance.time), shares('What it is bound by', run.glance.bound),
-           shares('What is idle, and why', run.glance.idle), help(advice, run.glance.bound));
+           shares('What is idle, and why', run.glance.idle), help(advice, run.glance.bound, document.runs.length < 2));
 }
