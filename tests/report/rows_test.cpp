@@ -105,9 +105,9 @@ TEST(BenchRows, ShortTimesHaveMoreDecimals) {
         table.notes, [](const std::string& note) { return note.find("as fast as eager") != note.npos; });
     return format_cell(*table.rows.at(1).find("step_ms_mean"), total->show) + line->substr(line->rfind(':'));
   };
-  EXPECT_EQ(total_of(0.4, 0.2), "200.0: 200.0 ms and 400.0 ms a step");
-  EXPECT_EQ(total_of(0.4, 0.0005), "0.50: 0.50 ms and 400.00 ms a step");
-  EXPECT_EQ(total_of(0.0001, 0.00005), "0.050: 0.050 ms and 0.100 ms a step");
+  EXPECT_EQ(total_of(0.4, 0.2), "200.0: 200.0 ms and 400.0 ms per step");
+  EXPECT_EQ(total_of(0.4, 0.0005), "0.50: 0.50 ms and 400.00 ms per step");
+  EXPECT_EQ(total_of(0.0001, 0.00005), "0.050: 0.050 ms and 0.100 ms per step");
 }
 
 record::Cell number(const std::string& series, std::int64_t row, const std::string& col, double value) {
