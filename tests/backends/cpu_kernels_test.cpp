@@ -158,6 +158,29 @@ INSTANTIATE_TEST_SUITE_P(AllOps, CpuKernelsOf,
                                   std::string(core::name_of(std::get<1>(test.param)));
                          });
 
+/// Where x^2 overflows, too.
+TEST(CpuKernels, GeluOfHugeNumbersHasASlope) {
+  for (const CpuKernels kernels : {CpuKernels::reference, CpuKernels::fast}) {
+    const auto backend = backends::make_cpu_backend(kernels, 2);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const Case c = prepared(find_case(kTiny, "gelu"), dtype);
+      OpRunner runner(c, *backend);
+      runner.run_all();
+      const std::vector<Op>& all = c.program.ops;
+      const auto backward = std::ranges::find_if(all, [](const Op& op) { return op.is(ops::kGeluBackward); });
+      ASSERT_NE(backward, all.end());
+      const TensorId x = backward->inputs[1];
+      std::vector<double> values = runner.read(x);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = i % 2 == 0 ? 0x1p100 : -0x1p100;
+      runner.write(x, values);
+      const std::vector<double> dy = runner.read(backward->inputs[0]);
+      runner.run(static_cast<std::size_t>(backward - all.begin()));
+      const std::vector<double> dx = runner.read(backward->outputs[0]);
+      for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(dx[i], i % 2 == 0 ? dy[i] : 0.0, 1e-5) << i;
+    }
+  }
+}
+
 TEST(CpuKernels, CasesCoverEveryOpButAttention) {
   std::set<std::string_view> covered;
   for (const Case& c : all_cases(kTiny)) {

@@ -113,8 +113,14 @@ TEST_F(CudaKernels, GeluOfExtremes) {
     const Values kept = device.read();
     Values expected;
     for (const double value : kept) expected.push_back(value > 0 ? value : 0);
+    const DeviceArray gradient(dtype, Values(x.size(), 2.0));
+    launch_gelu_backward(nullptr, dtype, static_cast<std::int64_t>(x.size()), gradient.data(), device.data(),
+                         gradient.data());
     launch_gelu(nullptr, dtype, static_cast<std::int64_t>(x.size()), device.data(), device.data());
     expect_close(device.read(), expected, tolerance_of(dtype));
+    Values slopes;
+    for (const double value : kept) slopes.push_back(value > 0 ? 2 : (value < 0 ? 0 : 1));
+    expect_close(gradient.read(), slopes, tolerance_of(dtype));
   });
 }
 

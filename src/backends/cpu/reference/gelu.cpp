@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kSlope = 0.7978845608028654;  // sqrt(2 / pi)
 constexpr double kCubic = 0.044715;
+constexpr double kFlat = 16;  // beyond it tanh(u) is -1 or 1 in every dtype
 
 /// t = tanh(u(x))
 template <class C>
@@ -36,7 +37,8 @@ Kernel make_gelu(const OpView& v) {
   });
 }
 
-/// dx = dy (0.5 (1 + t) + 0.5 x (1 - t^2) u'(x)), t = tanh(u), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
+/// dx = dy (0.5 (1 + t) + 0.5 x (1 - t^2) u'(x)), t = tanh(u), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). The
+/// second term is 0 beyond kFlat; x is clamped there, because x^2 may overflow and 0 * inf is NaN.
 Kernel make_gelu_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t n = v.in(0).shape.numel();
@@ -49,10 +51,12 @@ Kernel make_gelu_backward(const OpView& v) {
         alignas(64) std::array<C, kPiece> t;
         tanh_of(from, t.data(), count);
         const auto ts = array(t.data(), count);
+        const auto flat = xs.max(C(-kFlat)).min(C(kFlat));
         dx.write(args.out[0], i, count, [&](C* to) {
           array(to, count) =
               C(0.5) * dys *
-              (C(1) + ts + xs * (C(1) - ts.square()) * (C(kSlope) + C(3 * kSlope * kCubic) * xs.square()));
+              (C(1) + ts +
+               flat * (C(1) - ts.square()) * (C(kSlope) + C(3 * kSlope * kCubic) * flat.square()));
         });
       });
     };

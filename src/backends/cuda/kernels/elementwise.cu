@@ -24,10 +24,13 @@ struct Gelu {
   __device__ float operator()(float x) const { return x * sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x)); }
 };
 
-/// With s = sigmoid(2u): gelu' = s + 2 x s (1 - s) u'.
+/// With s = sigmoid(2u): gelu' = s + 2 x s (1 - s) u'. Beyond +-16 s is 0 or 1, so the second term is 0; x is
+/// clamped there, because x^2 may overflow and inf * 0 is NaN. A NaN stays one.
 template <class T>
 struct GeluBackward {
   __device__ float operator()(float dy, float x) const {
+    constexpr float kFlat = 16;
+    x = x > kFlat ? kFlat : (x < -kFlat ? -kFlat : x);
     const float s = sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x));
     return dy * (s + 2 * x * s * (1 - s) * kSlope * (1 + 3 * kCubic * x * x));
   }
