@@ -1,6 +1,7 @@
 // One training run: its backend, the peak that its MFU divides by, the loop, and what a record keeps of it.
 #include "lab/training.h"
 
+#include <cstdio>
 #include <new>
 #include <optional>
 #include <utility>
@@ -77,8 +78,8 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
     measure_peak();
     return plan_.options.peak_flop_per_s;
   };
-  trainer_ =
-      std::make_unique<train::Trainer>(*backend_, plan_.config, plan_.options, plan_.data, plan_.start);
+  trainer_ = std::make_unique<train::Trainer>(*backend_, plan_.config, plan_.options, plan_.data, plan_.start,
+                                              talk() == Talk::quiet ? nullptr : stderr);
 }
 
 void Training::measure_peak() {

@@ -42,7 +42,7 @@ struct TrainSummary {
 /// rejected: options (core::UsageError), files (core::InputError), memory (core::OutOfMemory).
 class Trainer {
  public:
-  /// Progress goes to `stream`. The backend must outlive the trainer.
+  /// Progress goes to `stream` (nullptr: nowhere). The backend must outlive the trainer.
   Trainer(backends::Backend& backend, const model::ModelConfig& config, const TrainOptions& options,
           const TrainingData& data, const TrainStart& start, std::FILE* stream = stderr);
   Trainer(const Trainer&) = delete;

@@ -93,6 +93,9 @@ class Train(TrainingRuns):
         self.assertIn("sample: the", result.stderr)
         self.assertIn("saved", result.stderr)
         self.assertIn("unigram entropy", result.stdout)
+        quiet = self.run_rooflm("train", "--data", self.data, "--out", self.folder / "quiet", *TINY, "--steps", 2, "--quiet")
+        self.assertEqual((quiet.returncode, quiet.stderr), (0, ""))
+        self.assertIn("unigram entropy", quiet.stdout)
 
     def test_resume_needs_only_out_and_continues_bit_for_bit(self):
         common = ["--steps", 20, "--grad-accum", 2, "--eval-every", 5, "--warmup-steps", 3]
