@@ -33,7 +33,7 @@ GemmSearch parse_gemm_search(std::string_view name) {
   const auto* const found = std::ranges::find(kSearches, name);
   if (found == kSearches.end()) {
     throw core::UsageError(
-        core::unknown_name("search", name, std::vector<std::string>(kSearches.begin(), kSearches.end())));
+        core::unknown_name("--autotune", name, std::vector<std::string>(kSearches.begin(), kSearches.end())));
   }
   return static_cast<GemmSearch>(found - kSearches.begin());
 }

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/former_names.h"
 #include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/values.h"
@@ -122,6 +123,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     rest_->assign(std::next(mark), arguments.end());
     arguments.erase(mark, arguments.end());
   }
+  std::ranges::transform(arguments, arguments.begin(), present_argument);
   try {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);

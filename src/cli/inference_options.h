@@ -20,7 +20,7 @@ struct LoadedModel {
   std::unique_ptr<train::Session> session;  ///< its weights are not there yet: make engines, then load
 };
 
-/// `--model DIR --engine --attention --dtype --device --threads --search-products --memory-limit`, as typed.
+/// `--model DIR --engine --attention --dtype --device --threads --autotune --memory-limit`, as typed.
 class InferenceOptions {
  public:
   InferenceOptions() = default;

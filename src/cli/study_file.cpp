@@ -8,6 +8,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/former_names.h"
 #include "cli/serving_options.h"
 #include "cli/shipped_studies.h"
 #include "core/error.h"
@@ -79,7 +80,8 @@ class Parser {
 
   void check_keys(const toml::table& table, const char* what, const std::vector<std::string>& known) const {
     for (const auto& [key, node] : table) {
-      if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+      const std::string name = present_name(std::string(key.str()));
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
       fail(key.source().begin.line, core::unknown_name(what, key.str(), known));
     }
   }
@@ -124,7 +126,7 @@ class Parser {
     if (!node->is_table()) fail(*node, fmt::format("'{}' must be a table: [{}]", name, name));
     check_keys(*node->as_table(), "option", study_options());
     for (const auto& [key, value] : *node->as_table()) {
-      options[std::string(key.str())] = value_of(key.str(), value);
+      options[present_name(std::string(key.str()))] = value_of(key.str(), value);
     }
     return options;
   }
@@ -140,7 +142,7 @@ class Parser {
       add(name, key);
       if (!node.is_table()) continue;
       for (const auto& [option, value] : *node.as_table())
-        add(name + "." + std::string(option.str()), option);
+        add(name + "." + present_name(std::string(option.str())), option);
     }
     return lines;
   }

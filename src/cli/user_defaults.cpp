@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "cli/commands.h"
+#include "cli/former_names.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
@@ -84,7 +85,7 @@ class Reader {
 
   UserDefault value_of(const std::string& command, const std::set<std::string>& known, const toml::key& key,
                        const toml::node& node) const {
-    const std::string name(key.str());
+    const std::string name = present_name(std::string(key.str()));
     const std::uint32_t line = key.source().begin.line;
     if (!known.contains(name)) {
       fail(line, core::unknown_name("option", name, std::vector<std::string>(known.begin(), known.end())));
@@ -177,10 +178,10 @@ UserDefaults UserDefaults::load() {
     defaults.all_.insert(defaults.all_.end(), values.begin(), values.end());
   }
   for (const auto& [option, value] : set) {
-    const auto has_it = [name = option](const auto& command) { return command.second.contains(name); };
+    const std::string name = present_name(option);
+    const auto has_it = [&name](const auto& command) { return command.second.contains(name); };
     if (std::ranges::none_of(known, has_it)) continue;
-    defaults.all_.push_back(
-        {.command = "", .option = option, .value = value, .source = variable_name(option)});
+    defaults.all_.push_back({.command = "", .option = name, .value = value, .source = variable_name(option)});
   }
   return defaults;
 }

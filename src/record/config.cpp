@@ -73,7 +73,7 @@ constexpr auto kFields = std::to_array<Field>({
      "Maximum global gradient norm (0: no clipping, so that an update can start as soon as its gradient is ready)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",
      "Let GPUs sum attention gradients in any order where that is faster"},
-    {"search_products", "GEMM search", kText, "", false, "--search-products", "Measuring", "none|kept|full", "full",
+    {"search_products", "GEMM search", kText, "", false, "--autotune", "Measuring", "none|kept|full", "full",
      "GEMM algorithms on GPUs: the library's first choice, those in the autotune cache, or autotune what it lacks"},
     {"threads", "threads", kInteger, "", false, "--threads", "Run", "N", "0", "Threads (0: one per core)"},
     {"seed", "seed", kInteger, "", false, "--seed", "Run", "N", "0", "Random seed of weights and tokens"},

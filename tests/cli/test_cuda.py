@@ -163,7 +163,7 @@ class Commands(OnGpu):
         with tempfile.TemporaryDirectory() as folder:
             record = str(pathlib.Path(folder) / "run.rooflm")
             result = rooflm("profile", "--model", "small", "--layers", "2", "--batch", "4", "--seq", "256", "--device",
-                            "cuda", "--dtype", "bf16", "--max-steps", "10", "--search-products", "none", "--counters",
+                            "cuda", "--dtype", "bf16", "--max-steps", "10", "--autotune", "none", "--counters",
                             "-o", record, environment={"XDG_CACHE_HOME": folder})
             self.assertEqual(result.returncode, 0, result.stderr)
             checked = rooflm("verify", record)

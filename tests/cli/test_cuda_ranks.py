@@ -19,7 +19,7 @@ from training_runs import TrainingRuns, numbers_of
 
 DEVICE = os.environ.get("RANKS_DEVICE", "cuda")
 MODEL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--heads", "4", "--d-ff", "128", "--seq", "16", "--lr", "0.003",
-         "--no-peak", "--device", DEVICE, "--eval-batches", "2", "--search-products", "none", *(["--threads", "1"] if DEVICE == "cpu" else [])]
+         "--no-peak", "--device", DEVICE, "--eval-batches", "2", "--autotune", "none", *(["--threads", "1"] if DEVICE == "cpu" else [])]
 GPUS = int(os.environ.get("RANKS_GPUS", "1"))
 STEPS = 10
 AT_ONCE = 3
@@ -212,7 +212,7 @@ class Ways(GpuRanks):
 class Profiles(GpuRanks):
     def test_all_ranks_are_on_one_clock(self):
         record = self.folder / "zero1.rooflm"
-        size = ["--model", "tiny", "--layers", "2", "--vocab", "512", "--batch", "2", "--seq", "64", "--device", DEVICE, "--search-products", "none"]
+        size = ["--model", "tiny", "--layers", "2", "--vocab", "512", "--batch", "2", "--seq", "64", "--device", DEVICE, "--autotune", "none"]
         self.ok("launch", "-n", 2, *sharing(2), "--", "profile", *size, "--zero", "1", "--overlap", "on", "--steps", 3, "-o", record, "--view", "overview")
         self.ok("verify", record)
         if DEVICE != "cpu" and GPUS == 1:
@@ -238,7 +238,7 @@ class Checkpoints(GpuRanks):
         whole = self.numbers("whole", "--batch", "8", "--schedule", "constant", steps=6)
         self.numbers("out", *arguments, "--zero", "1", "--checkpoint-layout", "parts", ranks=2, steps=3)
         resume = self.run_rooflm("launch", "-n", 2, *sharing(2), "--", "train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--device", DEVICE,
-                                 "--search-products", "none", "--dp", 1, "--tp", 2, "--zero", 0, "--batch", 8)
+                                 "--autotune", "none", "--dp", 1, "--tp", 2, "--zero", 0, "--batch", 8)
         self.assertEqual(resume.returncode, 0, resume.stderr)
         self.expect_near(numbers_of(self.out / "log.jsonl"), whole, 1e-5)
         evaluate = ["eval", "--model", self.out, "--data", self.data, "--batch", 2, "--seq", 16, "--batches", 4, "--device", DEVICE, "--format", "json"]

@@ -86,6 +86,24 @@ class Options(unittest.TestCase):
         self.assertEqual(self.steps_of("--steps", "6", variables={"ROOFLM_STEPS": "5"}), 6, "and what is typed over all")
         self.assertIn("--steps 4: from rooflm.toml:2", self.run_binary(*BENCH[:-4], "-v", "--warmup", "0").stderr)
 
+    def test_former_names_of_options_work(self):
+        study = ('title = "One"\nquestion = "What?"\nviews = ["sweep"]\n[options]\nmodel = "tiny"\nsearch-products = "%s"\n')
+        (self.folder / "mine.toml").write_text(study % "none")
+        self.run_binary("study", "mine.toml", "--dry-run")
+        for arguments in (["--search-products", "none"], ["--search-products=kept"], ["--autotune", "full"]):
+            self.run_binary("bench", *SMALL, "--dry-run", *arguments)
+        says = "unknown --autotune 'some'"
+        self.assertIn(says, self.run_binary("bench", *SMALL, "--dry-run", "--search-products", "some", code=2).stderr)
+        error = self.run_binary("bench", *SMALL, "--dry-run", variables={"ROOFLM_SEARCH_PRODUCTS": "some"}, code=3).stderr
+        self.assertIn(says, error)
+        self.assertIn("autotune none (ROOFLM_SEARCH_PRODUCTS)",
+                      self.run_binary("info", variables={"ROOFLM_SEARCH_PRODUCTS": "none"}).stdout)
+        (self.folder / "mine.toml").write_text(study % "some")
+        self.assertIn(says, self.run_binary("study", "mine.toml", "--dry-run", code=3).stderr)
+        (self.folder / "rooflm.toml").write_text("search-products = 'none'\n")
+        self.assertIn("autotune none (rooflm.toml:1)", self.run_binary("info").stdout)
+        self.assertNotIn("search-products", self.run_binary("bench", "--help").stdout)
+
     def test_info_shows_defaults(self):
         (self.folder / "rooflm.toml").write_text("threads = 1\n[bench]\noverwrite = true\n")
         text = self.run_binary("info", variables={"ROOFLM_DTYPE": "bf16", "ROOFLM_NO_SUCH": "x"}).stdout
