@@ -471,7 +471,7 @@ class Record(unittest.TestCase):
         self.assertIn("12 kernels", done.stderr)
         self.assertEqual(self.rows("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(8,)])
         overview = self.rooflm("report", "x.rooflm", "--view", "overview", "--format", "csv").stdout
-        self.assertRegex(overview, r"traced step,\"?\S+ us, median of 8: ")
+        self.assertRegex(overview, r"traced step,\"?\S+ us, median of 8, ")
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
 
     def test_streams_with_lies_and_cut_ones(self):
