@@ -216,63 +216,63 @@ void PlanOptions::add_to(CommandLine& line) {
     if (!value.empty()) option.show_default();
   };
   add("--device", device, "Devices of the catalog", "NAME", "Run");
-  add("--catalog", catalog, "Devices of your own, in the form of data/devices.json", "FILE", "Run");
+  add("--catalog", catalog, "Your own devices, in the format of data/devices.json", "FILE", "Run");
   std::vector<std::string_view> names;
   for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);
-  add("--framework", framework, "Whose step it is", fmt::format("{}", fmt::join(names, "|")), "Run");
+  add("--framework", framework, "The framework whose step is planned",
+      fmt::format("{}", fmt::join(names, "|")), "Run");
   line.add_flag("--nondeterministic", nondeterministic,
-                "Attention gradients add up in any order, as other frameworks' do")
+                "Sum attention gradients in any order, as other frameworks do")
       .group("Run");
   add("--gpus", gpus, "Devices; the product of dp, cp, tp and pp", "N", "Splitting");
   add("--dp", dp, "Data-parallel copies (default: what --gpus leaves)", "N", "Splitting");
-  add("--cp", cp, "Ranks that share each sequence, by ring attention", "N", "Splitting");
+  add("--cp", cp, "Context-parallel ranks, which share each sequence by ring attention", "N", "Splitting");
   add("--tp", tp, "Tensor-parallel ranks, with sequence parallelism", "N", "Splitting");
   add("--pp", pp, "Pipeline stages", "N", "Splitting");
-  add("--zero", zero, "What data-parallel ranks keep parts of: 1 optimizer state, 2 gradients, 3 weights",
+  add("--zero", zero, "What data-parallel ranks shard: 1 optimizer state, 2 also gradients, 3 also weights",
       "0|1|2|3", "Splitting");
-  add("--schedule", schedule, "Order of a pipeline's work", "1f1b|gpipe", "Splitting");
-  add("--interleave", interleave, "Parts of the model that each stage of a pipeline has", "N", "Splitting");
-  line.add_flag(
-          "--short-ends", short_ends,
-          "The first and the last part of a pipeline have one layer less (Llama 3: 126 layers on 8 or 16)")
+  add("--schedule", schedule, "Order of forward and backward passes in a pipeline", "1f1b|gpipe",
+      "Splitting");
+  add("--interleave", interleave, "Model chunks per pipeline stage", "N", "Splitting");
+  line.add_flag("--short-ends", short_ends,
+                "One layer less in the first and last part of a pipeline (Llama 3: 126 layers on 8 or 16)")
       .group("Splitting");
   line.add_flag(
           "--async-tp", async_tp,
-          "Tensor-parallel ranks fetch rows by copy engines beside their products, which they do in parts, "
-          "as PyTorch can")
+          "Tensor-parallel ranks split their GEMMs and overlap them with copies of rows by copy engines, as "
+          "PyTorch can")
       .group("Splitting");
-  add("--global-batch", global_batch, "Sequences of a step (default: --batch x --dp)", "N", "Splitting");
+  add("--global-batch", global_batch, "Sequences per step (default: --batch x --dp)", "N", "Splitting");
   add("--per-node", per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");
-  add("--network", network, "Bytes per second and device between nodes, as 50GB", "SIZE", "Cluster");
+  add("--network", network, "Bandwidth between nodes, in bytes per second and device: 50GB", "SIZE",
+      "Cluster");
   add("--memory-limit", memory_limit, "Memory of a device (default: the catalog's)", "SIZE", "Cluster");
   add("--what-if", what_if,
-      "Plan devices and links so much faster or larger, too: compute, bandwidth, link, network, memory, "
-      "host, as "
-      "bandwidth=2x,link=2x",
+      "Also plan faster or larger hardware, such as bandwidth=2x,link=2x: compute, bandwidth, link, network, "
+      "memory, host",
       "LIST", "Cluster");
-  add("--tokens", tokens, "To train on (default: 20 per parameter)", "N", "Budget");
-  add("--price", price, "Of one GPU for an hour", "X", "Budget");
-  add("--mtbf", mtbf, "Hours between failures of one GPU, for goodput", "HOURS", "Budget");
+  add("--tokens", tokens, "Training tokens (default: 20 per parameter)", "N", "Budget");
+  add("--price", price, "Price of a GPU hour", "X", "Budget");
+  add("--mtbf", mtbf, "Mean time between failures of one GPU, for goodput", "HOURS", "Budget");
   add("--checkpoint", checkpoint,
-      "Seconds to write a checkpoint (default: weights and state at 1 GB/s a GPU)", "S", "Budget");
+      "Seconds to write a checkpoint (default: weights and state at 1 GB/s per GPU)", "S", "Budget");
   add("--scaling", scaling,
       "Curve over --gpus N,N,..: the same global batch (strong), or one that grows (weak)", "strong|weak",
       "Search");
-  line.add_flag(
-          "--search", search,
-          "Try every split, micro-batch, ZeRO stage and recompute of --gpus: best first, with the reason why "
-          "the others lost")
+  line.add_flag("--search", search,
+                "Try every split, micro-batch, ZeRO stage and recompute on --gpus, and rank them, with the "
+                "reason why "
+                "each loser lost")
       .group("Search");
   add("--top", top, "Rows of a search", "N", "Search");
   add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
       "Search");
-  line.add_flag("--smallest", smallest, "The fewest GPUs of some split that fit, up to --gpus")
+  line.add_flag("--smallest", smallest, "The fewest GPUs, up to --gpus, on which some split fits")
       .group("Search");
-  add("--explain", explain, "How a number came about, term by term", "step_s", "Output");
-  add("--against", against, "Plan what this record measured, on --device, and print both", "FILE", "Output");
+  add("--explain", explain, "Explain how a number is computed, term by term", "step_s", "Output");
+  add("--against", against, "Plan what this record measured on --device, and print both", "FILE", "Output");
   add("--calibrate", calibrate,
-      "Scale each kind of op by what this record measured of it, on a device of this kind; collectives by "
-      "one of "
+      "Scale each kind of op by what this record measured on such a device; for collectives, a record of "
       "rooflm comm",
       "FILE", "Run");
   line.add_option("-o,--output", record, "Keep the plans as a record, to report them later; - prints it")

@@ -150,17 +150,18 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
 
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
   std::vector<std::string> notes = {
-      "A plan, nothing was run. Interval (from, to): all ops wrong the same way; calibrated: by as much as "
-      "about "
-      "90 % of measured ops were; assumed: by a guess that is too small (docs/accuracy.md)."};
+      "This is a plan: nothing was run. The interval (from, to) takes all ops to be wrong in the same "
+      "direction: calibrated "
+      "ones by as much as about 90 % of the measured ops were, assumed ones by a guess that may be too small "
+      "(docs/accuracy.md)."};
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
     const std::string_view dtype = compile::dtype_name(run.point->step);
     if (const auto peak = device.peak(dtype)) {
       lines.insert(
-          fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the data sheet of {}; HFU counts all "
-                      "products, with those that are done again or by several ranks.",
+          fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the datasheet of {}; HFU counts all "
+                      "GEMMs, including recomputed ones and those that several ranks repeat.",
                       core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
     if (!run.setting->calibration.empty()) {
@@ -170,10 +171,10 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
       lines.insert(fmt::format("Calibrated by a record, times the tables: {}.", factors));
     }
     lines.insert(
-        fmt::format("Times: {}; collectives as two H200 and NCCL's cost model have them, assumed ({}).",
+        fmt::format("Times: {}; collectives as measured on two H200 and by NCCL's cost model, assumed ({}).",
                     op_times_of(*run.setting).provenance(), run.setting->cluster.source));
     lines.insert(fmt::format(
-        "Framework {}: {} of the host per op, {} of context ({}).", run.setting->framework.name,
+        "Framework {}: {} of host time per op, {} of CUDA context ({}).", run.setting->framework.name,
         core::format_seconds(run.setting->framework.launch_host_s),
         core::format_bytes(run.setting->framework.context_bytes), name_of(run.setting->framework.basis)));
   }

@@ -252,7 +252,7 @@ class Plan(unittest.TestCase):
         row, = csv.DictReader(io.StringIO(text))
         self.assertEqual(row["model"], "tiny")
         table = rooflm("plan", "--model", "tiny", "--device", "h100-sxm").stdout
-        self.assertIn("dense bf16 of the data sheet", table)
+        self.assertIn("dense bf16 of the datasheet", table)
         self.assertIn("(6N + 12LCT)", table)
 
     def test_money_and_tokens(self):
