@@ -70,9 +70,10 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
   if (std::ranges::all_of(rows, [&](const auto& row) { return row.run == rows.front().run; })) {
     table.columns.erase(table.columns.begin());
   }
-  table.notes = {"", fmt::format("A: {}, B: {}", options.a, options.b),
-                 "step and phases: medians of plain steps; blocks: medians of device time over observed "
-                 "steps, layers summed",
+  constexpr const char* kWhichTimes =
+      "step and phases: medians of plain steps; blocks: medians of device time over observed steps, layers "
+      "summed";
+  table.notes = {"", fmt::format("A: {}, B: {}", options.a, options.b), kWhichTimes,
                  fmt::format("low to high: {} confidence interval of B / A (bootstrap); p: Mann-Whitney, "
                              "Holm-adjusted over all steps, or over all parts",
                              options.confidence),

@@ -80,7 +80,8 @@ void check_counts(const std::vector<record::Op>& ops, LawBook& laws) {
           std::tuple("bytes_read", op.bytes_read, "B"), std::tuple("bytes_written", op.bytes_written, "B"),
           std::tuple("launches", op.launches, "")}) {
       laws.at_most(
-          "counts of ops are not negative", [&] { return fmt::format("op {} {}, {}", op.op, op.name, name); },
+          "counts of ops are not negative",
+          [&, what = name] { return fmt::format("op {} {}, {}", op.op, op.name, what); },
           -static_cast<double>(count), 0, unit, kExact);
     }
   }

@@ -22,10 +22,10 @@ std::string named(std::string_view name, std::uint32_t id) {
 
 }  // namespace
 
-std::optional<std::size_t> workspace_of(const LtMatmul& p, const cublasLtMatmulAlgo_t& algorithm) {
+std::optional<std::size_t> workspace_of(const LtMatmul& matmul, const cublasLtMatmulAlgo_t& algorithm) {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a, p.b, p.c, p.c, &algorithm, &result);
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(matmul.handle, matmul.desc, matmul.a, matmul.b,
+                                                        matmul.c, matmul.c, &algorithm, &result);
   if (status != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   return result.workspaceSize;
 }

@@ -142,9 +142,9 @@ class Best {
 
 }  // namespace
 
-bool is_possible(const LtMatmul& p, const Algorithm& algorithm) {
-  const auto bytes = workspace_of(p, algorithm);
-  return bytes && *bytes <= p.workspace_bytes;
+bool is_possible(const LtMatmul& matmul, const Algorithm& algorithm) {
+  const auto bytes = workspace_of(matmul, algorithm);
+  return bytes && *bytes <= matmul.workspace_bytes;
 }
 
 std::vector<Algorithm> propose(const LtMatmul& matmul) { return propose_for(matmul, 0); }
