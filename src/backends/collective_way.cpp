@@ -16,7 +16,7 @@ constexpr std::string_view kMeasured = "auto";
 
 std::string_view name_of(CollectiveWay way) {
   constexpr std::array<std::string_view, kCollectiveWays.size()> kNames = {"default", "few-blocks",
-                                                                           "copy-engine"};
+                                                                           "copy-engine", "peer-memory"};
   return kNames.at(static_cast<std::size_t>(way));
 }
 

@@ -29,6 +29,7 @@
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/separate_matmuls.h"
 #include "compile/passes/shard_tensor.h"
+#include "compile/passes/sum_in_update.h"
 #include "compile/passes/unfused_loss.h"
 #include "core/error.h"
 #include "core/large_pages.h"
@@ -281,6 +282,8 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     if (options.row_copies) passes::row_copies(step);
     passes::ring_attention(step, split, options.rank,
                            options.gathered_ring ? passes::RingKind::gathered : passes::RingKind::passed);
+    // Before sum_norm: which gradients the norm reads differs between ranks after it.
+    if (options.sum_in_update) passes::sum_in_update(step, split, options.rank);
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
     if (options.separate_matmuls) passes::separate_matmuls(step);

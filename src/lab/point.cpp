@@ -127,6 +127,13 @@ compile::Sharding sharding_of(const Values& values) {
           .interleave = degree("interleave")};
 }
 
+/// Gradients must stay where they are until all ranks have read them: in an arena.
+bool sums_in_update(const Point& point) {
+  if (point.collectives.way != backends::CollectiveWay::peer_memory) return false;
+  if (point.step.engine == compile::EngineKind::fused) return point.step.sharding.data_ranks() > 1;
+  throw core::UsageError("--collectives peer-memory needs --engine fused");
+}
+
 /// Ranks that share sequences take turns at blocks of flash attention, in both engines.
 passes::AttentionKind attention_of(const Values& values, const compile::StepOptions& step) {
   const std::string name = values.text("attention");
@@ -181,6 +188,7 @@ Point run_of(const Values& values) {
   point.deterministic = values.flag("deterministic");
   point.collectives = {.overlap = train::parse_overlap(values.text("overlap")),
                        .way = backends::parse_collectives(values.text("collectives"))};
+  point.step.sum_in_update = sums_in_update(point);
   point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
   return point;
 }

@@ -50,7 +50,7 @@ extern const OpDef kLossScale;
 // optimizer.cpp
 extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
 // collectives.cpp
-extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn;
+extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn, kBarrier;
 extern const OpDef kOwnPart, kForEachRank;
 
 /// All of the above, for tests and tables. The build generates the list from these declarations.

@@ -67,7 +67,7 @@ constexpr auto kFields = std::to_array<Field>({
      "Model chunks per pipeline stage"},
     {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "auto|on|off", "auto",
      "Overlap collectives with computation (auto: the first steps try both and keep the faster; results are the same)"},
-    {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "default|auto|few-blocks|copy-engine", "default",
+    {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "default|auto|few-blocks|copy-engine|peer-memory", "default",
      "How data-parallel GPUs sum and gather: NCCL's default, kernels with few blocks, or copies without kernels (auto: what is fastest in the first steps)"},
     {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
      "Maximum global gradient norm (0: no clipping, so that an update can start as soon as its gradient is ready)"},

@@ -13,6 +13,7 @@
 
 #include "backends/comm/in_process.h"
 #include "backends/comm/kernels.h"
+#include "backends/comm/summing_update.h"
 #include "backends/cpu/cpu_backend.h"
 #include "engines/engine.h"
 #include "model/forward.h"
@@ -93,6 +94,7 @@ class RankRunner {
              const std::shared_ptr<backends::comm::Communicator>& communicator)
       : split_(&split), backend_(split.backend()), store_(*backend_) {
     backend_->add_kernels(backends::comm::kernels_of(communicator));
+    backend_->prefer_kernels(backends::comm::summing_updates(communicator, *backend_));
     backend_->add_kernels(part_kernels());
     compile::StepOptions options = split.options;
     options.rank = at_ = options.sharding.mesh().coordinates_of(rank);

@@ -212,6 +212,32 @@ TEST(ShardedSteps, CollectivesBesideComputationChangeNoBit) {
   }
 }
 
+/// Updates that read the gradients of all ranks add up what collectives would, in the same order.
+TEST(ShardedSteps, SumsInTheUpdateChangeNoBit) {
+  const std::vector<Kind> several = {{"data", {.data = 2}},
+                                     {"zero", {.data = 3, .zero = 1}},
+                                     {"zero_accumulated", {.data = 2, .zero = 1}, 2},
+                                     {"zero3", {.data = 2, .zero = 3}},
+                                     {"context", {.data = 1, .context = 2, .zero = 1}},
+                                     {"tensor", {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true}},
+                                     {"pipeline", {.data = 2, .zero = 1, .pipeline = 2}, 2}};
+  for (const Kind& kind : several) {
+    for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
+      for (const double clip : {0.0, 1.0}) {
+        SCOPED_TRACE(kind.name + (clip > 0 ? " clipped" : ""));
+        SplitStep split = split_step(kind, arch, EngineKind::fused, core::DType::bf16);
+        split.options.optimizer.clip_norm = clip;
+        const Training by_collectives = train_split(split, 3);
+        split.options.sum_in_update = true;
+        const Training in_update = train_split(split, 3);
+        EXPECT_EQ(in_update.losses, by_collectives.losses);
+        EXPECT_EQ(in_update.norms, by_collectives.norms);
+        EXPECT_EQ(in_update.weights, by_collectives.weights);
+      }
+    }
+  }
+}
+
 /// A rank keeps its part of the state of what is divided, and all of norms and biases.
 TEST(ShardedSteps, ZeroDividesWhatIsKept) {
   const auto kept_bytes = [](int zero, program::Role role) {

@@ -82,6 +82,15 @@ Kernel make_receive(const Rank& rank, const Program& program, const Op& op) {
               const KernelArgs& args) { rank->receive(message, args.out[0], bytes); }};
 }
 
+/// Messages hold copies, so nothing has to be made visible: it only waits for all.
+Kernel make_barrier(const Rank& rank, const Program& /*program*/, const Op& op) {
+  return {[rank, group = program::group_of(op)](const KernelArgs& /*args*/) {
+    float arrived = 0;
+    const Transfer transfer{.from = &arrived, .to = &arrived, .elements = 1};
+    rank->all_reduce(group, {&transfer, 1});
+  }};
+}
+
 using Make = Kernel (*)(const Rank&, const Program&, const Op&);
 
 KernelRow row_of(const Rank& rank, const program::OpDef& def, Make make) {
@@ -106,7 +115,8 @@ std::vector<KernelRow> kernels_of(const std::shared_ptr<Communicator>& rank) {
           row_of(rank, ops::kReduceScatter, make_reduce_scatter),
           row_of(rank, ops::kSend, make_send),
           row_of(rank, ops::kReceive, make_receive),
-          row_of(rank, ops::kPassOn, make_pass_on)};
+          row_of(rank, ops::kPassOn, make_pass_on),
+          row_of(rank, ops::kBarrier, make_barrier)};
 }
 
 }  // namespace rooflm::backends::comm

@@ -5,6 +5,7 @@
 
 #include "backends/comm/host_communicator.h"
 #include "backends/comm/kernels.h"
+#include "backends/comm/summing_update.h"
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/levels.h"
 #include "core/error.h"
@@ -29,11 +30,16 @@ class CpuProvider final : public Provider {
   }
   void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) const override {
-    if (wish.value_or(CollectiveWay::usual) != CollectiveWay::usual) {
+    const CollectiveWay way = wish.value_or(CollectiveWay::usual);
+    if (way == CollectiveWay::few_blocks || way == CollectiveWay::copy_engine) {
       throw core::UsageError(
           fmt::format("--collectives {} is for GPUs: on processors messages are copies", name_of(wish)));
     }
-    backend.add_kernels(comm::kernels_of(comm::make_host_communicator(transport, mesh)));
+    const auto communicator = comm::make_host_communicator(transport, mesh);
+    backend.add_kernels(comm::kernels_of(communicator));
+    if (way != CollectiveWay::peer_memory) return;
+    backend.prefer_kernels(comm::summing_updates(communicator, backend));
+    backend.offer_collective_ways({CollectiveWay::usual, way}, [](CollectiveWay) {});
   }
   [[nodiscard]] std::string collectives() const override {
     const std::string missing = ranks::missing_mpi();

@@ -20,6 +20,7 @@
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl_rows.h"
+#include "backends/cuda/summing_updates.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
@@ -106,12 +107,12 @@ class CudaBackend final : public Backend {
     return data;
   }
   [[nodiscard]] void* allocate_shared(std::size_t bytes, std::uint64_t layout) override {
-    if (groups_ == nullptr || groups_->windows() == nullptr) return allocate(bytes);
+    if (groups_ == nullptr || groups_->memory() == nullptr) return allocate(bytes);
     context_->select();
-    return groups_->windows()->allocate(bytes, layout);
+    return groups_->memory()->allocate(bytes, layout);
   }
   void release(void* data) noexcept override {
-    if (groups_ != nullptr && groups_->windows() != nullptr && groups_->windows()->release(data)) return;
+    if (groups_ != nullptr && groups_->memory() != nullptr && groups_->memory()->release(data)) return;
     const auto found = memory_.find(data);
     if (found == memory_.end()) return;
     allocated_bytes_ -= found->second.bytes();
@@ -168,15 +169,21 @@ class CudaBackend final : public Backend {
     groups_ = NcclGroups::join(context_, transport, mesh, wish);
     offer_collective_ways(
         groups_->ways(), [groups = groups_](CollectiveWay way) { groups->set_way(way); }, groups_->remark());
-    std::vector<KernelRow> rows = nccl_rows(groups_);
+    add_kernels(checked(nccl_rows(groups_)));
+    prefer_kernels(checked(summing_updates(context_, groups_)));
+  }
+
+  /// Rows whose kernels say which op failed.
+  [[nodiscard]] std::vector<KernelRow> checked(std::vector<KernelRow> rows) const {
     for (KernelRow& row : rows) {
       row.make = [make = std::move(row.make), context = context_](const program::Program& program,
                                                                   const program::Op& op) {
         context->select();
-        return with_check(make(program, op), program, op, context);
+        Kernel kernel = make(program, op);
+        return kernel ? with_check(std::move(kernel), program, op, context) : kernel;
       };
     }
-    add_kernels(std::move(rows));
+    return rows;
   }
 
   [[nodiscard]] GemmChoices gemm_choices() const {

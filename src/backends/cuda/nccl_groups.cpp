@@ -83,7 +83,7 @@ NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::
 NcclGroups::~NcclGroups() {
   if (std::uncaught_exceptions() > 0) abort();
   wait_for_aborts();
-  windows_.reset();
+  memory_.reset();
   for_each_member([&](Member& member) {
     if (member.comm != nullptr) static_cast<void>(library_->comm_destroy(member.comm));
   });
@@ -142,7 +142,7 @@ void NcclGroups::connect_channels(const program::Mesh& mesh) {
 /// Kernels of NCCL wait for other ranks for ever: aborted, they end. The call itself returns when no graph
 /// has any of them any more, so each has a thread, and whoever aborts goes on.
 void NcclGroups::abort() {
-  if (windows_ != nullptr) windows_->abandon();
+  if (memory_ != nullptr) memory_->abandon();
   for_each_member([&](Member& member) {
     if (member.comm == nullptr) return;
     const nccl::Comm comm = std::exchange(member.comm, nullptr);
@@ -223,6 +223,10 @@ void NcclGroups::all_reduce(Group group, const std::vector<DeviceTransfer>& whol
 
 void NcclGroups::all_gather(Group group, const std::vector<DeviceTransfer>& whole,
                             cudaStream_t stream) const {
+  if (group == Group::data && way_ == CollectiveWay::peer_memory) {
+    all_gather_peers(whole, stream);
+    return;
+  }
   const Member& own = member(group);
   Grouped calls(*library_);
   for (const DeviceTransfer& t : whole) {

@@ -14,6 +14,7 @@
 #include "backends/cuda/context.h"
 #include "backends/cuda/nccl_library.h"
 #include "backends/cuda/nccl_windows.h"
+#include "backends/cuda/peer_memory.h"
 #include "core/dtype.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
@@ -62,9 +63,11 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   /// where GPUs reach into each other's memory.
   [[nodiscard]] const std::vector<CollectiveWay>& ways() const { return ways_; }
   void set_way(CollectiveWay way);
-  /// Memory for what collectives of the group `data` read and write, in windows where a way wants them
-  /// (NcclWindows). nullptr where none does.
-  [[nodiscard]] NcclWindows* windows() const { return windows_.get(); }
+  /// Memory for what collectives of the group `data` read and write, which a way may want to be reached by
+  /// all. nullptr where none does.
+  [[nodiscard]] RankMemory* memory() const { return memory_.get(); }
+  /// The memory that ranks of the group `data` map into each other's address space; nullptr where they do not.
+  [[nodiscard]] PeerMemory* peers() const { return peers_; }
   /// What a user is told of the way that was asked for; mostly nothing.
   [[nodiscard]] const std::string& remark() const { return remark_; }
   /// Says how much a reduce_scatter of these receives when it is one of copies.
@@ -78,6 +81,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   [[nodiscard]] bool adds_up(program::Group group) const;
   void reduce_scatter_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
                              cudaStream_t stream, bool accumulate) const;
+  /// Of the group `data`, whose memory is mapped.
+  void barrier(cudaStream_t stream) const;
 
   /// In a ring: `from` goes to the next rank, `to` comes from the one before.
   void pass_on(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
@@ -102,12 +107,14 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   Member connect(const std::vector<int>& ranks, const std::string& what,
                  nccl::Config* config = nullptr) const;
   void connect_ways(const program::Mesh& mesh, CollectiveWish wish);
+  void connect_peers(const std::vector<int>& ranks);
   [[nodiscard]] bool may_try(CollectiveWish wish) const;
-  [[nodiscard]] NcclWindows::Range range_over(const std::vector<int>& ranks, std::uint64_t own) const;
+  [[nodiscard]] RankMemory::Range range_over(const std::vector<int>& ranks, std::uint64_t own) const;
   void connect_channels(const program::Mesh& mesh);
   void exchange(const Member& own, const DeviceTransfer& t, std::byte* to, cudaStream_t stream) const;
   void all_reduce_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
                          cudaStream_t stream) const;
+  void all_gather_peers(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
   template <class Body>
   void for_each_member(const Body& body);
   void watch(double waited_s);
@@ -115,7 +122,9 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   void wait_for_aborts() const;
   void look_for_the_lost() const;
   [[nodiscard]] const Member& member(program::Group group) const {
-    if (group == program::Group::data && way_ != CollectiveWay::usual) return of_data_.at(way_);
+    if (group == program::Group::data) {
+      if (const auto own = of_data_.find(way_); own != of_data_.end()) return own->second;
+    }
     return members_.at(static_cast<std::size_t>(group));
   }
 
@@ -127,10 +136,11 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   };
   std::shared_ptr<Aborts> aborts_ = std::make_shared<Aborts>();
   std::array<Member, 5> members_{};          ///< by group
-  std::map<CollectiveWay, Member> of_data_;  ///< by way, but for the usual one
+  std::map<CollectiveWay, Member> of_data_;  ///< by way, of those that have a communicator of their own
   std::vector<CollectiveWay> ways_ = {CollectiveWay::usual};
   CollectiveWay way_ = CollectiveWay::usual;
-  std::unique_ptr<NcclWindows> windows_;
+  std::unique_ptr<RankMemory> memory_;
+  PeerMemory* peers_ = nullptr;  ///< memory_, if it is that
   std::string remark_;
   std::byte* received_ = nullptr;  ///< of copies, in a window
   std::size_t received_bytes_ = 0;

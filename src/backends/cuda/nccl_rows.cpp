@@ -131,6 +131,15 @@ Kernel make_receive(const Groups& groups, const Program& program, const Op& op) 
           message_info(groups, op)};
 }
 
+/// Without mapped memory nothing needs it.
+Kernel make_barrier(const Groups& groups, const Program& /*program*/, const Op& op) {
+  if (groups->peers() == nullptr) return {};
+  return {[groups, lane = op.lane](const KernelArgs& /*args*/) {
+            groups->barrier(groups->context().stream_of(lane));
+          },
+          {.name = "peer_barrier"}};
+}
+
 using Make = Kernel (*)(const Groups&, const Program&, const Op&);
 
 KernelRow row_of(const Groups& groups, const program::OpDef& def, Make maker) {
@@ -146,7 +155,8 @@ std::vector<KernelRow> nccl_rows(const Groups& groups) {
           row_of(groups, ops::kReduceScatter, make_reduce_scatter),
           row_of(groups, ops::kSend, make_send),
           row_of(groups, ops::kReceive, make_receive),
-          row_of(groups, ops::kPassOn, make_pass_on)};
+          row_of(groups, ops::kPassOn, make_pass_on),
+          row_of(groups, ops::kBarrier, make_barrier)};
 }
 
 }  // namespace rooflm::backends::cuda

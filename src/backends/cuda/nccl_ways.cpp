@@ -1,13 +1,17 @@
-// Ways of collectives of data-parallel ranks beside NCCL's default: few blocks, and copies without kernels.
+// Ways of collectives of data-parallel ranks beside NCCL's default: few blocks, copies without kernels, and
+// memory that ranks map.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "backends/cuda/check.h"
 #include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/kernels/peer_barrier.h"
 #include "backends/cuda/nccl_calls.h"
 #include "backends/cuda/nccl_groups.h"
 #include "core/error.h"
@@ -48,6 +52,10 @@ void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
   std::vector<CollectiveWay> wanted = {CollectiveWay::few_blocks, CollectiveWay::copy_engine};
   if (wish) wanted = {*wish};
   const std::vector<int> ranks = mesh.members(transport_->rank(), Group::data);
+  if (wish == CollectiveWay::peer_memory) {
+    connect_peers(ranks);
+    return;
+  }
   if (wanted.front() == CollectiveWay::usual || (!wish && ranks.size() < 2) || !may_try(wish)) return;
   std::vector<nccl::Comm> comms;
   for (const CollectiveWay way : wanted) {
@@ -58,11 +66,13 @@ void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
     ways_.push_back(way);
   }
   if (comms.empty()) return;
-  windows_ = std::make_unique<NcclWindows>(
+  auto windows = std::make_unique<NcclWindows>(
       *library_, comms, [this, ranks](std::uint64_t own) { return range_over(ranks, own); });
   // A first block shows whether GPUs reach each other; it stays, for small pieces.
-  static_cast<void>(windows_->allocate(1, 0));
-  if (ranks::most(*transport_, windows_->is_reached() ? 0 : 1) == 0) return;
+  static_cast<void>(windows->allocate(1, 0));
+  const bool is_reached = windows->is_reached();
+  memory_ = std::move(windows);
+  if (ranks::most(*transport_, is_reached ? 0 : 1) == 0) return;
   if (!wish) {
     std::erase(ways_, CollectiveWay::copy_engine);
   } else if (*wish == CollectiveWay::copy_engine) {
@@ -76,7 +86,22 @@ void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
   }
 }
 
-NcclWindows::Range NcclGroups::range_over(const std::vector<int>& ranks, std::uint64_t own) const {
+void NcclGroups::connect_peers(const std::vector<int>& ranks) {
+  const int hosts = transport_->hosts();
+  if (hosts > 1) {
+    throw core::Unavailable(
+        fmt::format("--collectives peer-memory: ranks of {} hosts do not reach each other's memory", hosts));
+  }
+  ways_.push_back(CollectiveWay::peer_memory);
+  if (ranks.size() < 2) return;
+  transport_->set_op("mapping the memory of other ranks");
+  auto peers = std::make_unique<PeerMemory>(
+      context_, transport_, ranks, [this, ranks](std::uint64_t own) { return range_over(ranks, own); });
+  peers_ = peers.get();
+  memory_ = std::move(peers);
+}
+
+RankMemory::Range NcclGroups::range_over(const std::vector<int>& ranks, std::uint64_t own) const {
   std::vector<std::uint64_t> all(ranks.size(), own);
   std::vector<ranks::Outgoing> out;
   std::vector<ranks::Incoming> in;
@@ -114,12 +139,12 @@ bool NcclGroups::adds_up(Group group) const {
 
 void NcclGroups::reserve_received(Group group, const std::vector<DeviceTransfer>& whole) {
   const auto found = of_data_.find(CollectiveWay::copy_engine);
-  if (group != Group::data || found == of_data_.end() || windows_ == nullptr) return;
+  if (group != Group::data || found == of_data_.end() || memory_ == nullptr) return;
   const Member& own = found->second;
   std::size_t bytes = 0;
   for (const DeviceTransfer& t : whole) bytes += received_bytes(t, own.ranks);
   if (bytes <= received_bytes_) return;
-  received_ = static_cast<std::byte*>(windows_->allocate(bytes, 0));  // recordings keep the one before
+  received_ = static_cast<std::byte*>(memory_->allocate(bytes, 0));  // recordings keep the one before
   received_bytes_ = bytes;
 }
 
@@ -146,6 +171,27 @@ void NcclGroups::reduce_scatter_copies(Group group, const std::vector<DeviceTran
     const Part part = part_of(t, own.ranks, own.index);
     launch_sum_parts(stream, t.dtype, part.size(), own.ranks, to, t.to, accumulate);
     to += received_bytes(t, own.ranks);
+  }
+}
+
+void NcclGroups::barrier(cudaStream_t stream) const {
+  if (peers_ != nullptr) launch_peer_barrier(stream, peers_->barrier());
+}
+
+/// Copies of the other ranks' parts, by copy engines. Barriers of the program say when they are there.
+void NcclGroups::all_gather_peers(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const {
+  const Member& own = member(Group::data);
+  for (const DeviceTransfer& t : whole) {
+    const PeerMemory::Shifts& shifts = peers_->shifts_of(t.from);
+    for (int i = 0; i < own.ranks; ++i) {
+      const int rank = (own.index + i) % own.ranks;  // so that not all read from one
+      const Part part = part_of(t, own.ranks, rank);
+      const auto* from = static_cast<const std::byte*>(t.from) + shifts.at(static_cast<std::size_t>(rank));
+      auto* to = static_cast<std::byte*>(t.to) + bytes_of(t, part.begin);
+      if (part.size() == 0 || from == to) continue;
+      check(cudaMemcpyAsync(to, from, bytes_of(t, part.size()), cudaMemcpyDeviceToDevice, stream),
+            "all_gather by copies");
+    }
   }
 }
 

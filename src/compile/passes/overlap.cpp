@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program/groups.h"
+#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
@@ -42,6 +43,7 @@ class WaitSetter {
     OpOfLane newest = kNobody;
     std::size_t last = 0;
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {
+      if (program_->ops[i].is(program::ops::kBarrier)) wait_for(program_->ops[i], newest);
       visit(i);
       const Lane lane = program_->ops[i].lane;
       if (lane == Lane::compute) last = i;
@@ -105,7 +107,7 @@ class WaitSetter {
 
 void overlap_collectives(Program& step) {
   for (Op& op : step.ops) {
-    if (program::is_collective(op)) op.lane = Lane::communication;
+    if (program::is_collective(op) && !op.is(program::ops::kBarrier)) op.lane = Lane::communication;
   }
   set_waits(step);
 }

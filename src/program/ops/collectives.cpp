@@ -13,6 +13,8 @@
 //   receive         `elements` elements sent by that rank for the same `channel` and micro-batch. Channel c
 //                   leads from pipeline part c to part c + 1, channel -1 - c back
 //   pass_on         a ring shift: y = x of the previous rank, while the next rank gets this rank's x
+//   barrier         done when all ranks of the group have begun it: what each wrote before can be read by the
+//                   others. It names the tensors concerned as inputs and outputs, and changes none
 //   own_part        y = this rank's rows of x, which all ranks have
 //   for_each_rank   y = x where each rank then computes something different from it: its gradient is the sum
 //                   over ranks. Only the gradient does work, so finished programs have none
@@ -111,6 +113,12 @@ Cost cost_reduction(const Program& p, const Op& op) {
 
 Cost cost_transfer(const Program&, const Op&) { return {}; }
 
+/// Each rank writes a number for each of the others, and reads one from each.
+Cost cost_barrier(const Program&, const Op& op) {
+  const std::int64_t bytes = (op.attrs.integer("parts") - 1) * std::int64_t{sizeof(float)};
+  return {.bytes_read = bytes, .bytes_written = bytes};
+}
+
 /// The gradient of a sum of partial results is the same for each rank.
 void gradient_all_reduce(GradientContext& g) { g.propagate(0, g.gradient(0)); }
 
@@ -197,6 +205,8 @@ const OpDef kReceive{.name = "receive",
                      .gradient = gradient_receive};
 const OpDef kPassOn{
     .name = "pass_on", .work = Work::collective, .infer = infer_all_reduce, .cost = cost_transfer};
+const OpDef kBarrier{
+    .name = "barrier", .work = Work::collective, .infer = infer_all_reduce, .cost = cost_barrier};
 const OpDef kOwnPart{.name = "own_part",
                      .work = Work::copy,
                      .infer = infer_reduce_scatter,

@@ -39,6 +39,9 @@ Cost cost_norm_of_squares(const Program& p, const Op& op) {
 }
 
 /// Updates have the operands of program/update.h, and the attributes weight_decay, max_norm, copies, scaled.
+/// With the attribute `sums` and those of a collective, each gradient is that of one rank, whole, and the
+/// update reads the sum over the ranks of the elements that belong to its weight, from the operand's offset
+/// on (passes/sum_in_update.h).
 std::vector<Tensor> infer_update(const Program& p, const Op& op) {
   const UpdateView update(op);
   expect(update.count() > 0 && op.inputs.size() == update.weight_in(update.count()), op, [&] {
@@ -59,6 +62,28 @@ std::vector<Tensor> infer_update(const Program& p, const Op& op) {
   return outputs;
 }
 
+/// Of each rank's gradients an update reads as many elements as its weights have: here those of this rank are
+/// counted as often as they are read by any, which is what its memory delivers. parts - 1 additions each.
+void add_sums(Cost& cost, const Program& p, const Op& op) {
+  const UpdateView update(op);
+  const std::int64_t parts = op.attrs.integer("parts");
+  for (std::size_t i = 0; i < update.count(); ++i) {
+    const Tensor& gradient = p.tensor(update.gradient(i));
+    const core::Count elements = p.shape(update.weight(i)).numel();
+    cost.elementwise_flop = (parts - 1) * elements + cost.elementwise_flop;
+    cost.bytes_read =
+        parts * elements * static_cast<std::int64_t>(core::size_of(gradient.dtype)) + cost.bytes_read;
+  }
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const bool is_gradient = i >= update.weight_in(0) && (i - update.gradient_in(0)) % (2 + update.moments()) == 0;
+    if (op.inputs[i] != kNone && !is_gradient)
+      cost.bytes_read = core::Count(cost.bytes_read) + p.tensor(op.inputs[i]).bytes();
+  }
+  for (const TensorId id : op.outputs) {
+    if (id != kNone) cost.bytes_written = core::Count(cost.bytes_written) + p.tensor(id).own_bytes();
+  }
+}
+
 Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter) {
   const UpdateView update(op);
   Cost cost{.launches = static_cast<std::int64_t>(update.count())};
@@ -66,11 +91,13 @@ Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter
     cost.elementwise_flop =
         flop_per_parameter * core::Count(p.shape(update.weight(i)).numel()) + cost.elementwise_flop;
   }
+  if (op.attrs.flag("sums")) add_sums(cost, p, op);
   return cost;
 }
 
-/// An update of many tensors equals one update per tensor.
+/// An update of many tensors equals one update per tensor. Those that sum over ranks have no other form.
 void plain_update(PlainForm& f) {
+  if (f.op().attrs.flag("sums")) return;
   const std::size_t count = UpdateOperands(f.op()).count();
   for (std::size_t i = 0; count > 1 && i < count; ++i) f.emit(single_update(f.op(), i));
 }

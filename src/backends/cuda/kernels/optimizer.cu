@@ -1,5 +1,8 @@
 // The optimizer step: each block processes one piece of one tensor of the list.
 #include "backends/cuda/kernels/optimizer.h"
+
+#include <type_traits>
+
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"
@@ -126,10 +129,11 @@ struct Four {
     const uint2 b = join(loaded.y, loaded.w);
     return as_floats({a.x, a.y, b.x, b.y});
   }
-  /// Raw: fp32, or two words of bf16.
-  __device__ uint4 load_gradient() const {
-    if (!tensor->has_bf16_gradient) return load(static_cast<const float*>(tensor->gradient));
-    const uint2 words = load(static_cast<const std::uint16_t*>(tensor->gradient));
+  /// Raw: fp32, or two words of bf16. `shift`: bytes from the rank's own gradient to another's.
+  __device__ uint4 load_gradient(std::ptrdiff_t shift) const {
+    const auto* gradient = static_cast<const char*>(tensor->gradient) + shift;
+    if (!tensor->has_bf16_gradient) return load(reinterpret_cast<const float*>(gradient));
+    const uint2 words = load(reinterpret_cast<const std::uint16_t*>(gradient));
     return {words.x, words.y, 0, 0};
   }
   __device__ float4 gradient_from(const uint4& loaded) const {
@@ -197,8 +201,38 @@ struct Share {
   __device__ Four four(int i) const { return {*tensor, first + std::int64_t{i} * kThreads * 4}; }
 };
 
-__global__ void __launch_bounds__(kThreads)
-    adamw(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+/// The gradient of four neighbours on as many as kRanks ranks, loaded and not yet added up.
+template <int kRanks>
+struct RankGradients {
+  uint4 raw[kRanks];
+
+  __device__ void load(const Four& four, const PeerGradients& peers) {
+#pragma unroll
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (kRanks == 1) {
+        raw[rank] = four.load_gradient(0);
+      } else if (rank < peers.ranks) {
+        raw[rank] = four.load_gradient(peers.shift[rank]);
+      }
+    }
+  }
+  __device__ float4 sum(const Four& four, const PeerGradients& peers) const {
+    float4 total = four.gradient_from(raw[0]);
+#pragma unroll
+    for (int rank = 1; rank < kRanks; ++rank) {
+      if (rank >= peers.ranks) break;
+      const float4 more = four.gradient_from(raw[rank]);
+      total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
+    }
+    if (kRanks == 1 || !four.tensor->has_bf16_gradient) return total;
+    const bf16* type = nullptr;
+    return four.gradient_from({pack_pair(total.x, total.y, type), pack_pair(total.z, total.w, type), 0, 0});
+  }
+};
+
+template <int kRanks>
+__global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_constant__ PeerGradients peers,
+                                                  const __grid_constant__ TensorList<UpdatedTensor> list) {
   if (is_skipped(step)) return;
   const Share share(list);
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
@@ -211,12 +245,13 @@ __global__ void __launch_bounds__(kThreads)
     v = step.beta2 * v + (1.0F - step.beta2) * (g * g);
     p = kept * p - rate * m / (sqrtf(inverse2 * v) + step.eps);
   };
-  uint4 raw_p[kFours], raw_g[kFours], raw_m[kFours], raw_v[kFours];
+  uint4 raw_p[kFours], raw_m[kFours], raw_v[kFours];
+  RankGradients<kRanks> gradients[kFours];
 #pragma unroll
   for (int i = 0; i < kFours; ++i) {
     const Four four = share.four(i);
+    gradients[i].load(four, peers);
     raw_p[i] = four.load_parameter();
-    raw_g[i] = four.load_gradient();
     raw_m[i] = four.load(four.tensor->moment1);
     raw_v[i] = four.load(four.tensor->moment2);
   }
@@ -224,7 +259,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kFours; ++i) {
     const Four four = share.four(i);
     float4 p = four.parameter_from(raw_p[i]);
-    const float4 gradient = four.gradient_from(raw_g[i]);
+    const float4 gradient = gradients[i].sum(four, peers);
     float4 m = as_floats(raw_m[i]);
     float4 v = as_floats(raw_v[i]);
     update(p.x, gradient.x, m.x, v.x);
@@ -237,8 +272,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    sgd(UpdateStep step, const __grid_constant__ TensorList<UpdatedTensor> list) {
+template <int kRanks>
+__global__ void __launch_bounds__(kThreads) sgd(UpdateStep step, const __grid_constant__ PeerGradients peers,
+                                                const __grid_constant__ TensorList<UpdatedTensor> list) {
   if (is_skipped(step)) return;
   const Share share(list);
   const float kept = 1.0F - step.hyper[0] * step.weight_decay;
@@ -246,14 +282,24 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kFours; ++i) {
     const Four four = share.four(i);
+    RankGradients<kRanks> gradients;
+    gradients.load(four, peers);
     const uint4 raw_p = four.load_parameter();
-    const uint4 raw_g = four.load_gradient();
     float4 p = four.parameter_from(raw_p);
-    const float4 gradient = four.gradient_from(raw_g);
+    const float4 gradient = gradients.sum(four, peers);
     p = {kept * p.x - rate * gradient.x, kept * p.y - rate * gradient.y, kept * p.z - rate * gradient.z,
          kept * p.w - rate * gradient.w};
     four.store_parameter(p, step.copy_dtype);
   }
+}
+
+/// Calls body with the least number of ranks, as a constant, that a kernel is compiled for.
+template <class Body>
+void with_ranks(int ranks, const Body& body) {
+  if (ranks <= 1) return body(std::integral_constant<int, 1>{});
+  if (ranks <= 2) return body(std::integral_constant<int, 2>{});
+  if (ranks <= 4) return body(std::integral_constant<int, 4>{});
+  body(std::integral_constant<int, kMostPeers>{});
 }
 
 }  // namespace
@@ -288,18 +334,24 @@ std::int64_t global_norm_launches(std::span<const std::int64_t> counts) {
 
 std::int64_t update_launches(std::span<const std::int64_t> counts) { return lists_of<UpdatedTensor>(counts); }
 
-void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
-  for_lists<kUpdatePiece>(tensors, "adamw",
-                          [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            adamw<<<blocks, kThreads, 0, stream>>>(step, list);
-                          });
+void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
+                  const PeerGradients& peers) {
+  with_ranks(peers.ranks, [&](auto ranks) {
+    for_lists<kUpdatePiece>(tensors, "adamw",
+                            [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
+                              adamw<ranks()><<<blocks, kThreads, 0, stream>>>(step, peers, list);
+                            });
+  });
 }
 
-void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors) {
-  for_lists<kUpdatePiece>(tensors, "sgd",
-                          [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
-                            sgd<<<blocks, kThreads, 0, stream>>>(step, list);
-                          });
+void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
+                const PeerGradients& peers) {
+  with_ranks(peers.ranks, [&](auto ranks) {
+    for_lists<kUpdatePiece>(tensors, "sgd",
+                            [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
+                              sgd<ranks()><<<blocks, kThreads, 0, stream>>>(step, peers, list);
+                            });
+  });
 }
 
 }  // namespace rooflm::backends::cuda

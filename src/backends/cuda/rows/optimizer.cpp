@@ -1,11 +1,16 @@
 // Binds the optimizer step to its ops.
 #include "backends/cuda/kernels/optimizer.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/rows/rows.h"
+#include "backends/cuda/summing_updates.h"
 #include "program/ops.h"
 #include "program/update.h"
 
@@ -152,26 +157,57 @@ Kernel make_loss_scale(const OpView& v) {
   };
 }
 
-Kernel make_adamw(const OpView& v) {
+namespace {
+
+/// All gradients lie in the arena of the step, so there is one distance from each rank.
+PeerGradients peers_of(const NcclGroups& groups, const std::vector<UpdatedTensor>& tensors) {
+  const PeerMemory::Shifts& shifts = groups.peers()->shifts_of(tensors.front().gradient);
+  for (const UpdatedTensor& tensor : tensors) {
+    if (groups.peers()->shifts_of(tensor.gradient) != shifts)
+      throw std::logic_error("gradients of one update lie in several blocks");
+  }
+  PeerGradients peers{.ranks = groups.peers()->barrier().ranks};
+  std::ranges::copy(shifts, peers.shift);
+  return peers;
+}
+
+using Launch = void (*)(Stream, const UpdateStep&, std::span<const UpdatedTensor>, const PeerGradients&);
+
+/// `groups` is needed where gradients are summed over ranks.
+Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGroups>& groups = nullptr) {
   if (!fits(v)) return {};
   Update update(v);
-  update.step.beta1 = v.number("beta1");
-  update.step.beta2 = v.number("beta2");
-  update.step.eps = v.number("eps");
+  if (v.op.is(program::ops::kAdamW)) {
+    update.step.beta1 = v.number("beta1");
+    update.step.beta2 = v.number("beta2");
+    update.step.eps = v.number("eps");
+  }
   const std::int64_t launches = update_launches(update.sizes());
-  return {[context = v.context, update = std::move(update)](const KernelArgs& args) {
-            launch_adamw(update.stream(*context), update.step_of(args), update.tensors_of(args));
+  return {[context = v.context, launch, groups, update = std::move(update)](const KernelArgs& args) {
+            const std::vector<UpdatedTensor> tensors = update.tensors_of(args);
+            const PeerGradients peers = groups == nullptr ? PeerGradients{} : peers_of(*groups, tensors);
+            launch(update.stream(*context), update.step_of(args), tensors, peers);
           },
           {.launches = launches}};
 }
 
-Kernel make_sgd(const OpView& v) {
-  if (!fits(v)) return {};
-  const Update update(v);
-  return {[context = v.context, update](const KernelArgs& args) {
-            launch_sgd(update.stream(*context), update.step_of(args), update.tensors_of(args));
-          },
-          {.launches = update_launches(update.sizes())}};
+}  // namespace
+
+Kernel make_adamw(const OpView& v) { return make_update(v, launch_adamw); }
+Kernel make_sgd(const OpView& v) { return make_update(v, launch_sgd); }
+
+std::vector<KernelRow> summing_updates(const std::shared_ptr<Context>& context,
+                                       const std::shared_ptr<NcclGroups>& groups) {
+  const auto row = [&](const program::OpDef& def, Launch launch) {
+    return KernelRow{&def, [context, groups, launch, name = std::string(def.name)](
+                               const program::Program& program, const program::Op& op) -> Kernel {
+                       if (!op.attrs.flag("sums") || groups->peers() == nullptr) return {};
+                       Kernel kernel = make_update({program, op, context}, launch, groups);
+                       kernel.info.name = name + ", sums over ranks";
+                       return kernel;
+                     }};
+  };
+  return {row(program::ops::kAdamW, launch_adamw), row(program::ops::kSgd, launch_sgd)};
 }
 
 MakerRows optimizer_rows() {

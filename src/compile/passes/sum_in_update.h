@@ -1,0 +1,23 @@
+// Data-parallel ranks whose updates read the gradients of all ranks where they are.
+#pragma once
+
+#include "compile/sharding.h"
+#include "program/program.h"
+
+namespace rooflm::passes {
+
+/// For ranks that map each other's memory (backends::CollectiveWay::peer_memory). Gradients that only updates
+/// read are not summed by collectives any more: the update gets the attributes `sums` and those of a
+/// collective (program/ops/collectives.cpp), reads the whole gradient of each rank, and adds up the elements
+/// that it needs, in rank order and rounded as a collective would. So the numbers are those of the
+/// collectives. Barriers before and after such updates tell ranks when gradients are complete and when all
+/// have read them; one at the start of the step tells them that the weights that are gathered from other
+/// ranks are there.
+///
+/// Collectives remain where something else reads the sum: with gradient clipping, for tied weights of
+/// pipelines, and with zero >= 2, whose gradients are freed before the update. Runs on a finished step, before
+/// sum_norm.
+void sum_in_update(program::Program& step, const compile::Sharding& sharding,
+                   const program::Coordinates& rank);
+
+}  // namespace rooflm::passes
