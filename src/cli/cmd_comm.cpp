@@ -92,8 +92,12 @@ std::map<std::string, std::string> values_of(const CommOptions& options, const s
 }
 
 backends::CollectiveWay parse_way(const std::string& name) {
-  if (const backends::CollectiveWish way = backends::parse_collectives(name)) return *way;
-  throw core::UsageError(fmt::format("--collectives {}: name a single way; auto is for steps", name));
+  const backends::CollectiveWish way = backends::parse_collectives(name);
+  if (!way)
+    throw core::UsageError(fmt::format("--collectives {}: name a single way; auto is for steps", name));
+  if (*way != backends::CollectiveWay::peer_memory) return *way;
+  throw core::UsageError(
+      fmt::format("--collectives {}: steps have no collectives to time then; `bench` times the steps", name));
 }
 
 void require_right(const std::vector<lab::MeasuredComm>& rows) {

@@ -209,6 +209,37 @@ class Ways(GpuRanks):
         self.assertIn("; kept: ", said[0])
 
 
+class PeerMemory(GpuRanks):
+    """Updates that read the gradients of all ranks where they are."""
+
+    def expect_bits_of_default(self, prefix, splits, *arguments):
+        cases = [(2, f"{prefix}-{split}-{way}", "--batch", "4", *words, *arguments, "--overlap", "on", "--collectives", way)
+                 for split, words in splits.items() for way in ("default", "peer-memory")]
+        numbers = self.all_numbers(cases)
+        for split in splits:
+            with self.subTest(split=split, arguments=arguments):
+                self.expect_near(numbers[f"{prefix}-{split}-peer-memory"], numbers[f"{prefix}-{split}-default"], 0)
+
+    def test_sums_have_the_bits_of_collectives(self):
+        splits = {"dp": (), "zero1": ("--zero", "1"), "zero3": ("--zero", "3")}
+        self.expect_bits_of_default("f32", splits, "--clip", "0")
+        self.expect_bits_of_default("bf16", splits, "--clip", "0", "--dtype", "bf16")
+        self.expect_bits_of_default("clipped", splits, "--dtype", "bf16")
+
+    def test_sums_of_several_micro_batches_and_uneven_parts(self):
+        odd = ["--d-ff", "132", "--clip", "0", *ACCUMULATED]
+        self.compare([(3, "odd", "--collectives", "peer-memory", "--zero", "1", "--batch", "1", *odd),
+                      (3, "odd-dp", "--collectives", "peer-memory", "--batch", "1", *odd)], "--batch", "3", *odd)
+
+    def test_a_lost_rank_ends_all(self):
+        code, errors, seconds = Failures.end(self, "killed", 1, signal.SIGKILL, "--zero", "1", "--clip", "0", "--collectives", "peer-memory")
+        self.assertEqual(code, 128 + signal.SIGKILL, errors)
+        self.assertRegex(errors, r"rank 0 \(.*\): rank 1 \(.*\) has ended, at step \d+")
+        self.assertLess(seconds, 30)
+
+    start = lambda self, *words, **more: Failures.start(self, *words, **more)
+
+
 class Profiles(GpuRanks):
     def test_all_ranks_are_on_one_clock(self):
         record = self.folder / "zero1.rooflm"
