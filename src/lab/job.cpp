@@ -2,6 +2,7 @@
 #include "lab/job.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -86,8 +87,13 @@ void take_place(Point& point, const Ranks& ranks) {
 }
 
 void share_threads(Point& point, const Ranks& ranks) {
-  if (ranks == nullptr || point.threads != 0 || !is_host(point.device)) return;
-  point.threads = std::max(1, resolve_threads(0) / std::max(1, ranks->ranks_here()));
+  if (ranks == nullptr || point.threads != 0) return;
+  const int share = std::max(1, resolve_threads(0) / std::max(1, ranks->ranks_here()));
+  if (is_host(point.device)) {
+    point.threads = share;
+  } else {
+    omp_set_num_threads(share);  // what the host does, such as making weights
+  }
 }
 
 void require_one_rank(const std::vector<Point>& points) {

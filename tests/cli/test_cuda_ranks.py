@@ -2,7 +2,7 @@
 
 Usage: test_cuda_ranks.py BINARY [unittest options]. Times mean nothing there; numbers do. RANKS_DEVICE=cpu runs the same on processors;
 with RANKS_GPUS=2, jobs of two ranks have a GPU for each.
-Jobs that only start up and train run three at a time: most of their time is that of starting."""
+Jobs that only start up and train run three at a time for each GPU: most of their time is that of starting."""
 
 import concurrent.futures
 import json
@@ -22,7 +22,7 @@ MODEL = ["--model", "tiny", "--layers", "2", "--d-model", "64", "--heads", "4", 
          "--no-peak", "--device", DEVICE, "--eval-batches", "2", "--autotune", "none", *(["--threads", "1"] if DEVICE == "cpu" else [])]
 GPUS = int(os.environ.get("RANKS_GPUS", "1"))
 STEPS = 10
-AT_ONCE = 3
+AT_ONCE = 3 * GPUS
 ACCUMULATED = ["--grad-accum", "4"]
 
 

@@ -224,7 +224,7 @@ void NcclGroups::all_reduce(Group group, const std::vector<DeviceTransfer>& whol
 void NcclGroups::all_gather(Group group, const std::vector<DeviceTransfer>& whole,
                             cudaStream_t stream) const {
   if (group == Group::data && way_ == CollectiveWay::peer_memory) {
-    all_gather_peers(whole, stream);
+    all_gather_mapped(whole, stream);
     return;
   }
   const Member& own = member(group);

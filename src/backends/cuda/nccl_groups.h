@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "backends/cuda/context.h"
 #include "backends/cuda/nccl_library.h"
 #include "backends/cuda/nccl_windows.h"
+#include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/peer_memory.h"
 #include "core/dtype.h"
 #include "program/groups.h"
@@ -81,8 +83,14 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   [[nodiscard]] bool adds_up(program::Group group) const;
   void reduce_scatter_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
                              cudaStream_t stream, bool accumulate) const;
-  /// Of the group `data`, whose memory is mapped.
+  /// Of the group `data`, whose memory is mapped: sums in a kernel of our own, between barriers.
   void barrier(cudaStream_t stream) const;
+  void all_reduce_mapped(program::Group group, const std::vector<DeviceTransfer>& whole,
+                         cudaStream_t stream) const;
+  void reduce_scatter_mapped(program::Group group, const std::vector<DeviceTransfer>& whole,
+                             cudaStream_t stream) const;
+  /// Where all of these addresses are on the other ranks. Throws std::logic_error unless they lie in one block.
+  [[nodiscard]] PeerPlaces places_of(std::span<const void* const> data) const;
 
   /// In a ring: `from` goes to the next rank, `to` comes from the one before.
   void pass_on(program::Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
@@ -114,7 +122,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   void exchange(const Member& own, const DeviceTransfer& t, std::byte* to, cudaStream_t stream) const;
   void all_reduce_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
                          cudaStream_t stream) const;
-  void all_gather_peers(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
+  void all_gather_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const;
+  void sum_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream, bool to_all) const;
   template <class Body>
   void for_each_member(const Body& body);
   void watch(double waited_s);

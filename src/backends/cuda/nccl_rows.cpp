@@ -43,8 +43,20 @@ Kernel make(const Groups& groups, const Op& op, Transfers transfers,
           {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version}};
 }
 
+/// Nothing for memory that is not mapped.
+Kernel make_mapped(const Groups& groups, const Op& op, Transfers transfers) {
+  if (groups->peers() == nullptr) return {};
+  const bool is_whole = op.is(program::ops::kAllReduce);
+  Kernel kernel = make(groups, op, std::move(transfers),
+                       is_whole ? &NcclGroups::all_reduce_mapped : &NcclGroups::reduce_scatter_mapped);
+  kernel.info.name = "peer_sum";
+  kernel.info.library = "rooflm";
+  return kernel;
+}
+
 Kernel make_all_reduce(const Groups& groups, const Program& program, const Op& op) {
   Transfers transfers = transfers_of(program, op, op.inputs);
+  if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
   groups->reserve_received(program::group_of(op), transfers);
   return make(groups, op, std::move(transfers), &NcclGroups::all_reduce);
 }
@@ -88,6 +100,7 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
 
 Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
   Transfers transfers = transfers_of(program, op, op.inputs);
+  if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
   groups->reserve_received(program::group_of(op), transfers);
   if (op.attrs.flag("accumulate")) return make_accumulating(groups, program, op, std::move(transfers));
   return make(groups, op, std::move(transfers), &NcclGroups::reduce_scatter);

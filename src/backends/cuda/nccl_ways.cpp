@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -179,7 +181,7 @@ void NcclGroups::barrier(cudaStream_t stream) const {
 }
 
 /// Copies of the other ranks' parts, by copy engines. Barriers of the program say when they are there.
-void NcclGroups::all_gather_peers(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const {
+void NcclGroups::all_gather_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const {
   const Member& own = member(Group::data);
   for (const DeviceTransfer& t : whole) {
     const PeerMemory::Shifts& shifts = peers_->shifts_of(t.from);
@@ -193,6 +195,43 @@ void NcclGroups::all_gather_peers(const std::vector<DeviceTransfer>& whole, cuda
             "all_gather by copies");
     }
   }
+}
+
+PeerPlaces NcclGroups::places_of(std::span<const void* const> data) const {
+  const PeerMemory::Shifts& shifts = peers_->shifts_of(data.front());
+  for (const void* one : data) {
+    if (peers_->shifts_of(one) != shifts) throw std::logic_error("tensors of one op lie in several blocks");
+  }
+  PeerPlaces places{.ranks = peers_->barrier().ranks};
+  std::ranges::copy(shifts, places.shift);
+  return places;
+}
+
+/// Each rank adds up its part of all.
+void NcclGroups::sum_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream, bool to_all) const {
+  const Member& own = member(Group::data);
+  std::vector<const void*> from;
+  std::map<core::DType, std::vector<SummedTensor>> tensors;
+  for (const DeviceTransfer& t : whole) {
+    const Part part = part_of(t, own.ranks, own.index);
+    const void* begin = at(t, t.from, part.begin);
+    void* to = to_all ? static_cast<std::byte*>(t.to) + bytes_of(t, part.begin) : t.to;
+    from.push_back(t.from);
+    tensors[t.dtype].push_back({.count = part.size(), .from = begin, .to = to});
+  }
+  const PeerPlaces places = places_of(from);
+  for (const auto& [dtype, list] : tensors) launch_peer_sum(stream, dtype, list, places, to_all);
+}
+
+/// In place: the sums of a rank's part go to where all others have that part.
+void NcclGroups::all_reduce_mapped(Group /*group*/, const std::vector<DeviceTransfer>& whole,
+                                   cudaStream_t stream) const {
+  sum_mapped(whole, stream, true);
+}
+
+void NcclGroups::reduce_scatter_mapped(Group /*group*/, const std::vector<DeviceTransfer>& whole,
+                                       cudaStream_t stream) const {
+  sum_mapped(whole, stream, false);
 }
 
 /// An all-to-all of parts of unequal sizes.

@@ -107,7 +107,8 @@ class WaitSetter {
 
 void overlap_collectives(Program& step) {
   for (Op& op : step.ops) {
-    if (program::is_collective(op) && !op.is(program::ops::kBarrier)) op.lane = Lane::communication;
+    const bool is_in_order = op.is(program::ops::kBarrier) || op.attrs.flag("mapped");
+    if (program::is_collective(op) && !is_in_order) op.lane = Lane::communication;
   }
   set_waits(step);
 }

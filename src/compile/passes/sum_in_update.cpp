@@ -38,18 +38,19 @@ class UpdateSummer {
       find_other_readers();
       drop_collectives();
       rewrite_updates();
+      insert_sums();
     }
     insert_barriers();
   }
 
  private:
-  /// Tensors that anything but updates and sums over the data-parallel ranks reads after such a sum.
+  /// Sums over the data-parallel ranks that anything but updates reads.
   void find_other_readers() {
     std::set<TensorId> results;
     for (const Op& op : step_->ops) {
       if (program::is_update(op)) continue;
       for (const TensorId id : op.inputs) {
-        if (results.contains(id)) read_.insert(id);
+        if (results.contains(id)) (op.is(ops::kGlobalNorm) ? normed_ : read_).insert(id);
       }
       if (is_sum(op)) results.insert(op.outputs.begin(), op.outputs.end());
     }
@@ -67,7 +68,8 @@ class UpdateSummer {
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
         const bool is_gradient = step_->tensor(op.inputs[i]).role == program::Role::gradient;
         if (is_gradient && !read_.contains(op.outputs[i])) {
-          whole_[op.outputs[i]] = op.inputs[i];
+          auto& sums = !normed_.contains(op.outputs[i]) ? whole_ : op.is(ops::kAllReduce) ? reduced_ : scattered_;
+          sums[op.outputs[i]] = op.inputs[i];
         } else {
           from.push_back(op.inputs[i]);
           to.push_back(op.outputs[i]);
@@ -128,24 +130,57 @@ class UpdateSummer {
             .begin;
   }
 
-  [[nodiscard]] Op barrier(Phase phase, std::string scope, std::vector<TensorId> tensors) const {
+  using Sums = std::map<TensorId, TensorId>;  ///< the rank's own whole gradient, by the sum
+
+  [[nodiscard]] Op make(const program::OpDef& def, Phase phase, std::string scope) const {
     Op op;
-    op.def = &ops::kBarrier;
+    op.def = &def;
     op.attrs = place_;
     op.phase = phase;
     op.scope = std::move(scope);
-    op.outputs = tensors;
-    op.inputs = std::move(tensors);
     return op;
+  }
+
+  [[nodiscard]] Op barrier(Phase phase, const std::string& scope, const std::vector<TensorId>& tensors) const {
+    Op op = make(ops::kBarrier, phase, scope);
+    op.inputs = op.outputs = tensors;
+    return op;
+  }
+
+  static std::vector<TensorId> own_of(const Sums& sums) {
+    std::vector<TensorId> own;
+    for (const auto& [sum, whole] : sums) own.push_back(whole);
+    return own;
+  }
+
+  /// Sums that the norm reads, at once.
+  void insert_sums() {
+    auto& all = step_->ops;
+    const auto norm = std::ranges::find_if(all, [](const Op& op) { return op.is(ops::kGlobalNorm); });
+    if (norm == all.end() || reduced_.size() + scattered_.size() == 0) return;
+    const std::string scope = norm->scope + "/gradients";
+    std::vector<TensorId> own = own_of(reduced_);
+    std::ranges::copy(own_of(scattered_), std::back_inserter(own));
+    std::vector<Op> more{barrier(norm->phase, scope, own)};
+    for (const auto& [def, sums] : {std::pair(&ops::kAllReduce, &reduced_), std::pair(&ops::kReduceScatter, &scattered_)}) {
+      if (sums->empty()) continue;
+      Op op = make(*def, norm->phase, scope);
+      op.attrs.set("mapped", true);
+      for (const auto& [sum, whole] : *sums) {
+        op.inputs.push_back(whole);
+        op.outputs.push_back(sum);
+      }
+      more.push_back(std::move(op));
+    }
+    more.push_back(more.front());
+    all.insert(norm, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
 
   void insert_barriers() {
     auto& all = step_->ops;
     const auto is_summing = [](const Op& op) { return program::is_update(op) && op.attrs.flag("sums"); };
-    std::vector<TensorId> gradients;
-    for (const auto& [part, whole] : whole_) gradients.push_back(whole);
     if (const auto first = std::ranges::find_if(all, is_summing); first != all.end()) {
-      const Op before = barrier(first->phase, first->scope + "/gradients", gradients);
+      const Op before = barrier(first->phase, first->scope + "/gradients", own_of(whole_));
       const auto last = std::find_if(all.rbegin(), all.rend(), is_summing).base();
       all.insert(all.insert(last, before) - (last - first), before);
     }
@@ -159,8 +194,9 @@ class UpdateSummer {
 
   Program* step_;
   Attributes place_;
-  std::set<TensorId> read_;
-  std::map<TensorId, TensorId> whole_;  ///< by the sum that is no more: the rank's own whole gradient
+  std::set<TensorId> read_, normed_;
+  Sums whole_;                ///< that updates take
+  Sums reduced_, scattered_;  ///< that collectives take before the norm
 };
 
 }  // namespace

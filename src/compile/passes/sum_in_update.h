@@ -6,17 +6,17 @@
 
 namespace rooflm::passes {
 
-/// For ranks that map each other's memory (backends::CollectiveWay::peer_memory). Gradients that only updates
-/// read are not summed by collectives any more: the update gets the attributes `sums` and those of a
-/// collective (program/ops/collectives.cpp), reads the whole gradient of each rank, and adds up the elements
-/// that it needs, in rank order and rounded as a collective would. So the numbers are those of the
-/// collectives. Barriers before and after such updates tell ranks when gradients are complete and when all
-/// have read them; one at the start of the step tells them that the weights that are gathered from other
-/// ranks are there.
+/// For ranks that map each other's memory (backends::CollectiveWay::peer_memory). Nothing is summed while the
+/// backward pass runs. Gradients that only updates read are not summed by collectives at all: the update gets
+/// the attributes `sums` and those of a collective (program/ops/collectives.cpp), reads the whole gradient of
+/// each rank, and adds up the elements that it needs, in rank order and rounded as a collective would. Where the
+/// norm reads the sums, one collective with the attribute `mapped` takes them after the backward pass. So the
+/// numbers are those of the collectives before. Barriers tell ranks when gradients are complete and when all
+/// have read them; one at the start of the step tells them that the weights that are gathered from other ranks
+/// are there.
 ///
-/// Collectives remain where something else reads the sum: with gradient clipping, for tied weights of
-/// pipelines, and with zero >= 2, whose gradients are freed before the update. Runs on a finished step, before
-/// sum_norm.
+/// Collectives stay where they are if anything else reads the sum (tied weights of pipelines), and with
+/// zero >= 2, whose gradients are freed before the update. Runs on a finished step, before sum_norm.
 void sum_in_update(program::Program& step, const compile::Sharding& sharding,
                    const program::Coordinates& rank);
 

@@ -7,7 +7,8 @@
 //   all_reduce      y_i = sum over ranks of x_i; may be in place
 //   all_gather      y_i = the parts x_i of all ranks, concatenated
 //   reduce_scatter  y_i (+)= this rank's part of the sum over ranks of x_i; += with `accumulate`
-// Parts are those of program::part_of with the attribute `unit`.
+// Parts are those of program::part_of with the attribute `unit`. With the attribute `mapped` a sum is between
+// barriers, and the ranks have mapped each other's memory (passes/sum_in_update.h).
 //   send            x to the rank `peer` of the group. It is done when x may be overwritten, which may be
 //                   before x has arrived
 //   receive         `elements` elements sent by that rank for the same `channel` and micro-batch. Channel c

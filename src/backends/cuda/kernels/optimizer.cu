@@ -206,7 +206,7 @@ template <int kRanks>
 struct RankGradients {
   uint4 raw[kRanks];
 
-  __device__ void load(const Four& four, const PeerGradients& peers) {
+  __device__ void load(const Four& four, const PeerPlaces& peers) {
 #pragma unroll
     for (int rank = 0; rank < kRanks; ++rank) {
       if (kRanks == 1) {
@@ -216,7 +216,7 @@ struct RankGradients {
       }
     }
   }
-  __device__ float4 sum(const Four& four, const PeerGradients& peers) const {
+  __device__ float4 sum(const Four& four, const PeerPlaces& peers) const {
     float4 total = four.gradient_from(raw[0]);
 #pragma unroll
     for (int rank = 1; rank < kRanks; ++rank) {
@@ -231,7 +231,7 @@ struct RankGradients {
 };
 
 template <int kRanks>
-__global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_constant__ PeerGradients peers,
+__global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_constant__ PeerPlaces peers,
                                                   const __grid_constant__ TensorList<UpdatedTensor> list) {
   if (is_skipped(step)) return;
   const Share share(list);
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_
 }
 
 template <int kRanks>
-__global__ void __launch_bounds__(kThreads) sgd(UpdateStep step, const __grid_constant__ PeerGradients peers,
+__global__ void __launch_bounds__(kThreads) sgd(UpdateStep step, const __grid_constant__ PeerPlaces peers,
                                                 const __grid_constant__ TensorList<UpdatedTensor> list) {
   if (is_skipped(step)) return;
   const Share share(list);
@@ -335,7 +335,7 @@ std::int64_t global_norm_launches(std::span<const std::int64_t> counts) {
 std::int64_t update_launches(std::span<const std::int64_t> counts) { return lists_of<UpdatedTensor>(counts); }
 
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
-                  const PeerGradients& peers) {
+                  const PeerPlaces& peers) {
   with_ranks(peers.ranks, [&](auto ranks) {
     for_lists<kUpdatePiece>(tensors, "adamw",
                             [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {
@@ -345,7 +345,7 @@ void launch_adamw(Stream stream, const UpdateStep& step, std::span<const Updated
 }
 
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
-                const PeerGradients& peers) {
+                const PeerPlaces& peers) {
   with_ranks(peers.ranks, [&](auto ranks) {
     for_lists<kUpdatePiece>(tensors, "sgd",
                             [&](const TensorList<UpdatedTensor>& list, unsigned blocks, std::int64_t) {

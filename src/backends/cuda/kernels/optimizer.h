@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "backends/cuda/kernels/peer_barrier.h"
+#include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
 
@@ -59,21 +59,15 @@ struct UpdatedTensor {
   bool is_halved = false, has_bf16_gradient = false;
 };
 
-/// Gradients that are sums over ranks which map each other's memory. `shift`: by rank, how many bytes after
-/// this rank's gradient that rank's is; 0 for this rank. Sums are taken in rank order in fp32 and rounded to
-/// the dtype of the gradient.
-struct PeerGradients {
-  int ranks = 1;
-  std::ptrdiff_t shift[kMostPeers] = {};
-};
-
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:
 /// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in copy_dtype.
+/// With several ranks in `peers`, g is the sum of their gradients, in rank order in fp32, rounded to the dtype of
+/// the gradient.
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
-                  const PeerGradients& peers = {});
+                  const PeerPlaces& peers = {});
 
 /// p = (1 - lr * weight_decay) p - lr * g; copy = p in copy_dtype.
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
-                const PeerGradients& peers = {});
+                const PeerPlaces& peers = {});
 
 }  // namespace rooflm::backends::cuda

@@ -1,10 +1,8 @@
 // Binds the optimizer step to its ops.
 #include "backends/cuda/kernels/optimizer.h"
 
-#include <algorithm>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -159,19 +157,14 @@ Kernel make_loss_scale(const OpView& v) {
 
 namespace {
 
-/// All gradients lie in the arena of the step, so there is one distance from each rank.
-PeerGradients peers_of(const NcclGroups& groups, const std::vector<UpdatedTensor>& tensors) {
-  const PeerMemory::Shifts& shifts = groups.peers()->shifts_of(tensors.front().gradient);
-  for (const UpdatedTensor& tensor : tensors) {
-    if (groups.peers()->shifts_of(tensor.gradient) != shifts)
-      throw std::logic_error("gradients of one update lie in several blocks");
-  }
-  PeerGradients peers{.ranks = groups.peers()->barrier().ranks};
-  std::ranges::copy(shifts, peers.shift);
-  return peers;
+/// All gradients lie in the arena of the step.
+PeerPlaces peers_of(const NcclGroups& groups, const std::vector<UpdatedTensor>& tensors) {
+  std::vector<const void*> gradients;
+  for (const UpdatedTensor& tensor : tensors) gradients.push_back(tensor.gradient);
+  return groups.places_of(gradients);
 }
 
-using Launch = void (*)(Stream, const UpdateStep&, std::span<const UpdatedTensor>, const PeerGradients&);
+using Launch = void (*)(Stream, const UpdateStep&, std::span<const UpdatedTensor>, const PeerPlaces&);
 
 /// `groups` is needed where gradients are summed over ranks.
 Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGroups>& groups = nullptr) {
@@ -185,7 +178,7 @@ Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGro
   const std::int64_t launches = update_launches(update.sizes());
   return {[context = v.context, launch, groups, update = std::move(update)](const KernelArgs& args) {
             const std::vector<UpdatedTensor> tensors = update.tensors_of(args);
-            const PeerGradients peers = groups == nullptr ? PeerGradients{} : peers_of(*groups, tensors);
+            const PeerPlaces peers = groups == nullptr ? PeerPlaces{} : peers_of(*groups, tensors);
             launch(update.stream(*context), update.step_of(args), tensors, peers);
           },
           {.launches = launches}};
