@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/collective_way.h"
 #include "cli/dry_run.h"
 #include "cli/link_calibration.h"
 #include "cli/output.h"
@@ -140,6 +141,19 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
   return settings;
 }
 
+/// Whether ranks map each other's memory, which only rooflm's fused engine does.
+bool sums_in_update(const PlanOptions& options, const perfmodel::Framework& framework) {
+  const backends::CollectiveWish way = backends::parse_collectives(options.collectives);
+  if (way == backends::CollectiveWay::usual) return false;
+  if (way != backends::CollectiveWay::peer_memory) {
+    throw core::UsageError(
+        fmt::format("--collectives {}: plans know default and peer-memory", options.collectives));
+  }
+  if (framework.name == "rooflm-fused") return true;
+  throw core::UsageError(
+      fmt::format("--collectives peer-memory is for --framework rooflm-fused, not {}", framework.name));
+}
+
 std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& setting) {
   std::vector<PlanPoint> points;
   for (const std::string& dtype : parse_names("--dtype", options.config.text("dtype"))) {
@@ -160,6 +174,7 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
       perfmodel::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
       points.back().step.async_tensor = options.async_tp;
+      points.back().step.sum_in_update = sums_in_update(options, setting.framework);
     }
   }
   return points;
@@ -234,6 +249,8 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--schedule", schedule, "Order of forward and backward passes in a pipeline", "1f1b|gpipe",
       "Splitting");
   add("--interleave", interleave, "Model chunks per pipeline stage", "N", "Splitting");
+  add("--collectives", collectives, "How data-parallel ranks of a host sum gradients (bench --help)",
+      "default|peer-memory", "Splitting");
   line.add_flag("--short-ends", short_ends,
                 "One layer less in the first and last part of a pipeline (Llama 3: 126 layers on 8 or 16)")
       .group("Splitting");

@@ -19,7 +19,7 @@ struct PlanOptions {
   std::string catalog;  ///< of the user's own devices
   std::string device, framework = "rooflm-fused";
   std::string gpus, dp, cp = "1", tp = "1", pp = "1", zero = "0", global_batch;
-  std::string schedule = "1f1b", interleave = "1";
+  std::string schedule = "1f1b", interleave = "1", collectives = "default";
   std::string per_node, network, memory_limit;
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";

@@ -265,7 +265,8 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, so all run at the end.
-    passes::fuse(step, {.gelu_in_epilogue = options.gelu_in_epilogue, .merge_updates = is_split(options)});
+    passes::fuse(step, {.gelu_in_epilogue = options.gelu_in_epilogue,
+                        .merge_updates = is_split(options) && !options.sum_in_update});
   }
   if (is_compact(options)) {
     passes::narrow_gradients(step);

@@ -131,8 +131,12 @@ Joined join(std::span<const RankTimes> ranks) {
 
 std::string_view name_of_call(std::int32_t op) {
   if (op == kSendCall) return "send";
+  if (op == kBarrierCall) return "barrier";
   return op == kReceiveCall ? "receive" : name_of(static_cast<CommOp>(op));
 }
+
+/// A send ends when its bytes are on their way, and barriers have none worth mentioning.
+bool has_bandwidth(std::int32_t op) { return op != kSendCall && op != kBarrierCall; }
 
 /// Messages cross one link once.
 double bus_factor_of(std::int32_t op, int ranks) {
@@ -158,7 +162,7 @@ std::vector<record::Cell> rows_of_calls(const Joined& joined, std::span<const Ra
     cells.number("time_us", sums.time_s / count * kUs, "us");
     cells.number("waiting_us", sums.waiting_s / count * kUs);
     cells.number("transfer_us", sums.transfer_s() / count * kUs, "us");
-    if (sums.transfer_s() > 0 && op != kSendCall) {  // a send ends when its bytes are on their way
+    if (sums.transfer_s() > 0 && has_bandwidth(op)) {
       cells.number("busbw",
                    bus_factor_of(op, members) * static_cast<double>(bytes) * count / sums.transfer_s(),
                    "byte/s");
@@ -204,6 +208,7 @@ std::string folded(const std::string& scope) {
 std::int32_t kind_of(const program::Op& op) {
   if (op.is(program::ops::kSend)) return kSendCall;
   if (op.is(program::ops::kReceive)) return kReceiveCall;
+  if (op.is(program::ops::kBarrier)) return kBarrierCall;
   return static_cast<std::int32_t>(op.is(program::ops::kPassOn) ? CommOp::send_receive
                                                                 : parse_comm_op(op.def->name));
 }

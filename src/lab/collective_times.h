@@ -14,8 +14,8 @@
 
 namespace rooflm::lab {
 
-/// Kinds of calls beside those of CommOp: messages between stages of a pipeline.
-inline constexpr std::int32_t kSendCall = 16, kReceiveCall = 17;
+/// Kinds of calls beside those of CommOp: messages between stages of a pipeline, and barriers.
+inline constexpr std::int32_t kSendCall = 16, kReceiveCall = 17, kBarrierCall = 18;
 
 /// One collective or message of one rank in one observed step.
 struct CollectiveCall {
@@ -23,7 +23,7 @@ struct CollectiveCall {
   std::int32_t rank = 0, ranks = 1;       ///< of how many in the group
   std::int32_t group = 0;                 ///< program::Group
   std::int32_t team = 0;                  ///< which of the groups of that kind: its first rank
-  std::int32_t op = 0;                    ///< as CommOp, or kSendCall, kReceiveCall
+  std::int32_t op = 0;                    ///< as CommOp, or kSendCall, kReceiveCall, kBarrierCall
   std::int32_t part = 0;                  ///< of the program, see parts_of
   std::int64_t bytes = 0;                 ///< program::payload_bytes
   std::int64_t start_ns = 0, end_ns = 0;  ///< on the clock of the first rank

@@ -15,6 +15,7 @@
 #include "model/forward.h"
 #include "program/groups.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -62,7 +63,7 @@ Ranks ranks_of(Group group, const compile::Sharding& sharding) {
 
 Collective kind_of(const Op& op) {
   namespace ops = program::ops;
-  if (op.is(ops::kAllReduce)) return Collective::all_reduce;
+  if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
   if (op.is(ops::kAllGather)) return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
   if (op.is(ops::kPassOn)) return Collective::pass_on;
@@ -85,6 +86,22 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
     bytes /= sharding.tensor;
   }
   time.seconds += collective_seconds(cluster, kind, bytes, ranks);
+  return time;
+}
+
+/// An update that reads the gradients of all ranks (passes/sum_in_update.h) takes as long as its memory or the
+/// link needs, whichever is slower.
+OpTime with_link(OpTime time, const Program& program, const Op& op, const PlanPoint& point,
+                 const Setting& setting) {
+  if (!op.attrs.flag("sums")) return time;
+  const program::UpdateView update(op);
+  const Ranks ranks = ranks_of(program::group_of(op), point.step.sharding);
+  double bytes = 0;
+  for (std::size_t i = 0; i < update.count(); ++i) {
+    const auto size = static_cast<double>(core::size_of(program.tensor(update.gradient(i)).dtype));
+    bytes += (ranks.size - 1) * size * static_cast<double>(program.shape(update.weight(i)).numel());
+  }
+  time.seconds = std::max(time.seconds, collective_seconds(setting.cluster, Collective::point_to_point, bytes, ranks));
   return time;
 }
 
@@ -244,6 +261,7 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     const bool talks = moves_between_ranks(op);
     priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
     if (!talks) calibrate(priced.times[i], op, setting);
+    if (!talks) priced.times[i] = with_link(priced.times[i], program, op, point, setting);
     if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
   }
   priced.by_link = separated_by_link(program, point, setting.cluster);
@@ -261,10 +279,11 @@ std::vector<double> seconds_of(const Priced& priced, double clock) {
   return seconds;
 }
 
-SimulationOptions simulation_options(const Setting& setting) {
+/// Copies of mapped memory leave the multiprocessors alone.
+SimulationOptions simulation_options(const Setting& setting, const PlanPoint& point) {
   return {.launch_host_s = setting.framework.launch_host_s,
-          .matmul_slowdown = setting.cluster.matmul_slowdown,
-          .other_slowdown = setting.cluster.other_slowdown};
+          .matmul_slowdown = point.step.sum_in_update ? 1 : setting.cluster.matmul_slowdown,
+          .other_slowdown = point.step.sum_in_update ? 1 : setting.cluster.other_slowdown};
 }
 
 RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
@@ -286,7 +305,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     role.priced_s += seconds[i];
     role.basis = weaker(role.basis, time.basis);
   }
-  role.timeline = simulate(simulated(priced), seconds, simulation_options(setting));
+  role.timeline = simulate(simulated(priced), seconds, simulation_options(setting, point));
   const PhaseSeconds forward = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   const PhaseSeconds backward = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.forward_s = forward.all_s;
@@ -366,7 +385,7 @@ TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTime
     role.layers = std::max(kFewest, fitting / 2 * 2);
     priced = price_layers(point, setting, times, forwards, stage, micro_batches, role.layers);
   }
-  SimulationOptions options = simulation_options(setting);
+  SimulationOptions options = simulation_options(setting, point);
   options.keeps_idle = true;
   role.timeline = simulate(simulated(priced), seconds_of(priced, whole.clock_share), options);
   role.program = std::move(priced.program);

@@ -123,6 +123,7 @@ bool is_message(const Op& op) { return op.is(ops::kSend) || op.is(ops::kReceive)
 Group group_of(const Op& op) { return static_cast<Group>(op.attrs.integer("group")); }
 
 std::int64_t payload_bytes(const Program& program, const Op& op) {
+  if (op.is(ops::kBarrier)) return cost_of(program, op).bytes_read;
   const auto sum = [&](const std::vector<TensorId>& ids) {
     core::Count bytes = 0;
     for (const TensorId id : ids) bytes = bytes + program.tensor(id).bytes();

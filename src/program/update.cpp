@@ -1,7 +1,9 @@
 // Names the operands of an op that updates weights.
 #include "program/update.h"
 
+#include <cstdint>
 #include <iterator>
+#include <vector>
 
 namespace rooflm::program {
 namespace {
@@ -18,6 +20,12 @@ void append_update(Op& to, const Op& more) {
   const std::ptrdiff_t own = first_copy(to);
   const std::ptrdiff_t other = first_copy(more);
   const auto shared = static_cast<std::ptrdiff_t>(UpdateOperands(more).weight_in(0));
+  if (!to.input_offset.empty() || !more.input_offset.empty()) {
+    to.input_offset.resize(to.inputs.size(), 0);
+    std::vector<std::int64_t> offsets = more.input_offset;
+    offsets.resize(more.inputs.size(), 0);
+    to.input_offset.insert(to.input_offset.end(), offsets.begin() + shared, offsets.end());
+  }
   to.outputs.insert(to.outputs.begin() + own, more.outputs.begin(), more.outputs.begin() + other);
   to.outputs.insert(to.outputs.end(), more.outputs.begin() + other, more.outputs.end());
   to.inputs.insert(to.inputs.end(), more.inputs.begin() + shared, more.inputs.end());
@@ -33,6 +41,9 @@ Op single_update(const Op& op, std::size_t i) {
     one.outputs.push_back(op.outputs[all.moment_out(i, k)]);
   }
   if (all.has_copies()) one.outputs.push_back(all.copy(i));
+  if (op.input_offset.empty()) return one;
+  one.input_offset.assign(one.inputs.size(), 0);
+  one.input_offset[UpdateOperands(one).gradient_in(0)] = op.input_offset[all.gradient_in(i)];
   return one;
 }
 

@@ -144,15 +144,21 @@ bool is_small_gradient(const Program& p, const Op& op, const std::vector<int>& u
          program::cost_of(p, op).matmul_flop <= kSmallMatmulFlop;
 }
 
-/// Moves all updates but the last, and small weight-gradient matmuls, to the background. Returns the last
-/// update.
-std::size_t choose_lanes(Program& p) {
+/// Moves small weight-gradient matmuls to the background.
+void choose_matmuls(Program& p) {
   const std::vector<int> uses = count_uses(p);
+  for (Op& op : p.ops) {
+    if (is_small_gradient(p, op, uses)) op.lane = Lane::background;
+  }
+}
+
+/// Moves all updates but the last to the background. Returns the last.
+std::size_t choose_updates(Program& p) {
   std::size_t last = 0;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
-    Op& op = p.ops[i];
-    if (is_update(op)) last = i;
-    if (is_update(op) || is_small_gradient(p, op, uses)) op.lane = Lane::background;
+    if (!is_update(p.ops[i])) continue;
+    last = i;
+    p.ops[i].lane = Lane::background;
   }
   p.ops[last].lane = Lane::compute;
   return last;
@@ -180,14 +186,15 @@ void set_waits(Program& p, std::size_t last_update) {
   if (newest >= 0) p.ops[last_update].waits = {newest};
 }
 
-}  // namespace
+bool has_norm(const Program& program) {
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const Op& op) { return op.is(ops::kGlobalNorm); });
+}
 
-void early_updates(Program& program) {
-  const bool has_norm = std::any_of(program.ops.begin(), program.ops.end(),
-                                    [](const Op& op) { return op.is(ops::kGlobalNorm); });
-  if (has_norm) return;
+/// Moves each update to where it is possible, merged with others. False: there are none.
+bool move_early(Program& program) {
   const auto updates = by_place(program);
-  if (updates.empty()) return;
+  if (updates.empty()) return false;
   Updates waiting(program);
   std::vector<Op> rewritten;
   rewritten.reserve(program.ops.size());
@@ -203,7 +210,19 @@ void early_updates(Program& program) {
   }
   waiting.give(0, rewritten);
   program.ops = std::move(rewritten);
-  set_waits(program, choose_lanes(program));
+  return true;
+}
+
+}  // namespace
+
+void early_updates(Program& program) {
+  if (has_norm(program) || !move_early(program)) return;
+  choose_matmuls(program);
+  set_waits(program, choose_updates(program));
+}
+
+void advance_updates(Program& program) {
+  if (!has_norm(program) && move_early(program)) choose_updates(program);
 }
 
 }  // namespace rooflm::passes

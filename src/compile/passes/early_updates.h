@@ -14,5 +14,7 @@ namespace rooflm::passes {
 /// Does nothing if the program computes the global gradient norm: then no update can be early. Sets
 /// Op::waits, so it is the last rewrite of a program.
 void early_updates(program::Program& program);
+/// The same for updates alone, and without waits: nothing is done about the memory of pending gradients.
+void advance_updates(program::Program& program);
 
 }  // namespace rooflm::passes

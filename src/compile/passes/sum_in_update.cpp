@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/early_updates.h"
 #include "program/groups.h"
 #include "program/ops.h"
 #include "program/update.h"
@@ -38,12 +39,15 @@ class UpdateSummer {
       find_other_readers();
       drop_collectives();
       rewrite_updates();
+      advance_updates(*step_);
       insert_sums();
     }
     insert_barriers();
   }
 
  private:
+  static bool is_summing(const Op& op) { return program::is_update(op) && op.attrs.flag("sums"); }
+
   /// Sums over the data-parallel ranks that anything but updates reads.
   void find_other_readers() {
     std::set<TensorId> results;
@@ -100,12 +104,7 @@ class UpdateSummer {
           kinds.push_back(std::move(one));
           continue;
         }
-        std::vector<std::int64_t> offsets = std::move(same->input_offset);
         append_update(*same, one);
-        if (!offsets.empty())
-          offsets.insert(offsets.end(), one.input_offset.begin() + program::UpdateOperands(one).weight_in(0),
-                         one.input_offset.end());
-        same->input_offset = std::move(offsets);
       }
       std::ranges::move(kinds, std::back_inserter(rewritten));
     }
@@ -177,13 +176,32 @@ class UpdateSummer {
   }
 
   void insert_barriers() {
-    auto& all = step_->ops;
-    const auto is_summing = [](const Op& op) { return program::is_update(op) && op.attrs.flag("sums"); };
-    if (const auto first = std::ranges::find_if(all, is_summing); first != all.end()) {
-      const Op before = barrier(first->phase, first->scope + "/gradients", own_of(whole_));
-      const auto last = std::find_if(all.rbegin(), all.rend(), is_summing).base();
-      all.insert(all.insert(last, before) - (last - first), before);
+    std::vector<Op> all;
+    all.reserve(step_->ops.size() + 2);
+    std::ptrdiff_t end = 0;
+    for (Op& op : step_->ops) {
+      if (is_summing(op)) {
+        const program::UpdateView update(op);
+        std::vector<TensorId> gradients;
+        for (std::size_t i = 0; i < update.count(); ++i) gradients.push_back(update.gradient(i));
+        all.push_back(barrier(op.phase, op.scope + "/gradients", gradients));
+        all.back().lane = op.lane;
+        end = static_cast<std::ptrdiff_t>(all.size()) + 1;
+      }
+      all.push_back(std::move(op));
     }
+    if (end > 0) {
+      const Op& last = all[static_cast<std::size_t>(end) - 1];
+      Op done = barrier(last.phase, last.scope + "/gradients", own_of(whole_));
+      all.insert(all.begin() + end, std::move(done));
+    }
+    step_->ops = std::move(all);
+    insert_first_barrier();
+  }
+
+  /// Before weights of other ranks are read.
+  void insert_first_barrier() {
+    auto& all = step_->ops;
     const auto gather = std::ranges::find_if(all, [](const Op& op) {
       return op.is(ops::kAllGather) && program::group_of(op) == Group::data;
     });

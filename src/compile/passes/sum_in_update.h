@@ -11,7 +11,8 @@ namespace rooflm::passes {
 /// the attributes `sums` and those of a collective (program/ops/collectives.cpp), reads the whole gradient of
 /// each rank, and adds up the elements that it needs, in rank order and rounded as a collective would. Where the
 /// norm reads the sums, one collective with the attribute `mapped` takes them after the backward pass. So the
-/// numbers are those of the collectives before. Barriers tell ranks when gradients are complete and when all
+/// numbers are those of the collectives before. Updates run as early as without ranks (passes/early_updates.h).
+/// Barriers tell ranks when gradients are complete and when all
 /// have read them; one at the start of the step tells them that the weights that are gathered from other ranks
 /// are there.
 ///
