@@ -307,6 +307,7 @@ Program inference_step(Program forward, const StepOptions& options) {
     for (Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
     passes::drop_identities(step);
     passes::shard_inference(step, options.sharding, options.rank);
+    if (options.sum_in_update) passes::wait_for_weights(step, options.sharding, options.rank);
   }
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);

@@ -45,6 +45,17 @@ class UpdateSummer {
     insert_barriers();
   }
 
+  /// Before weights of other ranks are read.
+  void insert_first_barrier() {
+    auto& all = step_->ops;
+    const auto gather = std::ranges::find_if(all, [](const Op& op) {
+      return op.is(ops::kAllGather) && program::group_of(op) == Group::data;
+    });
+    if (gather == all.end()) return;
+    const Op at_start = barrier(Phase::forward, gather->scope, {});
+    all.insert(std::ranges::find_if(all, [](const Op& op) { return op.phase != Phase::setup; }), at_start);
+  }
+
  private:
   static bool is_summing(const Op& op) { return program::is_update(op) && op.attrs.flag("sums"); }
 
@@ -199,17 +210,6 @@ class UpdateSummer {
     insert_first_barrier();
   }
 
-  /// Before weights of other ranks are read.
-  void insert_first_barrier() {
-    auto& all = step_->ops;
-    const auto gather = std::ranges::find_if(all, [](const Op& op) {
-      return op.is(ops::kAllGather) && program::group_of(op) == Group::data;
-    });
-    if (gather == all.end()) return;
-    const Op at_start = barrier(Phase::forward, gather->scope, {});
-    all.insert(std::ranges::find_if(all, [](const Op& op) { return op.phase != Phase::setup; }), at_start);
-  }
-
   Program* step_;
   Attributes place_;
   std::set<TensorId> read_, normed_;
@@ -221,6 +221,10 @@ class UpdateSummer {
 
 void sum_in_update(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
   if (sharding.data_ranks() > 1) UpdateSummer(step, sharding, rank).run(sharding.zero < 2);
+}
+
+void wait_for_weights(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
+  if (sharding.data_ranks() > 1) UpdateSummer(step, sharding, rank).insert_first_barrier();
 }
 
 }  // namespace rooflm::passes

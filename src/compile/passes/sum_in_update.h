@@ -20,5 +20,8 @@ namespace rooflm::passes {
 /// zero >= 2, whose gradients are freed before the update. Runs on a finished step, before sum_norm.
 void sum_in_update(program::Program& step, const compile::Sharding& sharding,
                    const program::Coordinates& rank);
+/// The same for a forward pass alone: the barrier before weights of other ranks are read.
+void wait_for_weights(program::Program& step, const compile::Sharding& sharding,
+                      const program::Coordinates& rank);
 
 }  // namespace rooflm::passes
