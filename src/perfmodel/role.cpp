@@ -13,8 +13,10 @@
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
+#include "perfmodel/kernel_workspaces.h"
 #include "program/groups.h"
 #include "program/ops.h"
+#include "program/update.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -267,6 +269,17 @@ SimulationOptions simulation_options(const Setting& setting) {
           .other_slowdown = setting.cluster.other_slowdown};
 }
 
+/// What tensors take, and rooflm's kernels beside them. Other frameworks' kernels are known by their
+/// framework.
+RankMemory memory_of(const Program& program, const PlanPoint& point, const Setting& setting) {
+  RankMemory memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
+  if (setting.framework.has_rewrites) {
+    memory.workspace_bytes +=
+        kernel_workspace_bytes(program, setting.device, setting.framework.is_deterministic);
+  }
+  return memory;
+}
+
 RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
                          int micro_batches, double clock) {
   const Program& program = priced.program;
@@ -294,8 +307,16 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.backward_s = backward.all_s;
   role.end_backward_s = backward.end_s;
   role.timeline.spans = {};
-  role.memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
+  role.memory = memory_of(program, point, setting);
   return role;
+}
+
+/// Gradients of early updates wait in windows of a share of all parameters (compile/passes/early_updates.h),
+/// so their memory does not grow by the layer.
+bool updates_early(const Program& program) {
+  return std::ranges::any_of(program.ops, [](const Op& op) {
+    return op.lane == program::Lane::background && program::is_update(op);
+  });
 }
 
 }  // namespace
@@ -339,6 +360,8 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
+  if (updates_early(some.program))
+    role.memory = memory_of(program_of(point, forwards, stage, micro_batches, layers), point, setting);
   return role;
 }
 

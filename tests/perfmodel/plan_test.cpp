@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "devices/cuda_workspaces.h"
+#include "perfmodel/device_fit.h"
+
 namespace rooflm {
 namespace {
 
@@ -145,6 +148,41 @@ TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
   const perfmodel::Plan whole = perfmodel::make_plan(point, setting);
   EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
   EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.03);
+}
+
+/// One step of rooflm on one H200 that updates early, as scripts/gpu_check measures it.
+Case early_case(const char* model, std::int64_t seq) {
+  Case made = plan_case(model, {}, 1);
+  made.setting.device = devices::find_device("h200");
+  made.setting.framework = perfmodel::find_framework("rooflm-fused");
+  made.setting.framework.is_deterministic = false;
+  made.point.step = {.dtype = core::DType::bf16};
+  perfmodel::fit_to_device(made.point.step, made.setting.device);
+  made.point.step.optimizer.clip_norm = 0;
+  made.point.micro_batch = 4;
+  made.point.seq = seq;
+  return made;
+}
+
+TEST(Plan, GradientsOfEarlyUpdatesWaitByTheShareOfAllLayers) {
+  auto [point, setting] = early_case("xl", 128);
+  const perfmodel::RankMemory quick = perfmodel::make_plan(point, setting).memory;
+  setting.every_layer = true;
+  EXPECT_EQ(quick.total(), perfmodel::make_plan(point, setting).memory.total());
+}
+
+TEST(Plan, KernelsOfRooflmHoldWorkspacesOnGpusOnly) {
+  auto [point, setting] = early_case("small", 1024);
+  constexpr double kGemms = 24 << 20;
+  const double of_gpu = perfmodel::make_plan(point, setting).memory.workspace_bytes;
+  setting.device.kind = devices::Kind::cpu;
+  const double of_processor = perfmodel::make_plan(point, setting).memory.workspace_bytes;
+  const double norms = static_cast<double>(devices::norm_gradient_bytes(4 * 1024, point.config.d_model, 132));
+  EXPECT_GE(of_gpu - of_processor, kGemms + norms);
+  EXPECT_LT(of_gpu - of_processor, 1.1 * (kGemms + norms));
+  setting.device.kind = devices::Kind::gpu;
+  setting.framework.has_rewrites = false;  // what other frameworks' kernels hold is said with the framework
+  EXPECT_EQ(perfmodel::make_plan(point, setting).memory.workspace_bytes, of_processor);
 }
 
 TEST(Plan, RanksOfOneSequenceShareActivationsAndAttention) {
