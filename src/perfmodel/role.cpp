@@ -16,7 +16,6 @@
 #include "perfmodel/kernel_workspaces.h"
 #include "program/groups.h"
 #include "program/ops.h"
-#include "program/update.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -272,7 +271,11 @@ SimulationOptions simulation_options(const Setting& setting) {
 /// What tensors take, and rooflm's kernels beside them. Other frameworks' kernels are known by their
 /// framework.
 RankMemory memory_of(const Program& program, const PlanPoint& point, const Setting& setting) {
-  RankMemory memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
+  const Framework& framework = setting.framework;
+  const HeldTensors held{.has_unread_saves = framework.has_unread_saves &&
+                                             point.step.recompute == passes::Recompute::every_other,
+                         .keeps_last_layer = framework.keeps_last_layer && point.step.sharding.pipeline == 1};
+  RankMemory memory = rank_memory(program, point.step.engine, framework.has_caching_allocator, held);
   if (setting.framework.has_rewrites) {
     memory.workspace_bytes +=
         kernel_workspace_bytes(program, setting.device, setting.framework.is_deterministic);
@@ -309,14 +312,6 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.timeline.spans = {};
   role.memory = memory_of(program, point, setting);
   return role;
-}
-
-/// Gradients of early updates wait in windows of a share of all parameters (compile/passes/early_updates.h),
-/// so their memory does not grow by the layer.
-bool updates_early(const Program& program) {
-  return std::ranges::any_of(program.ops, [](const Op& op) {
-    return op.lane == program::Lane::background && program::is_update(op);
-  });
 }
 
 }  // namespace
@@ -360,9 +355,20 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
-  if (updates_early(some.program))
-    role.memory = memory_of(program_of(point, forwards, stage, micro_batches, layers), point, setting);
   return role;
+}
+
+bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting) {
+  const bool updates_early = point.step.engine == compile::EngineKind::fused &&
+                             !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
+                             point.step.optimizer.clip_norm == 0;
+  return !setting.framework.has_caching_allocator && !updates_early;
+}
+
+RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,
+                                int micro_batches) {
+  const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
+  return memory_of(program_of(point, forwards, stage, micro_batches, layers), point, setting);
 }
 
 bool moves_between_ranks(const Op& op) { return program::is_collective(op) || passes::is_row_copy(op); }
