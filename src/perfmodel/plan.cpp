@@ -227,6 +227,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
 Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
+  require_links(setting.cluster, setting.device, sharding.ranks());
   const OpTimes times = op_times_of(setting);
   const int stages = sharding.pipeline;
   Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "devices/cuda_workspaces.h"
 #include "perfmodel/device_fit.h"
 
@@ -241,6 +242,15 @@ TEST(Plan, MoreDevicesTakeNoLongerToPlanAndNeedNoMoreMemory) {
   const auto many = plan_case("medium", {.data = 100'000, .zero = 1}, 2);
   EXPECT_LE(perfmodel::make_plan(many.point, many.setting).memory.total(),
             perfmodel::make_plan(few.point, few.setting).memory.total());
+}
+
+TEST(Plan, DevicesWithoutLinksArePlannedAlone) {
+  auto [point, setting] = plan_case("medium", {.data = 2}, 1);
+  setting.device.links.clear();
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  EXPECT_THROW(perfmodel::make_plan(point, setting), core::UsageError);
+  point.step.sharding.data = 1;
+  EXPECT_GT(perfmodel::make_plan(point, setting).step_s, 0);
 }
 
 TEST(Plan, WhatDoesNotDivideIsRefused) {
