@@ -244,6 +244,17 @@ TEST(Plan, MoreDevicesTakeNoLongerToPlanAndNeedNoMoreMemory) {
             perfmodel::make_plan(few.point, few.setting).memory.total());
 }
 
+TEST(Plan, ProductsInTf32TakeThePowerOfThatPipe) {
+  auto [point, setting] = early_case("small", 1024);
+  point.step.dtype = core::DType::f32;
+  const perfmodel::Plan fp32 = perfmodel::make_plan(point, setting);
+  point.step.tf32 = true;
+  const perfmodel::Plan tf32 = perfmodel::make_plan(point, setting);
+  EXPECT_GT(tf32.clock_hz, 1e9);
+  EXPECT_LT(tf32.step_s, 0.5 * fp32.step_s);
+  EXPECT_EQ(tf32.basis, perfmodel::Basis::assumed);  // half of the 16-bit rate, as in the datasheet
+}
+
 TEST(Plan, DevicesWithoutLinksArePlannedAlone) {
   auto [point, setting] = plan_case("medium", {.data = 2}, 1);
   setting.device.links.clear();
