@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -28,33 +29,37 @@ using program::TensorId;
 class Pool {
  public:
   std::int64_t allocate(std::int64_t bytes) {
-    auto best = free_.end();
-    for (auto block = free_.begin(); block != free_.end(); ++block) {
-      if (block->second >= bytes && (best == free_.end() || block->second < best->second)) best = block;
-    }
-    if (best == free_.end()) return extend(bytes);
-    const auto [offset, size] = *best;
-    free_.erase(best);
-    if (size > bytes) free_.emplace(offset + bytes, size - bytes);
+    const auto best = by_size_.lower_bound({bytes, 0});
+    if (best == by_size_.end()) return extend(bytes);
+    const auto [size, offset] = *best;
+    take(free_.find(offset));
+    if (size > bytes) give(offset + bytes, size - bytes);
     return offset;
   }
 
   void release(std::int64_t offset, std::int64_t bytes) {
-    const auto [block, is_new] = free_.emplace(offset, bytes);
-    if (const auto after = std::next(block); after != free_.end() && offset + bytes == after->first) {
-      block->second += after->second;
-      free_.erase(after);
+    const auto after = free_.find(offset + bytes);
+    if (after != free_.end()) {
+      bytes += after->second;
+      take(after);
     }
-    if (block == free_.begin()) return;
-    const auto before = std::prev(block);
-    if (before->first + before->second != offset) return;
-    before->second += block->second;
-    free_.erase(block);
+    auto before = free_.lower_bound(offset);
+    if (before != free_.begin()) {
+      --before;
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+        take(before);
+      }
+    }
+    give(offset, bytes);
   }
 
   [[nodiscard]] std::int64_t reserved() const { return end_; }
 
  private:
+  using Blocks = std::map<std::int64_t, std::int64_t>;
+
   /// The last free block grows by what it lacks.
   std::int64_t extend(std::int64_t bytes) {
     std::int64_t offset = end_;
@@ -62,14 +67,24 @@ class Pool {
       const auto last = std::prev(free_.end());
       if (last->first + last->second == end_) {
         offset = last->first;
-        free_.erase(last);
+        take(last);
       }
     }
     end_ = offset + bytes;
     return offset;
   }
 
-  std::map<std::int64_t, std::int64_t> free_;  ///< bytes by offset
+  void give(std::int64_t offset, std::int64_t bytes) {
+    free_.emplace(offset, bytes);
+    by_size_.emplace(bytes, offset);
+  }
+  void take(Blocks::iterator block) {
+    by_size_.erase({block->second, block->first});
+    free_.erase(block);
+  }
+
+  Blocks free_;                                              ///< bytes by offset
+  std::set<std::pair<std::int64_t, std::int64_t>> by_size_;  ///< the same: bytes, offset
   std::int64_t end_ = 0;
 };
 
