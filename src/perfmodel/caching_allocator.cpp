@@ -191,11 +191,11 @@ std::vector<passes::Lifetime> held_lifetimes(const Program& program, const HeldT
   return lives;
 }
 
-ReservedBytes reserved_bytes(const Program& program, const std::vector<passes::Lifetime>& lives) {
+ReservedBytes reserved_bytes(const Program& program, const std::vector<passes::Lifetime>& lifetimes) {
   std::vector<std::vector<TensorId>> born(program.ops.size()), done(program.ops.size() + 1);
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
     const Tensor& tensor = program.tensors[i];
-    const passes::Lifetime life = lives[i];
+    const passes::Lifetime life = lifetimes[i];
     if (program::is_persistent(tensor.role) || tensor.view_of != program::kNone || life.first < 0) continue;
     born[static_cast<std::size_t>(life.first)].push_back(static_cast<TensorId>(i));
     done[std::min(program.ops.size(), static_cast<std::size_t>(life.last))].push_back(

@@ -51,7 +51,7 @@ constexpr const char* kElementwise = "swiglu";
 }  // namespace
 
 OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
-    : device_(&device), kernels_(kernels), compute_factor_(what_if.compute) {
+    : device_(&device), kernels_(kernels) {
   take_tables(device);
   take_attention(device);
   if (!what_if.is_any()) return;

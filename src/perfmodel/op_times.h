@@ -121,10 +121,9 @@ class OpTimes {
   std::string provenance_;
   Basis basis_ = Basis::calibrated;
   FrameworkKernels kernels_;
-  double compute_scale_ = 1;   ///< of rates, relative to the table's device
-  double clock_share_ = 1;     ///< of them that is left to the power limit: a lower clock of the data sheet
-  double memory_scale_ = 1;    ///< of bandwidths
-  double compute_factor_ = 1;  ///< WhatIf::compute
+  double compute_scale_ = 1;  ///< of rates, relative to the table's device
+  double clock_share_ = 1;    ///< of them that is left to the power limit: a lower clock of the data sheet
+  double memory_scale_ = 1;   ///< of bandwidths
   double multiprocessors_ = 1;
 };
 
