@@ -95,7 +95,8 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
     if (!value) {
       const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
       if (is_number)
-        throw core::UsageError(fmt::format("{} {}: '{}' is too large", option, printable(text), part));
+        throw core::UsageError(
+            fmt::format("{} {}: '{}' is too large", option, printable(text), printable(part)));
       throw core::UsageError(
           fmt::format("{} {}: '{}' is not a whole number; lists are written 128,256 and ranges 64:1536:64",
                       option, printable(text), printable(part)));
