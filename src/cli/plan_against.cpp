@@ -41,7 +41,7 @@ std::optional<MeasuredRun> read_run(const record::Reader& reader, const record::
     if (sample.kind == "plain" && sample.phase == "step") steps.push_back(sample.seconds);
   if (steps.empty()) return std::nullopt;
   found.step_s = core::median(steps);
-  if (const auto peak = reader.fact(run.id, "needed_bytes")) found.peak_bytes = peak->value;
+  if (const auto peak = reader.fact(run.id, "peak_bytes")) found.peak_bytes = peak->value;
   return found;
 }
 

@@ -93,6 +93,10 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
     }
     const auto value = number_in<std::int64_t>(part);
     if (!value) {
+      const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+      if (is_number)
+        throw core::UsageError(
+            fmt::format("{} {}: '{}' is too large", option, printable(text), printable(part)));
       throw core::UsageError(
           fmt::format("{} {}: '{}' is not a whole number; lists are written 128,256 and ranges 64:1536:64",
                       option, printable(text), printable(part)));
@@ -157,9 +161,9 @@ double parse_bytes(std::string_view option, std::string_view text) {
   const auto* unit =
       std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.name == name; });
   if (error != std::errc() || unit == kUnits.end() || !std::isfinite(value) || value <= 0) {
-    throw core::UsageError(
-        fmt::format("{} {}: not an amount of memory; write 8GB (10^9 bytes), 8GiB (2^30 bytes), 512MB, ...",
-                    option, printable(text)));
+    throw core::UsageError(fmt::format(
+        "{} {}: not a number of bytes above 0; write 8GB (10^9 bytes), 8GiB (2^30 bytes), 512MB, ...", option,
+        printable(text)));
   }
   return value * unit->bytes;
 }

@@ -59,9 +59,10 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
   divides(c.kv_heads, "key/value heads");
   divides(c.d_ff, "columns of the feed-forward layers (--d-ff)");
   if (s.sequence_parallel && batch * seq % s.tensor != 0) {
-    throw core::UsageError(
-        fmt::format("--sequence-parallel: --tp {} does not divide the {} tokens of --batch {} and --seq {}",
-                    s.tensor, batch * seq, batch, seq));
+    throw core::UsageError(fmt::format(
+        "--tp {} does not divide the {} tokens of --batch {} and --seq {}, which sequence-parallel "
+        "ranks share",
+        s.tensor, batch * seq, batch, seq));
   }
 }
 
@@ -83,8 +84,8 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
                                               c.name, would_fit ? "; with --short-ends it does" : ""));
   }
   expect(s.interleave == 1 || micro_batches % s.pipeline == 0,
-         fmt::format("--interleave {}: --pp {} must divide the micro-batches (--grad-accum {})", s.interleave,
-                     s.pipeline, micro_batches));
+         fmt::format("--interleave {}: --pp {} does not divide the number of micro-batches in a step, {}",
+                     s.interleave, s.pipeline, micro_batches));
 }
 
 }  // namespace

@@ -291,7 +291,9 @@ ModelConfig read_planned_config(const std::filesystem::path& directory) {
   const auto path = directory / "config.json";
   const Keys keys(path);
   const json* type = keys.find("model_type");
-  if (type == nullptr || !type->is_string() || *type == "gpt2") return read_config(directory);
+  if (type == nullptr)
+    keys.fail("the key model_type is missing, expected gpt2, llama, mistral, qwen2 or qwen3");
+  if (!type->is_string() || *type == "gpt2") return read_config(directory);
   std::string left_out;
   const Keys rewritten(path, as_llama(keys, type->get<std::string>(), left_out));
   ModelConfig config = finish(read_llama(rewritten), rewritten, directory);

@@ -1,12 +1,15 @@
 // How the devices of a run are joined, and how long a collective takes there.
 #include "perfmodel/cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "core/error.h"
 #include "perfmodel/planning_text.h"
 
 namespace rooflm::perfmodel {
@@ -150,6 +153,12 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
   cluster.between = level_of(
       "network", network_byte_per_s > 0 ? network_byte_per_s : entry.at("network_byte_per_s").get<double>());
   return cluster;
+}
+
+void require_links(const Cluster& cluster, const devices::Device& device, int ranks) {
+  if (ranks == 1 || cluster.per_node == 1 || cluster.inside.byte_per_s > 0) return;
+  throw core::UsageError(fmt::format(
+      "no link between devices of {} is known: add 'links' to its catalog, or say --per-node 1", device.key));
 }
 
 double slowest_clock_share(const Cluster& cluster, int devices) {

@@ -55,6 +55,10 @@ struct Cluster {
 /// replace what the data says.
 Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0);
 
+/// Throws core::UsageError for several ranks in one node of devices without links, of which only one can be
+/// planned.
+void require_links(const Cluster& cluster, const devices::Device& device, int ranks);
+
 /// Ranks first, first + stride, ...: `size` of them.
 struct Ranks {
   int size = 1;

@@ -64,6 +64,8 @@ const std::vector<Framework>& frameworks() {
                      .fragmentation = json.value("fragmentation", 0.0),
                      .memory_spread = json.at("memory_spread"),
                      .has_caching_allocator = json.value("caching_allocator", false),
+                     .has_unread_saves = json.value("unread_saves", false),
+                     .keeps_last_layer = json.value("last_layer_kept", false),
                      .basis = json.at("basis") == "measured" ? Basis::measured : Basis::assumed,
                      .source = json.at("source")});
     }

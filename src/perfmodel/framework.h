@@ -52,6 +52,8 @@ struct Framework {
   double fragmentation = 0;            ///< of what is alive at the peak, lost between tensors
   double memory_spread = 0;            ///< relative half width of what tensors and the allocator hold
   bool has_caching_allocator = false;  ///< PyTorch's (perfmodel/caching_allocator.h): it loses what it loses
+  bool has_unread_saves = false;       ///< HeldTensors::has_unread_saves, where it recomputes `every_other`
+  bool keeps_last_layer = false;       ///< HeldTensors::keeps_last_layer, without a pipeline
   Basis basis = Basis::assumed;
   std::string source{};
 };

@@ -51,7 +51,7 @@ constexpr const char* kElementwise = "swiglu";
 }  // namespace
 
 OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
-    : device_(&device), kernels_(kernels), compute_factor_(what_if.compute) {
+    : device_(&device), kernels_(kernels) {
   take_tables(device);
   take_attention(device);
   if (!what_if.is_any()) return;
@@ -158,12 +158,15 @@ double OpTimes::rate_of(core::DType dtype, bool tf32) const {
   return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
 }
 
-Basis OpTimes::basis_of(core::DType dtype) const { return core::is_fp8(dtype) ? Basis::assumed : basis_; }
+/// The tile model was fitted to GEMMs in 16 bits.
+Basis OpTimes::basis_of(core::DType dtype) const {
+  return core::is_fp8(dtype) || dtype == core::DType::f32 ? Basis::assumed : basis_;
+}
 
 /// Of a dtype that was not measured: as if the pipe took the same power.
-double OpTimes::matmul_joule(double flop, core::DType dtype) const {
+double OpTimes::matmul_joule(double flop, core::DType dtype, bool tf32) const {
   const auto& known = tables_.energies.joule_per_flop;
-  const std::string name(core::name_of(dtype));
+  const std::string name(tf32 && dtype == core::DType::f32 ? "tf32" : core::name_of(dtype));
   if (const auto found = known.find(name); found != known.end()) return flop * found->second;
   const double peak = device_->peak("bf16").value_or(0);
   const double own = device_->peak(name).value_or(0);
@@ -216,7 +219,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype);
+  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, op.attrs.flag("tf32"));
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
   const auto most = tables_.matmul.most_flop_per_s.find(std::string(core::name_of(dtype)));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
@@ -255,7 +258,7 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   time.core_j = executed * static_cast<double>(cost.matmul_flop) *
                 (is_forward ? energies.attention_forward : energies.attention_backward);
   time.spread = tables_.attention_spread;
-  time.basis = basis_;
+  time.basis = basis_of(dtype);
   return time;
 }
 

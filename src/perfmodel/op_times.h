@@ -109,7 +109,7 @@ class OpTimes {
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
-  [[nodiscard]] double matmul_joule(double flop, core::DType dtype) const;
+  [[nodiscard]] double matmul_joule(double flop, core::DType dtype, bool tf32) const;
   void take_power(const devices::Device& device);
   [[nodiscard]] double parts_of_chip() const;  ///< its multiprocessors by those of the tables' device
   void take_attention(const devices::Device& device);
@@ -121,10 +121,9 @@ class OpTimes {
   std::string provenance_;
   Basis basis_ = Basis::calibrated;
   FrameworkKernels kernels_;
-  double compute_scale_ = 1;   ///< of rates, relative to the table's device
-  double clock_share_ = 1;     ///< of them that is left to the power limit: a lower clock of the data sheet
-  double memory_scale_ = 1;    ///< of bandwidths
-  double compute_factor_ = 1;  ///< WhatIf::compute
+  double compute_scale_ = 1;  ///< of rates, relative to the table's device
+  double clock_share_ = 1;    ///< of them that is left to the power limit: a lower clock of the data sheet
+  double memory_scale_ = 1;   ///< of bandwidths
   double multiprocessors_ = 1;
 };
 

@@ -115,15 +115,26 @@ std::pair<int, int> built_micro_batches(const PlanPoint& point) {
   return has_narrow_gradients(point) && point.micro_batches > 2 ? std::pair{2, 3} : std::pair{1, 2};
 }
 
+/// `foreseen`, from few layers, or from all of them where those do not tell, unless a search gives up anyway.
+RankMemory memory_of_stage(const RankMemory& foreseen, const PlanPoint& point, const Setting& setting,
+                           Forwards& forwards, int stage, int micro_batches, const GiveUp& give_up) {
+  constexpr double kFarTooLarge = 1.15;  // what few layers foresee is up to 9 % off
+  const bool is_hopeless =
+      give_up.when_too_large && foreseen.total() > kFarTooLarge * setting.memory_limit_bytes;
+  if (is_hopeless || is_memory_of_few_layers_enough(point, setting)) return foreseen;
+  return memory_of_all_layers(point, setting, forwards, stage, micro_batches);
+}
+
 /// Programs of few micro-batches and of more are built, and each further one costs what the later ones do.
 StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                   int stage, const GiveUp& give_up) {
   const auto [few, more_of_them] = built_micro_batches(point);
   const int added = more_of_them - few;
   const std::int64_t m = point.micro_batches;
-  const RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
+  RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
   if (m == few) {
     const double work_s = few * (first.forward_s + first.backward_s);
+    first.memory = memory_of_stage(first.memory, point, setting, forwards, stage, few, give_up);
     return {.step = first,
             .times = with_end({.forward_s = first.forward_s,
                                .backward_s = first.backward_s,
@@ -139,7 +150,8 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   role.step.add(more, static_cast<double>(m - more_of_them) / added);
   // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors.
   const bool is_enough = few > 1 && added == 1;
-  role.step.memory = is_enough ? first.memory : last.memory;
+  role.step.memory = memory_of_stage(is_enough ? first.memory : last.memory, point, setting, forwards, stage,
+                                     is_enough ? few : more_of_them, give_up);
   role.step.memory.activation_bytes +=
       more_saved_bytes(point, stage, is_enough ? few : more_of_them, first.memory);
   // Of a later micro-batch: the first waits for what is gathered once in a step.
@@ -215,6 +227,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
 Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
+  require_links(setting.cluster, setting.device, sharding.ranks());
   const OpTimes times = op_times_of(setting);
   const int stages = sharding.pipeline;
   Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};

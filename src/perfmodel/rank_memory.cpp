@@ -7,7 +7,6 @@
 
 #include "compile/passes/plan_memory.h"
 #include "core/scope.h"
-#include "perfmodel/caching_allocator.h"
 
 namespace rooflm::perfmodel {
 namespace {
@@ -91,10 +90,12 @@ Saved saved_of(const Program& program, const passes::MemoryPlan& plan) {
 
 }  // namespace
 
-RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool has_caching_allocator) {
+RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool has_caching_allocator,
+                       const HeldTensors& held) {
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const bool is_fused = engine == compile::EngineKind::fused && !has_caching_allocator;
-  const ReservedBytes reserved = has_caching_allocator ? reserved_bytes(program) : ReservedBytes{};
+  const auto lives = has_caching_allocator ? held_lifetimes(program, held) : plan.lifetimes;
+  const ReservedBytes reserved = has_caching_allocator ? reserved_bytes(program, lives) : ReservedBytes{};
   // What other streams hold is theirs, alive or not.
   const auto is_elsewhere = [&](std::size_t tensor) {
     return has_caching_allocator && reserved.streams[tensor] != Stream::compute;
@@ -106,7 +107,7 @@ RankMemory rank_memory(const Program& program, compile::EngineKind engine, bool 
   } else {
     for (std::size_t i = 0; i < program.tensors.size(); ++i) {
       if (plan.storage_of[i] >= 0 && !is_elsewhere(i))
-        curve.add(part_of(program.tensors[i].role), plan.lifetimes[i], program.tensors[i].bytes());
+        curve.add(part_of(program.tensors[i].role), lives[i], program.tensors[i].bytes());
     }
   }
   const auto transient = curve.peak();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compile/recipe.h"
+#include "perfmodel/caching_allocator.h"
 #include "program/program.h"
 
 namespace rooflm::perfmodel {
@@ -27,9 +28,9 @@ struct RankMemory {
 
 /// Of a program as the engine would hold it (engines::memory_need), without context and buffers: fused in one
 /// planned arena, eager by the most bytes alive at once; or as PyTorch's caching allocator holds it, whatever
-/// the engine (caching_allocator.h).
+/// the engine (caching_allocator.h), with what PyTorch holds longer.
 RankMemory rank_memory(const program::Program& program, compile::EngineKind engine,
-                       bool has_caching_allocator);
+                       bool has_caching_allocator, const HeldTensors& held = {});
 
 /// What tensors of a program take, op by op.
 struct MemoryCourse {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
+#include "perfmodel/kernel_workspaces.h"
 #include "program/groups.h"
 #include "program/ops.h"
 #include "program/update.h"
@@ -286,6 +287,21 @@ SimulationOptions simulation_options(const Setting& setting, const PlanPoint& po
           .other_slowdown = point.step.sum_in_update ? 1 : setting.cluster.other_slowdown};
 }
 
+/// What tensors take, and rooflm's kernels beside them. Other frameworks' kernels are known by their
+/// framework.
+RankMemory memory_of(const Program& program, const PlanPoint& point, const Setting& setting) {
+  const Framework& framework = setting.framework;
+  const HeldTensors held{.has_unread_saves = framework.has_unread_saves &&
+                                             point.step.recompute == passes::Recompute::every_other,
+                         .keeps_last_layer = framework.keeps_last_layer && point.step.sharding.pipeline == 1};
+  RankMemory memory = rank_memory(program, point.step.engine, framework.has_caching_allocator, held);
+  if (setting.framework.has_rewrites) {
+    memory.workspace_bytes +=
+        kernel_workspace_bytes(program, setting.device, setting.framework.is_deterministic);
+  }
+  return memory;
+}
+
 RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Setting& setting,
                          int micro_batches, double clock) {
   const Program& program = priced.program;
@@ -313,7 +329,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.backward_s = backward.all_s;
   role.end_backward_s = backward.end_s;
   role.timeline.spans = {};
-  role.memory = rank_memory(program, point.step.engine, setting.framework.has_caching_allocator);
+  role.memory = memory_of(program, point, setting);
   return role;
 }
 
@@ -359,6 +375,19 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
   return role;
+}
+
+bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting) {
+  const bool updates_early = point.step.engine == compile::EngineKind::fused &&
+                             !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
+                             point.step.optimizer.clip_norm == 0;
+  return !setting.framework.has_caching_allocator && !updates_early;
+}
+
+RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,
+                                int micro_batches) {
+  const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
+  return memory_of(program_of(point, forwards, stage, micro_batches, layers), point, setting);
 }
 
 bool moves_between_ranks(const Op& op) { return program::is_collective(op) || passes::is_row_copy(op); }

@@ -325,6 +325,7 @@ void rank(std::vector<Candidate>& candidates) {
 
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
                     std::size_t top, SearchFor what) {
+  require_links(setting.cluster, setting.device, gpus);
   if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
   const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
   std::string unplanned;

@@ -124,6 +124,22 @@ class Commands(OnGpu):
         losses = [row["loss"] for row in rows]
         self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
 
+    def test_plans_count_all_memory_that_a_step_takes(self):
+        """Workspaces of kernels and gradients of early updates included (docs/accuracy.md)."""
+        name = json.loads(rooflm("info", "--format", "json").stdout)["cuda"]["devices"][0]["name"]
+        key = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100-sxm"}.get(name)
+        if key is None:
+            self.skipTest(f"{name} is not one that plans were compared on")
+        sizes = ["--model", "gpt2", "--layers", "4", "--batch", "16", "--seq", "512", "--dtype", "bf16", "--device", "cuda"]
+        for options in ([], ["--nondeterministic"], ["--clip", "0", "--nondeterministic"]):
+            with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
+                record = f"{folder}/a.rooflm"
+                self.rows("bench", *sizes, *options, *FEW, "-o", record)
+                found = self.rows("plan", "--against", record, "--device", key, "--format", "json")
+                errors = [row["error"] for row in found if row["what"] == "memory"]
+                self.assertEqual(len(errors), 1)
+                self.assertLess(abs(errors[0]), 0.01)
+
     def test_rows_that_do_not_fit_say_so_and_the_sweep_goes_on(self):
         sizes = ["--model", "tiny,small", "--vocab", "512", "--batch", "1,4096,1", "--seq", "128", "--device", "cuda"]
         rows = self.rows("bench", *sizes, *FEW)

@@ -239,6 +239,8 @@ class Plan(unittest.TestCase):
                                   ("there is a device h200 already", {"key": "h200"})):
                 self.refused(3, text, *options(**changes))
             self.refused(5, "not available on my-gpu", *options(), "--dtype", "fp16")
+            for several in (("--gpus", 2), ("--gpus", 8, "--search")):
+                self.refused(2, "no link between devices of my-gpu is known", *options()[:-1], "my-gpu", *several)
             self.refused(2, "did you mean 'my-gpu'", *options()[:-1], "my-gpo")
 
     def test_explained_terms_add_up(self):
@@ -428,6 +430,11 @@ class Plan(unittest.TestCase):
         self.refused(2, "is more than", *base, "--dp", 2**40)
         self.refused(2, "", *base, "--batch", 2**62)
         self.refused(2, "", *base, "--global-batch", 2**64)
+        self.refused(2, "is too large", *base, "--seq", 10**20)
+        self.refused(2, "--network 0: not a number of bytes above 0", *base, "--network", 0)
+        self.refused(2, "--tp 3 does not divide the 1024 tokens", *base, "--gpus", 3, "--tp", 3)
+        self.refused(2, "does not divide the number of micro-batches in a step, 3", *base, "--pp", 2, "--interleave", 2,
+                     "--gpus", 2, "--global-batch", 3)
         self.refused(2, "did you mean 'h100-sxm'", "--model", "gpt2", "--device", "h100")
         self.refused(2, "--gpus 3 is no multiple of --tp 2 x --pp 1 = 2", *base, "--gpus", 3, "--tp", 2)
         self.refused(2, "--gpus 8 is no multiple of --tp 1 x --pp 16 = 16", *base, "--gpus", 8, "--pp", 16)

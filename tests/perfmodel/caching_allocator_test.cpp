@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/passes/collective_copies.h"
 #include "program/groups.h"
 #include "program/ops.h"
 
@@ -47,7 +48,7 @@ TEST(CachingAllocator, KeepsAHoleThatNothingFits) {
   write(p, program::ops::kAdd, {}, {picked});
   write(p, program::ops::kAdd, {picked, kept}, {gradient});
   // 24 KB are alive at most. `picked` takes the place of `logits` and `wide`, and leaves 4 KB of it.
-  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), 28 * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p, perfmodel::held_lifetimes(p, {})).total(), 28 * 1024);
 }
 
 TEST(CachingAllocator, TakesTheSmallestBlockThatFitsAndTheEndGrows) {
@@ -65,7 +66,8 @@ TEST(CachingAllocator, TakesTheSmallestBlockThatFitsAndTheEndGrows) {
   // Into the place of `small`; 7 KB go into that of `large` and behind it only if `between` were free.
   write(p, program::ops::kAdd, {}, {other});
   write(p, program::ops::kAdd, {between, after, other}, {last});
-  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), (6 + 1 + 2 + 1 + 7) * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p, perfmodel::held_lifetimes(p, {})).total(),
+            (6 + 1 + 2 + 1 + 7) * 1024);
 }
 
 TEST(CachingAllocator, StreamsDoNotShareMemory) {
@@ -78,7 +80,44 @@ TEST(CachingAllocator, StreamsDoNotShareMemory) {
   write(p, program::ops::kAllGather, {part}, {whole}).attrs = data;
   write(p, program::ops::kAdd, {whole}, {part});
   write(p, program::ops::kAdd, {part}, {later});
-  EXPECT_EQ(perfmodel::reserved_bytes(p).total(), (1 + 4 + 4) * 1024);
+  EXPECT_EQ(perfmodel::reserved_bytes(p, perfmodel::held_lifetimes(p, {})).total(), (1 + 4 + 4) * 1024);
+}
+
+TEST(CachingAllocator, PartsOfWeightsAreCastForEachGather) {
+  Program p;
+  const TensorId weight = p.add_tensor({.name = "w", .shape = {kKilobyte}, .role = program::Role::weight});
+  const TensorId part = tensor(p, 1);
+  const TensorId whole = tensor(p, 4);
+  const program::Attributes data{{"group", static_cast<std::int64_t>(program::Group::data)}};
+  write(p, program::ops::kCast, {weight}, {part});
+  write(p, program::ops::kAdd, {}, {tensor(p, 2)});
+  write(p, program::ops::kAllGather, {part}, {whole}).attrs = data;
+  const auto lives = perfmodel::held_lifetimes(p, {});
+  EXPECT_EQ(lives[static_cast<std::size_t>(part)].first, 2);
+  EXPECT_EQ(perfmodel::reserved_bytes(p, lives).compute, 2 * 1024);
+}
+
+TEST(CachingAllocator, TheLastLayerIsNotGatheredTwice) {
+  Program p;
+  const auto gathered = [&](const char* scope, program::Phase phase) {
+    const TensorId unit = p.add_tensor({.name = "u" + std::to_string(p.tensors.size()),
+                                        .shape = {kKilobyte},
+                                        .role = program::Role::gathered_weight});
+    Op& op = write(p, passes::kRearrange, {}, {unit});
+    op.scope = scope;
+    op.phase = phase;
+    write(p, program::ops::kAdd, {unit}, {tensor(p, 1)}).scope = scope;
+    return static_cast<std::size_t>(unit);
+  };
+  const std::size_t first = gathered("h.0", program::Phase::forward);
+  const std::size_t last = gathered("h.1", program::Phase::forward);
+  write(p, program::ops::kAdd, {}, {tensor(p, 1)});  // the loss
+  gathered("h.1", program::Phase::backward);
+  gathered("h.0", program::Phase::backward);
+  EXPECT_EQ(perfmodel::held_lifetimes(p, {})[last].last, 3);
+  const auto held = perfmodel::held_lifetimes(p, {.keeps_last_layer = true});
+  EXPECT_EQ(held[first].last, 1);
+  EXPECT_EQ(held[last].last, 4);  // until it would be gathered again
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+#include "devices/cuda_workspaces.h"
+#include "perfmodel/device_fit.h"
+
 namespace rooflm {
 namespace {
 
@@ -38,8 +42,8 @@ TEST(Plan, LayersThatAreAlikeNeedNotAllBeBuilt) {
     setting.every_layer = true;
     const perfmodel::Plan whole = perfmodel::make_plan(point, setting);
     EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
-    // What PyTorch's pools hold of more layers is not all seen in a few.
-    EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.1);
+    // Of PyTorch's pools all layers are seen in either.
+    EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.005);
   }
 }
 
@@ -147,6 +151,41 @@ TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
   EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.03);
 }
 
+/// One step of rooflm on one H200 that updates early, as scripts/gpu_check measures it.
+Case early_case(const char* model, std::int64_t seq) {
+  Case made = plan_case(model, {}, 1);
+  made.setting.device = devices::find_device("h200");
+  made.setting.framework = perfmodel::find_framework("rooflm-fused");
+  made.setting.framework.is_deterministic = false;
+  made.point.step = {.dtype = core::DType::bf16};
+  perfmodel::fit_to_device(made.point.step, made.setting.device);
+  made.point.step.optimizer.clip_norm = 0;
+  made.point.micro_batch = 4;
+  made.point.seq = seq;
+  return made;
+}
+
+TEST(Plan, GradientsOfEarlyUpdatesWaitByTheShareOfAllLayers) {
+  auto [point, setting] = early_case("xl", 128);
+  const perfmodel::RankMemory quick = perfmodel::make_plan(point, setting).memory;
+  setting.every_layer = true;
+  EXPECT_EQ(quick.total(), perfmodel::make_plan(point, setting).memory.total());
+}
+
+TEST(Plan, KernelsOfRooflmHoldWorkspacesOnGpusOnly) {
+  auto [point, setting] = early_case("small", 1024);
+  constexpr double kGemms = 24 << 20;
+  const double of_gpu = perfmodel::make_plan(point, setting).memory.workspace_bytes;
+  setting.device.kind = devices::Kind::cpu;
+  const double of_processor = perfmodel::make_plan(point, setting).memory.workspace_bytes;
+  const double norms = static_cast<double>(devices::norm_gradient_bytes(4 * 1024, point.config.d_model, 132));
+  EXPECT_GE(of_gpu - of_processor, kGemms + norms);
+  EXPECT_LT(of_gpu - of_processor, 1.1 * (kGemms + norms));
+  setting.device.kind = devices::Kind::gpu;
+  setting.framework.has_rewrites = false;  // what other frameworks' kernels hold is said with the framework
+  EXPECT_EQ(perfmodel::make_plan(point, setting).memory.workspace_bytes, of_processor);
+}
+
 TEST(Plan, RanksOfOneSequenceShareActivationsAndAttention) {
   auto [one, setting] = plan_case("medium", {}, 1);
   one.seq = 8192;
@@ -172,6 +211,24 @@ TEST(Plan, TheRootUnitIsKeptAndTakesMemory) {
   EXPECT_GT(perfmodel::make_plan(point, setting).memory.total(), apart.memory.total() + table);
 }
 
+TEST(Plan, CheckpointsOfEagerPyTorchHoldWhatNothingReads) {
+  auto [point, setting] = plan_case("llama3-8b", {.data = 8, .zero = 3}, 1);
+  setting.framework = perfmodel::find_framework("torchtitan-2024-eager");
+  perfmodel::fit_to_framework(point.step, setting.framework);
+  point.config.layers = 8;
+  point.step.recompute = passes::Recompute::every_other;
+  const auto total = [&, &point = point, &setting = setting](bool has_unread_saves) {
+    setting.framework.has_unread_saves = has_unread_saves;
+    return perfmodel::make_plan(point, setting).memory.total();
+  };
+  const auto of_layer = static_cast<double>(2 * point.micro_batch * point.seq * point.config.d_model);
+  const double more = (total(true) - total(false)) / of_layer;
+  EXPECT_GE(more, 5);  // some of the 8 lie in holes
+  EXPECT_LE(more, 8);
+  point.step.recompute = passes::Recompute::full;
+  EXPECT_EQ(total(true), total(false));
+}
+
 TEST(Plan, TermsAddUpToTheStep) {
   const auto [point, setting] = plan_case("medium", {.data = 2, .tensor = 2, .pipeline = 4}, 8);
   const perfmodel::Plan plan = perfmodel::make_plan(point, setting);
@@ -185,6 +242,26 @@ TEST(Plan, MoreDevicesTakeNoLongerToPlanAndNeedNoMoreMemory) {
   const auto many = plan_case("medium", {.data = 100'000, .zero = 1}, 2);
   EXPECT_LE(perfmodel::make_plan(many.point, many.setting).memory.total(),
             perfmodel::make_plan(few.point, few.setting).memory.total());
+}
+
+TEST(Plan, ProductsInTf32TakeThePowerOfThatPipe) {
+  auto [point, setting] = early_case("small", 1024);
+  point.step.dtype = core::DType::f32;
+  const perfmodel::Plan fp32 = perfmodel::make_plan(point, setting);
+  point.step.tf32 = true;
+  const perfmodel::Plan tf32 = perfmodel::make_plan(point, setting);
+  EXPECT_GT(tf32.clock_hz, 1e9);
+  EXPECT_LT(tf32.step_s, 0.5 * fp32.step_s);
+  EXPECT_EQ(tf32.basis, perfmodel::Basis::assumed);  // half of the 16-bit rate, as in the datasheet
+}
+
+TEST(Plan, DevicesWithoutLinksArePlannedAlone) {
+  auto [point, setting] = plan_case("medium", {.data = 2}, 1);
+  setting.device.links.clear();
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  EXPECT_THROW(perfmodel::make_plan(point, setting), core::UsageError);
+  point.step.sharding.data = 1;
+  EXPECT_GT(perfmodel::make_plan(point, setting).step_s, 0);
 }
 
 TEST(Plan, WhatDoesNotDivideIsRefused) {

@@ -13,6 +13,7 @@
 #include "backends/cuda/cudnn_graph.h"
 #include "backends/cuda/cudnn_library.h"
 #include "core/error.h"
+#include "devices/cuda_workspaces.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -25,25 +26,18 @@ constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-std::size_t scores_bytes(std::int64_t heads, std::int64_t seq) {
-  return static_cast<std::size_t>(heads * seq * seq) * core::size_of(DType::bf16);
+devices::AttentionSizes sizes_of(const AttentionShape& s) {
+  return {.batch = s.batch, .seq = s.seq, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
 }
 
-/// The largest divisor of `count` that is at most max(most, 1).
-std::int64_t divisor(std::int64_t count, std::int64_t most) {
-  for (std::int64_t d = std::clamp<std::int64_t>(most, 1, count); d > 1; --d) {
-    if (count % d == 0) return d;
-  }
-  return 1;
+std::size_t score_bytes_of_group(const AttentionShape& s) {
+  return static_cast<std::size_t>(devices::score_bytes_of_group(sizes_of(s)));
 }
 
 /// The largest part whose scores need at most `bytes`.
 CudnnPart part_within(const AttentionShape& s, std::size_t bytes) {
-  const std::int64_t group = s.heads / s.kv_heads;
-  const auto most = static_cast<std::int64_t>(bytes / scores_bytes(group, s.seq));  // most groups per part
-  if (most >= s.kv_heads) return {divisor(s.batch, most / s.kv_heads), s.heads, s.kv_heads};
-  const std::int64_t kv_heads = divisor(s.kv_heads, most);
-  return {1, kv_heads * group, kv_heads};
+  const devices::AttentionSizes part = devices::part_within(sizes_of(s), static_cast<std::int64_t>(bytes));
+  return {part.batch, part.heads, part.kv_heads};
 }
 
 /// Offsets of the operands of one head.
@@ -194,7 +188,7 @@ const CudnnGradient& CudnnAttention::gradient(const AttentionShape& s, DType dty
   const auto [found, is_new] =
       gradients_.try_emplace({key(s, dtype), order.deterministic, order.score_bytes});
   if (!is_new || library_ == nullptr || !is_taken(s, dtype)) return found->second;
-  if (order.deterministic && scores_bytes(s.heads / s.kv_heads, s.seq) > order.score_bytes) {
+  if (order.deterministic && score_bytes_of_group(s) > order.score_bytes) {
     return found->second;
   }
   try {

@@ -13,6 +13,7 @@
 
 #include "backends/cuda/kernels/attention.h"
 #include "core/dtype.h"
+#include "devices/cuda_workspaces.h"
 
 namespace rooflm::backends::cuda {
 
@@ -38,7 +39,7 @@ struct GradientOrder {
   bool deterministic = true;
   /// At most this many bytes of them exist at a time. If those of a single key/value head exceed it, there is
   /// no engine.
-  std::size_t score_bytes = std::size_t{1} << 31U;
+  std::size_t score_bytes = devices::kScoreBytes;
 };
 
 /// cuDNN on one stream of the current device, if it is installed. What it returns must not outlive it.

@@ -17,14 +17,13 @@
 #include "core/elements.h"
 #include "core/error.h"
 #include "core/rng.h"
+#include "devices/cuda_workspaces.h"
 
 namespace rooflm::backends::cuda {
 namespace {
 
 using core::DType;
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{16} << 20U;
-constexpr std::size_t kSideWorkspaceBytes = std::size_t{8} << 20U;
 /// Operands with this alignment in bytes can be read by any algorithm.
 constexpr std::int64_t kAnyTile = 16;
 
@@ -364,14 +363,14 @@ void Gemm::submit(const GemmOperands& operands) const {
 GemmPlans::GemmPlans(Context& context)
     : context_(&context),
       cache_(context.options().gemm_cache, context.name(), context.options().gemm_choices),
-      workspace_(context.allocate(kWorkspaceBytes)) {
+      workspace_(context.allocate(devices::kGemmWorkspaceBytes)) {
   cublasLtHandle_t handle = nullptr;
   check(cublasLtCreate(&handle), "creating a handle");
   handle_ = LtHandle(handle);
 }
 
 const DeviceMemory& GemmPlans::side_workspace() {
-  if (side_workspace_.bytes() == 0) side_workspace_ = context_->allocate(kSideWorkspaceBytes);
+  if (side_workspace_.bytes() == 0) side_workspace_ = context_->allocate(devices::kSideGemmWorkspaceBytes);
   return side_workspace_;
 }
 

@@ -140,6 +140,7 @@ class Caster {
     TensorId as_stored = program::kNone, transposed = program::kNone;
     TensorId slots = program::kNone;
     std::int64_t offset = 0;  ///< offset of the tensor's slot
+    bool is_of_backward = false;
   };
 
   Layouts& layouts_of(TensorId id) { return layouts_.at(static_cast<std::size_t>(id)); }
@@ -168,8 +169,8 @@ class Caster {
     const TensorId id = op.inputs[i];
     Copies& copies = copies_[id];
     TensorId& wanted = reads_as_stored(op, i) ? copies.as_stored : copies.transposed;
-    if (wanted != program::kNone) return copies;
     const Fp8Operand operand = operand_of(*step_, op, i);
+    if (wanted != program::kNone && !is_cast_again(op, operand, copies)) return copies;
     Layouts layouts = layouts_of(id);
     if (options_->any_layout) {
       layouts = {.as_stored = true};
@@ -180,6 +181,7 @@ class Caster {
     const Copies made = cast(op, i, operand, layouts, rewritten);
     copies.slots = made.slots;
     copies.offset = made.offset;
+    copies.is_of_backward = op.phase == program::Phase::backward;
     if (layouts.as_stored) copies.as_stored = made.as_stored;
     if (layouts.transposed) copies.transposed = made.transposed;
     return copies;
@@ -193,6 +195,13 @@ class Caster {
   [[nodiscard]] bool is_recast(Fp8Operand operand) const {
     return (operand == Fp8Operand::weight && options_->weights == Fp8Weights::recast) ||
            (operand == Fp8Operand::activation && options_->recast_activations);
+  }
+
+  /// Whether a recomputed matmul reads a copy that the forward pass made of a tensor which is kept in 16
+  /// bits.
+  [[nodiscard]] bool is_cast_again(const Op& op, Fp8Operand operand, const Copies& copies) const {
+    return operand == Fp8Operand::activation && options_->recast_activations && op.recomputed &&
+           !copies.is_of_backward;
   }
 
   /// Appends the op that casts operand `i` of a matmul.

@@ -36,7 +36,8 @@ struct Fp8Options {
   Fp8Scaling scaling = Fp8Scaling::delayed;
   Fp8FastSums fast_sums = Fp8FastSums::forward;
   Fp8Weights weights = Fp8Weights::recast;
-  /// Activations are kept in 16 bits and cast in each pass that reads them, as torchao does.
+  /// Activations are kept in 16 bits and cast in each pass that reads them, recomputed matmuls included, as
+  /// torchao does.
   bool recast_activations = false;
   /// GEMMs read either layout, so each tensor has one fp8 copy.
   bool any_layout = false;

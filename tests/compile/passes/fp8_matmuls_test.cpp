@@ -270,6 +270,26 @@ TEST(Fp8Matmuls, WeightsMayBeCastInEachPass) {
 }
 
 /// 24 and 45 are no multiples of 16: such matmuls stay as they are, and so does the step.
+TEST(Fp8Matmuls, RecomputedMatmulsOfFrameworksCastWhatIsKeptAgain) {
+  StepOptions options = fp8_step();
+  options.recompute = passes::Recompute::every_other;  // the attention's output is kept, proj is recomputed
+  const auto casts = [&](bool own_scales) {
+    options.fp8_own_scales = own_scales;
+    const Program p = even_step(Arch::llama, options);
+    std::vector<program::Phase> phases;
+    for (const Op& op : p.ops) {
+      if (!is_cast(op) || p.tensor(op.inputs.at(0)).name != "attention") continue;
+      const bool is_as_stored = std::ranges::any_of(op.outputs, [&](TensorId id) {
+        return id != program::kNone && p.tensor(id).name == "attention.fp8";
+      });
+      if (is_as_stored) phases.push_back(op.phase);
+    }
+    return phases;
+  };
+  EXPECT_EQ(std::ranges::count(casts(false), program::Phase::backward), 0);
+  EXPECT_EQ(std::ranges::count(casts(true), program::Phase::backward), 2);  // layers
+}
+
 TEST(Fp8Matmuls, ExtentsThatDoNotFitStayBf16) {
   StepOptions options = fp8_step();
   const Program fp8 = tests::small_step(Arch::llama, options);

@@ -7,6 +7,7 @@
 #include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "devices/cuda_workspaces.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
@@ -23,21 +24,17 @@ AttentionShape shape_of(const OpView& v, const program::Tensor& qkv) {
           .head_dim = v.integer("head_dim")};
 }
 
-// When the kernels for warp groups are left alone, as measured on an H200 (docs/performance.md). On other
-// GPUs cuDNN always goes first.
-constexpr std::int64_t kShort = 128;         ///< positions: both take microseconds, cuDNN a few more
-constexpr std::int64_t kWide = 96;           ///< head size from which cuDNN's gradient is faster in any case
-constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are
+devices::AttentionSizes sizes_of(const AttentionShape& s) {
+  return {.batch = s.batch, .seq = s.seq, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
+}
 
 bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
-  return runs_on_warp_groups(dtype, s) && s.seq <= kShort;
+  return runs_on_warp_groups(dtype, s) && devices::is_short_attention(sizes_of(s));
 }
 
 bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
-  if (!runs_on_warp_groups(dtype, s)) return false;
-  if (s.seq <= kShort) return true;
-  if (s.head_dim >= kWide) return false;
-  return deterministic || s.batch * s.heads * s.seq < kManyRows;
+  return runs_on_warp_groups(dtype, s) &&
+         devices::is_own_attention_gradient_faster(sizes_of(s), deterministic);
 }
 
 std::string variant_of(const AttentionShape& s, DType dtype, bool tf32 = false) {

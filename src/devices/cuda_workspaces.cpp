@@ -1,0 +1,106 @@
+// How much memory kernels of the CUDA backend need beside their operands.
+#include "devices/cuda_workspaces.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/checked.h"
+
+namespace rooflm::devices {
+namespace {
+
+constexpr std::int64_t kShort = 128;         ///< positions: both take microseconds, cuDNN a few more
+constexpr std::int64_t kWide = 96;           ///< head size from which cuDNN's gradient is faster in any case
+constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are
+constexpr std::int64_t kAlignment = 256;
+constexpr std::int64_t kFloat = 4;
+constexpr std::int64_t kScore = 2;
+
+constexpr std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// The largest divisor of `count` that is at most max(most, 1).
+std::int64_t divisor(std::int64_t count, std::int64_t most) {
+  for (std::int64_t d = std::clamp<std::int64_t>(most, 1, count); d > 1; --d) {
+    if (count % d == 0) return d;
+  }
+  return 1;
+}
+
+/// Blocks of a norm's gradient: BackwardShape of kernels/norm_backward.cu.
+std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int multiprocessors, bool is_narrow,
+                                  bool is_aligned) {
+  constexpr std::int64_t kPack = 8, kWarp = 32, kMostThreads = 512, kRowsOfBlock = 4, kBlocksOfWarpRows = 3,
+                         kMostWarpPacks = 3, kLongPacks = 4;
+  const std::int64_t all = ceil_div(cols, kPack);
+  const auto warps_with = [&](std::int64_t packs) { return ceil_div(all, packs * kWarp); };
+  if (is_aligned && warps_with(is_narrow ? kMostWarpPacks : 1) == 1) {
+    const std::int64_t most = kBlocksOfWarpRows * multiprocessors;
+    return std::clamp<std::int64_t>(ceil_div(rows, kRowsOfBlock), 1, most);
+  }
+  std::int64_t packs = is_narrow ? 2 : 1;
+  while ((!is_aligned || warps_with(packs) * kWarp > kMostThreads) && packs != kLongPacks) packs *= 2;
+  const std::int64_t each = std::max<std::int64_t>(1, kMostThreads / (warps_with(packs) * kWarp));
+  return std::clamp<std::int64_t>(rows, 1, each * multiprocessors);
+}
+
+}  // namespace
+
+bool has_warp_group_kernels(std::string_view device_key, const AttentionSizes& sizes) {
+  constexpr std::array<std::string_view, 4> kHopper = {"h100", "h800", "h20", "gh200"};  // h20: and h200
+  const auto begins = [&](std::string_view start) { return device_key.starts_with(start); };
+  const bool is_hopper = std::ranges::any_of(kHopper, begins);
+  return is_hopper && (sizes.head_dim == 64 || sizes.head_dim == 80 || sizes.head_dim == 128);
+}
+
+bool is_short_attention(const AttentionSizes& sizes) { return sizes.seq <= kShort; }
+
+bool is_own_attention_gradient_faster(const AttentionSizes& sizes, bool deterministic) {
+  if (is_short_attention(sizes)) return true;
+  if (sizes.head_dim >= kWide) return false;
+  return deterministic || sizes.batch * sizes.heads * sizes.seq < kManyRows;
+}
+
+std::int64_t score_bytes_of_group(const AttentionSizes& sizes) {
+  return core::Count(sizes.heads / sizes.kv_heads) * sizes.seq * sizes.seq * kScore;
+}
+
+AttentionSizes part_within(AttentionSizes sizes, std::int64_t bytes) {
+  const std::int64_t group = sizes.heads / sizes.kv_heads;
+  const std::int64_t most = bytes / score_bytes_of_group(sizes);  // most groups per part
+  if (most >= sizes.kv_heads) {
+    sizes.batch = divisor(sizes.batch, most / sizes.kv_heads);
+    return sizes;
+  }
+  sizes.batch = 1;
+  sizes.kv_heads = divisor(sizes.kv_heads, most);
+  sizes.heads = sizes.kv_heads * group;
+  return sizes;
+}
+
+std::int64_t own_gradient_bytes(const AttentionSizes& sizes) {
+  return sizes.batch * sizes.seq * sizes.heads * kFloat;
+}
+
+std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic) {
+  if (!deterministic) {
+    const std::int64_t rows = own_gradient_bytes(sizes);
+    return aligned(rows) + aligned(rows * sizes.head_dim);
+  }
+  const AttentionSizes part = part_within(sizes, kScoreBytes);
+  return aligned(own_gradient_bytes(part)) + part.batch * part.kv_heads * score_bytes_of_group(part);
+}
+
+std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors) {
+  constexpr std::int64_t kArrays = 2;  // of the weight and of the bias
+  std::int64_t blocks = 0;
+  for (const bool is_narrow : {false, true}) {
+    for (const bool is_aligned : {false, true})
+      blocks = std::max(blocks, norm_gradient_blocks(rows, cols, multiprocessors, is_narrow, is_aligned));
+  }
+  return blocks * kArrays * cols * kFloat;
+}
+
+}  // namespace rooflm::devices

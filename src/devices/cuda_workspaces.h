@@ -1,0 +1,44 @@
+// Memory that kernels of the CUDA backend need beside their operands. Known without a GPU, so that plans
+// count it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace rooflm::devices {
+
+/// Of cuBLASLt, for the matmuls of the compute lane and for those that overlap them.
+inline constexpr std::int64_t kGemmWorkspaceBytes = std::int64_t{16} << 20U;
+inline constexpr std::int64_t kSideGemmWorkspaceBytes = std::int64_t{8} << 20U;
+
+/// Most bytes of score gradients that cuDNN's deterministic attention gradient has at a time.
+inline constexpr std::int64_t kScoreBytes = std::int64_t{1} << 31U;
+
+struct AttentionSizes {
+  std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+/// Whether rooflm's attention kernels for warp groups run on a device of the catalog: compute capability 9,
+/// head sizes of 64, 80 and 128.
+[[nodiscard]] bool has_warp_group_kernels(std::string_view device_key, const AttentionSizes& sizes);
+/// Whether these kernels are left alone, as measured on an H200 (docs/performance.md). On
+/// other GPUs cuDNN always goes first.
+[[nodiscard]] bool is_short_attention(const AttentionSizes& sizes);
+[[nodiscard]] bool is_own_attention_gradient_faster(const AttentionSizes& sizes, bool deterministic);
+
+/// What cuDNN's deterministic gradient processes at a time: the largest part of batch and heads whose score
+/// gradients, 2 bytes each, need at most `bytes`.
+[[nodiscard]] AttentionSizes part_within(AttentionSizes sizes, std::int64_t bytes);
+/// Score gradients of one key/value head, with all query heads that share it.
+[[nodiscard]] std::int64_t score_bytes_of_group(const AttentionSizes& sizes);
+
+/// Scratch memory of the gradient by cuDNN: dy y of each row in fp32 and, deterministic, the gradients of the
+/// scores of one part, otherwise fp32 sums of the queries' gradients. What cuDNN adds to that is not known.
+[[nodiscard]] std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic);
+/// By rooflm's kernels: dy y of each row in fp32.
+[[nodiscard]] std::int64_t own_gradient_bytes(const AttentionSizes& sizes);
+
+/// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block (kernels/norm_backward.cu).
+[[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors);
+
+}  // namespace rooflm::devices

@@ -1,0 +1,87 @@
+// What rooflm's kernels hold on a GPU beside the tensors of a program.
+#include "perfmodel/kernel_workspaces.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "devices/cuda_workspaces.h"
+#include "program/ops.h"
+
+namespace rooflm::perfmodel {
+namespace {
+
+namespace ops = program::ops;
+using devices::AttentionSizes;
+using program::Op;
+using program::Program;
+
+AttentionSizes attention_sizes(const Program& p, const Op& op) {
+  const core::Shape& qkv = p.shape(op.inputs.at(1));
+  return {.batch = qkv[0],
+          .seq = qkv[1],
+          .heads = op.attrs.integer("heads"),
+          .kv_heads = op.attrs.integer("kv_heads"),
+          .head_dim = op.attrs.integer("head_dim")};
+}
+
+/// The choice of make_cudnn_attention_backward (backends/cuda/rows/attention.cpp), if cuDNN is installed.
+std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devices::Device& device,
+                                      bool is_deterministic) {
+  constexpr std::int64_t kTile = 128;
+  const AttentionSizes sizes = attention_sizes(p, op);
+  const core::DType dtype = p.tensor(op.inputs.at(1)).dtype;
+  const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
+  const bool is_own = dtype == core::DType::bf16 && devices::has_warp_group_kernels(device.key, sizes) &&
+                      devices::is_own_attention_gradient_faster(sizes, is_deterministic);
+  const bool is_too_long = is_deterministic && devices::score_bytes_of_group(sizes) > devices::kScoreBytes;
+  if (!is_half || is_own || is_too_long || sizes.seq % kTile != 0) return devices::own_gradient_bytes(sizes);
+  return devices::cudnn_gradient_bytes(sizes, is_deterministic);
+}
+
+std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::Device& device) {
+  const core::Shape& x = p.shape(op.inputs.at(1));
+  const std::int64_t cols = x[-1];
+  return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors);
+}
+
+/// Scratch memory as Context::scratch hands it out: blocks stay, and a new one is at least twice the last.
+class Scratch {
+ public:
+  void reserve(std::int64_t bytes) {
+    if (bytes <= last_) return;
+    last_ = std::max(bytes, 2 * last_);
+    all_ += last_;
+  }
+  [[nodiscard]] std::int64_t bytes() const { return all_; }
+
+ private:
+  std::int64_t last_ = 0, all_ = 0;
+};
+
+}  // namespace
+
+double kernel_workspace_bytes(const Program& program, const devices::Device& device, bool is_deterministic) {
+  if (device.kind != devices::Kind::gpu) return 0;
+  Scratch scratch;
+  bool has_side_matmul = false;
+  std::set<std::pair<std::int64_t, std::int64_t>> tables;  // of RoPE: positions and half a head
+  for (const Op& op : program.ops) {
+    if (op.is(ops::kMatmul) && op.lane == program::Lane::background) has_side_matmul = true;
+    if (op.is(ops::kFlashAttentionBackward))
+      scratch.reserve(attention_gradient_bytes(program, op, device, is_deterministic));
+    if (op.is(ops::kLayerNormBackward) || op.is(ops::kRmsNormBackward))
+      scratch.reserve(norm_scratch_bytes(program, op, device));
+    if (op.is(ops::kRope)) {
+      tables.insert({program.shape(op.inputs.at(0))[1], op.attrs.integer("head_dim") / 2});
+    }
+  }
+  std::int64_t bytes = devices::kGemmWorkspaceBytes + scratch.bytes();
+  if (has_side_matmul) bytes += devices::kSideGemmWorkspaceBytes;
+  constexpr auto kOfTables = static_cast<std::int64_t>(2 * sizeof(float));  // cosine and sine
+  for (const auto& [positions, half] : tables) bytes += kOfTables * positions * half;
+  return static_cast<double>(bytes);
+}
+
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,47 @@
+// What kernels of the CUDA backend need beside their operands.
+#include "devices/cuda_workspaces.h"
+
+#include <gtest/gtest.h>
+
+namespace rooflm {
+namespace {
+
+using devices::AttentionSizes;
+
+TEST(CudaWorkspaces, NondeterministicGradientsAreSummedInFp32) {
+  const AttentionSizes sizes{.batch = 32, .seq = 1024, .heads = 12, .kv_heads = 12, .head_dim = 64};
+  const std::int64_t rows = 32 * 1024 * 12;
+  EXPECT_EQ(devices::cudnn_gradient_bytes(sizes, false), 4 * rows * (64 + 1));
+  EXPECT_EQ(devices::own_gradient_bytes(sizes), 4 * rows);
+}
+
+TEST(CudaWorkspaces, DeterministicGradientsOfScoresFitTheirLimit) {
+  const AttentionSizes sizes{.batch = 4, .seq = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128};
+  const AttentionSizes part = devices::part_within(sizes, devices::kScoreBytes);
+  EXPECT_EQ(part.batch, 1);
+  EXPECT_EQ(part.kv_heads, 4);
+  EXPECT_EQ(part.heads, 16);
+  const std::int64_t scores = 2 * part.heads * 8192 * 8192;
+  EXPECT_EQ(devices::cudnn_gradient_bytes(sizes, true), scores + 4 * part.heads * 8192);
+  EXPECT_LE(scores, devices::kScoreBytes);
+}
+
+TEST(CudaWorkspaces, OnlyHopperHasKernelsForWarpGroups) {
+  const AttentionSizes sizes{.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .head_dim = 64};
+  for (const char* key : {"h100-sxm", "h200", "h20", "gh200-96gb"})
+    EXPECT_TRUE(devices::has_warp_group_kernels(key, sizes)) << key;
+  for (const char* key : {"a100-sxm", "b200", "mi300x", ""})
+    EXPECT_FALSE(devices::has_warp_group_kernels(key, sizes)) << key;
+  EXPECT_FALSE(devices::has_warp_group_kernels("h200", {4, 1024, 12, 12, 96}));
+  EXPECT_TRUE(devices::is_own_attention_gradient_faster(sizes, false));
+  EXPECT_FALSE(devices::is_own_attention_gradient_faster({32, 1024, 12, 12, 64}, false));
+}
+
+TEST(CudaWorkspaces, NormGradientsGrowWithRowsUntilTheGpuIsFull) {
+  EXPECT_EQ(devices::norm_gradient_bytes(512, 768, 132), 2 * 4 * 512 * 768);
+  EXPECT_EQ(devices::norm_gradient_bytes(4096, 768, 132), 2 * 4 * 16 * 132 * 768);
+  EXPECT_EQ(devices::norm_gradient_bytes(1 << 20, 768, 132), devices::norm_gradient_bytes(4096, 768, 132));
+}
+
+}  // namespace
+}  // namespace rooflm
