@@ -19,6 +19,9 @@ namespace rooflm::program {
 enum class Fp8Operand : std::uint8_t { activation, weight, gradient };
 inline constexpr int kFp8Operands = 3;
 
+/// The outputs of an fp8 cast.
+enum Fp8CastOutput : std::uint8_t { kAsStored, kTransposed, kSlot };
+
 inline constexpr int kFp8Slot = 32;       ///< floats of one slot, 128 bytes
 inline constexpr int kFp8Inverse = 0;     ///< 1 / scale: the factor of the matmul's fp32 sums
 inline constexpr int kFp8Scale = 1;       ///< elements are multiplied by it before they are rounded

@@ -1,8 +1,10 @@
-// UTF-8 validation by the table of RFC 3629, and the map between bytes and printable characters.
+// Invalid UTF-8, and the map between bytes and printable characters.
 #include "text/bpe_utf8.h"
 
 #include <array>
 #include <cstring>
+
+#include "core/utf8.h"
 
 namespace rooflm::text {
 namespace {
@@ -38,30 +40,6 @@ constexpr ByteSpelling make_spelling() {
 
 constexpr ByteSpelling kSpelling = make_spelling();
 
-/// Length of the valid sequence at text[at], or 0.
-std::size_t valid_sequence(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
-  };
-  const auto in = [&](std::size_t i, unsigned low, unsigned high) {
-    return byte(i) >= low && byte(i) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first <= 0xDF) return in(1, 0x80, 0xBF) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;
-    const unsigned high = first == 0xED ? 0x9F : 0xBF;
-    return in(1, low, high) && in(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const unsigned low = first == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = first == 0xF4 ? 0x8F : 0xBF;
-    return in(1, low, high) && in(2, 0x80, 0xBF) && in(3, 0x80, 0xBF) ? 4 : 0;
-  }
-  return 0;
-}
-
 /// The first place at or after `at` that is no valid sequence, or text.size().
 std::size_t find_invalid(std::string_view text, std::size_t at) {
   constexpr std::uint64_t kHighBits = 0x8080808080808080U;
@@ -74,7 +52,7 @@ std::size_t find_invalid(std::string_view text, std::size_t at) {
         continue;
       }
     }
-    const std::size_t length = valid_sequence(text, at);
+    const std::size_t length = core::first_character(text.substr(at)).bytes;
     if (length == 0) return at;
     at += length;
   }
@@ -112,13 +90,11 @@ std::string spell_bytes(std::string_view bytes) {
 std::optional<std::string> unspell_bytes(std::string_view spelling) {
   std::string out;
   for (std::size_t at = 0; at < spelling.size();) {
-    const std::size_t length = valid_sequence(spelling, at);
-    if (length != 1 && length != 2) return std::nullopt;
-    unsigned code = static_cast<unsigned char>(spelling[at]);
-    if (length == 2) code = ((code & 0x1FU) << 6U) | (static_cast<unsigned char>(spelling[at + 1]) & 0x3FU);
-    if (code >= kSpelling.byte.size() || kSpelling.byte[code] < 0) return std::nullopt;
+    const core::Utf8Character character = core::first_character(spelling.substr(at));
+    const std::uint32_t code = character.code;
+    if (character.bytes == 0 || code >= kSpelling.byte.size() || kSpelling.byte[code] < 0) return std::nullopt;
     out += static_cast<char>(kSpelling.byte[code]);
-    at += length;
+    at += character.bytes;
   }
   return out;
 }

@@ -25,9 +25,6 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// The outputs of a cast.
-enum Output : std::uint8_t { kAsStored, kTransposed, kSlot };
-
 class Gathers {
  public:
   explicit Gathers(Program& step) : step_(&step) { find_casts(); }
@@ -123,11 +120,11 @@ class Gathers {
     const auto found = copies_.find(op.inputs[0]);
     if (found == copies_.end()) return false;
     const Copy& copy = found->second;
-    instead_[op.outputs[kAsStored]] = copy.whole;
-    instead_[op.outputs[kSlot]] = copy.slot;
+    instead_[op.outputs[program::kAsStored]] = copy.whole;
+    instead_[op.outputs[program::kSlot]] = copy.slot;
     instead_.erase(program::kNone);
-    if (op.outputs[kTransposed] != program::kNone) {
-      Op turn = op_like(op, kRearrange, {copy.whole}, {op.outputs[kTransposed]});
+    if (op.outputs[program::kTransposed] != program::kNone) {
+      Op turn = op_like(op, kRearrange, {copy.whole}, {op.outputs[program::kTransposed]});
       turn.attrs = Attributes{};
       step_->ops.push_back(std::move(turn));
     }

@@ -20,9 +20,6 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// The outputs of a cast.
-enum Output : std::uint8_t { kAsStored, kTransposed, kSlot };
-
 bool is_cast(const Op& op) { return op.is(ops::kFp8Cast) && op.attrs.flag("current"); }
 
 /// Tensors that are gathered weights or casts of masters and are read by fp8 casts only.
@@ -61,12 +58,12 @@ void fp8_parameters(Program& step) {
     }
     const TensorId weight = op.inputs[0];
     step.tensor(weight).dtype = core::DType::f8;
-    const auto [slot, is_first] = slots.try_emplace(weight, op.outputs[kSlot]);
+    const auto [slot, is_first] = slots.try_emplace(weight, op.outputs[program::kSlot]);
     if (is_first) step.tensor(slot->second).role = Role::optimizer_state;
-    instead[op.outputs[kSlot]] = slot->second;
-    if (op.outputs[kAsStored] != program::kNone) instead[op.outputs[kAsStored]] = weight;
-    if (op.outputs[kTransposed] == program::kNone) continue;
-    Op turn = op_like(op, kRearrange, {weight}, {op.outputs[kTransposed]});
+    instead[op.outputs[program::kSlot]] = slot->second;
+    if (op.outputs[program::kAsStored] != program::kNone) instead[op.outputs[program::kAsStored]] = weight;
+    if (op.outputs[program::kTransposed] == program::kNone) continue;
+    Op turn = op_like(op, kRearrange, {weight}, {op.outputs[program::kTransposed]});
     turn.attrs = Attributes{};
     step.ops.push_back(std::move(turn));
   }
