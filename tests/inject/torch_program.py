@@ -3,7 +3,8 @@
 
 torch_program.py MODE [--steps N] [--device cuda|cpu]: a small decoder, a step each of forward, backward and AdamW, as
   eager, compile, reduce (torch.compile, with CUDA graphs), llama and llama-compile (transformers), callables (layers as CUDA
-  graphs), graph (the whole step as one), ddp, ddp-compile, fork, crash, kill, exit, or traces (files of PyTorch's own tools).
+  graphs), graph (the whole step as one), ddp, ddp-compile, llama-ddp-compile, fork, crash, kill, exit, or traces (files of
+  PyTorch's own tools).
 """
 import argparse
 import os
@@ -183,7 +184,7 @@ def main():
         return run_callables(training, arguments.steps)
     if arguments.mode == "graph":
         return run_graph(training, arguments.steps)
-    if arguments.mode.startswith("ddp"):
+    if "ddp" in arguments.mode:
         return run_ddp(training, arguments)
     if arguments.mode in ("compile", "llama-compile"):
         training.call = torch.compile(training.model)
