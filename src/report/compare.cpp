@@ -350,6 +350,9 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     }
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
+    if (!is_a_timed && !is_b_timed) {
+      throw core::InputError(fmt::format("{} and {} hold no timed steps", names_of(a), names_of(b)));
+    }
     if (!is_a_timed || !is_b_timed) {
       throw core::InputError(
           fmt::format("{} holds no timed steps: nothing can be compared", names_of(is_a_timed ? b : a)));
