@@ -5,7 +5,7 @@ Run by scripts/gpu_record. All processes hold the model of --torch-script (a mod
 one of them takes steps for --turn-s seconds (8 to 100 of them), synchronized one by one, and who begins changes. So all meet the
 same machine, minute by minute, and none pays for starting. Prints, beside the process that is not recorded: of the turns' median steps the median of the
 pairs, with its 95 % interval (what steps take that are only timed); the mean of all steps after the first (with those of which the device
-is recorded, and the profiler's coming and going); what the record has: kernels, bytes, losses, and how often stacks were really
+is recorded, and the profiler's coming and going); what the record has: kernels, bytes of the file for each and for each row, losses, and how often stacks were really
 sampled and what that took; memory of the process. The last line is JSON: of each recorded process its options, cost in percent with
 the interval, and, of the first one with --most, whether that was reached.
 
@@ -25,6 +25,7 @@ import tempfile
 import time
 
 UNCOUNTED = 2  # first steps of a turn
+LEAST_TURNS = 6  # whose median has a 95 % interval
 
 
 def load(path):
@@ -128,7 +129,7 @@ def record_has(path):
     activities = one("SELECT COUNT(*) FROM activity")
     seen = {"kernels": one("SELECT COUNT(*) FROM activity JOIN activity_name n USING (run, name) WHERE n.kind = 'kernel'"),
             "activities": activities, "lost": one("SELECT TOTAL(value) FROM fact WHERE key = 'trace_lost'"),
-            "bytes": os.path.getsize(path) / max(1, activities),
+            "bytes": os.path.getsize(path) / max(1, activities), "size": os.path.getsize(path),
             "stacks": [text for text, in database.execute("SELECT text FROM fact WHERE key = 'stack_hertz'")]}
     database.close()
     return seen
@@ -139,6 +140,7 @@ def measure(arguments, sets):
     script = [sys.executable, os.path.abspath(__file__), "-", "--worker", "--torch-script", os.path.abspath(arguments.torch_script)]
     for name in ("mode", "size", "layers", "batch", "seq", "vocab", "warmup"):
         script += [f"--{name}", str(getattr(arguments, name))]
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         records = [os.path.join(folder, f"{number}.rooflm") for number in range(len(sets))]
         commands = [script] + [[os.path.abspath(arguments.rooflm), "record", "-o", record, *options, "--", *script]
@@ -148,6 +150,9 @@ def measure(arguments, sets):
         steps = min(100, max(8, round(1e3 * arguments.turn_s / step_ms)))
         times, memory = [[] for _ in programs], [None for _ in programs]
         for turn in range(arguments.turns):
+            if turn >= LEAST_TURNS and time.monotonic() - begun > arguments.limit_s:
+                print(f"stopped after {turn} turns: --limit-s {arguments.limit_s:g}")
+                break
             first = turn % len(programs)
             for which in [*range(first, len(programs)), *range(first)]:
                 seen = programs[which].take(steps)
@@ -176,6 +181,7 @@ def costs_of(arguments, sets, times, records):
         median, low, high = median_of(percent(statistics.median, times[number + 1]))
         cost = {"options": options, "timed_percent": median, "interval": [low, high],
                 "all_percent": 100 * (mean(times[number + 1]) / mean(times[0]) - 1), "bytes": records[number]["bytes"],
+                "kernel_bytes": records[number]["size"] / max(1, records[number]["kernels"]),
                 "kernels": records[number]["kernels"], "lost": records[number]["lost"]}
         if number == 0 and arguments.most is not None:
             cost |= {"most": arguments.most, "reached": median <= arguments.most}
@@ -192,19 +198,20 @@ def verdict_of(cost):
 
 def print_table(arguments, sets, times, memory, records, costs):
     print(f"{arguments.size} T={arguments.seq}{f' L={arguments.layers}' if arguments.layers else ''} {arguments.mode}, "
-          f"{arguments.turns} turns of {len(times[0][0])} steps\n"
-          f"{'options':32} {'step ms':>8} {'timed steps, %':>26} {'asked, %':>12} {'all steps, %':>12} {'kernels':>8} {'B/row':>5} {'lost':>4} "
-          f"{'own MB':>7} {'files MB':>8}")
+          f"{len(times[0])} turns of {len(times[0][0])} steps\n"
+          f"{'options':32} {'step ms':>8} {'timed steps, %':>26} {'asked, %':>12} {'all steps, %':>12} {'kernels':>8} {'B/kernel':>8} "
+          f"{'B/row':>5} {'lost':>4} {'own MB':>7} {'more MB':>7} {'files MB':>8}")
     for which, options in enumerate([None, *sets]):
         name = "not recorded" if options is None else " ".join(options) or "as it comes"
         line = f"{name:32} {statistics.median(statistics.median(turn) for turn in times[which]):8.3f}"
         if options is None:
-            line += " " * 72
+            line += " " * 81
         else:
             cost, (measured, asked) = costs[which - 1], verdict_of(costs[which - 1])
             line += (f" {measured:>26} {asked:>12} {cost['all_percent']:+12.2f}"
-                     f" {cost['kernels']:8} {cost['bytes']:5.0f} {cost['lost']:4.0f}")
-        print(f"{line} {1e-3 * memory[which][0]:7.0f} {1e-3 * memory[which][1]:8.0f}", flush=True)
+                     f" {cost['kernels']:8} {cost['kernel_bytes']:8.0f} {cost['bytes']:5.0f} {cost['lost']:4.0f}")
+        more = "" if options is None else f"{1e-3 * (memory[which][0] - memory[0][0]):+.0f}"
+        print(f"{line} {1e-3 * memory[which][0]:7.0f} {more:>7} {1e-3 * memory[which][1]:8.0f}", flush=True)
     for options, seen in zip(sets, records):
         for text in seen["stacks"]:
             print(f"    stacks, {' '.join(options) or 'as it comes'}: {text}")
@@ -223,6 +230,7 @@ def main():
     parser.add_argument("--vocab", type=int, default=10000)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="no turn begins later than this after the start")
     parser.add_argument("--turn-s", type=float, default=0.6, help="seconds of a turn, without what is recorded")
     parser.add_argument("--most", type=float, metavar="PERCENT", help="that timed steps of the first recorded process may take more")
     given = sys.argv[1:]

@@ -40,9 +40,16 @@ int run_import(const ImportOptions& options) {
   const std::vector<record::Ceiling> ceilings = add_roofs(run, false);
   record::Writer writer(options.output, fmt::format("rooflm import {} -o {}", options.file, options.output),
                         options.overwrite);
-  for (const record::Ceiling& ceiling : ceilings) writer.add(ceiling);
-  for (const std::string& text : run.write(writer)) note("import: {}", text);
-  writer.finish();
+  std::vector<std::string> said;
+  try {
+    for (const record::Ceiling& ceiling : ceilings) writer.add(ceiling);
+    said = run.write(writer);
+    writer.finish();
+  } catch (const core::Error&) {  // half of a trace is no record of it
+    writer.discard();
+    throw;
+  }
+  for (const std::string& text : said) note("import: {}", text);
   return 0;
 }
 

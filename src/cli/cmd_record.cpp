@@ -103,10 +103,18 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
 }
 
 /// Why there is no record.
-std::string explain_nothing(const std::string& program, const RecordedSummary& summary) {
+std::string explain_nothing(const std::string& program, const RecordWishes& wishes,
+                            const RecordedSummary& summary) {
   if (summary.was_too_short)
     return "the program ended out of order before anything of it was written, a twentieth of a second after "
            "it began";
+  if (summary.saw_process && !wishes.capture.empty()) {
+    return fmt::format("no range '{}' was opened{}", core::printable(wishes.capture),
+                       wishes.skip == 0 ? "" : fmt::format(" after the first {} (--skip)", wishes.skip));
+  }
+  if (summary.saw_process && wishes.skip > 0) {
+    return fmt::format("the program did no step after the first {} (--skip)", wishes.skip);
+  }
   if (summary.saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
   if (is_static_program(program)) {
     return fmt::format("'{}' is a static program: nothing can be loaded into it", program);
@@ -165,7 +173,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
     if (power) recorded.gauges = power->take();
     const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
     if (summary.processes == 0 && !summary.has_explained) {
-      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), summary));
+      note("record: nothing was recorded: {}", explain_nothing(options.command.front(), wishes, summary));
     }
   } catch (const core::Error& error) {
     recording.keep();

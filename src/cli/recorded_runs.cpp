@@ -98,12 +98,16 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   if (!torch.empty()) run.add_environment("torch", core::printable(torch));
 }
 
-void write_one(const std::string& path, std::vector<RecordedProcess*>& processes, RecordedProgram& program,
-               bool overwrite) {
-  record::Writer writer(path, program.command, overwrite);
+struct Written {
   std::size_t kernels = 0;
   std::int64_t dropped = 0;
-  std::vector<std::string> notes;
+  std::vector<std::string> notes{};
+};
+
+Written write_runs(record::Writer& writer, std::vector<RecordedProcess*>& processes,
+                   RecordedProgram& program) {
+  Written written;
+  auto& [kernels, dropped, notes] = written;
   std::set<std::string> devices;  // whose ceilings are written
   for (RecordedProcess* process : processes) {
     for (const record::Ceiling& ceiling : add_roofs(process->run, true)) {
@@ -125,7 +129,22 @@ void write_one(const std::string& path, std::vector<RecordedProcess*>& processes
       said.emplace_back("the program did not end in order: its last second may be missing");
     notes.insert(notes.end(), said.begin(), said.end());
   }
-  writer.finish();
+  return written;
+}
+
+/// A record of which a part is missing is none: the streams have everything.
+void write_one(const std::string& path, std::vector<RecordedProcess*>& processes, RecordedProgram& program,
+               bool overwrite) {
+  record::Writer writer(path, program.command, overwrite);
+  Written written;
+  try {
+    written = write_runs(writer, processes, program);
+    writer.finish();
+  } catch (const core::Error&) {
+    writer.discard();
+    throw;
+  }
+  const auto& [kernels, dropped, notes] = written;
   note("record: {}: {}, of them {} kernels; {} lost", path, notes.front(), kernels, dropped);
   constexpr std::size_t kMostNotes = 30;
   for (std::size_t i = 1; i < std::min(notes.size(), kMostNotes); ++i) note("record: {}", notes[i]);
@@ -165,6 +184,7 @@ RecordedSummary write_recorded(const std::vector<std::filesystem::path>& streams
   for (const std::filesystem::path& stream : streams) {
     try {
       RecordedProcess process = foreign::read_stream(stream, program.epoch_ns);
+      summary.saw_process = true;
       summary.saw_device = summary.saw_device || process.has_device;
       // A process that used CUDA and left no events gets a record only if it did not exit normally.
       const bool is_cut_off = process.has_device && !process.has_ended;

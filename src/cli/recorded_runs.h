@@ -43,6 +43,7 @@ class RecordName {
 
 struct RecordedSummary {
   std::size_t processes = 0;   ///< that were recorded
+  bool saw_process = false;    ///< the library was loaded into one, recorded or not
   bool saw_device = false;     ///< one of them initialized CUDA
   bool was_too_short = false;  ///< one of them ended before anything of it was written
   bool has_explained = false;  ///< why one was not was said

@@ -26,6 +26,7 @@ namespace {
 static_assert(std::string_view(record::kTimedStep) == inject::kTimedStep, "records keep the name of streams");
 
 constexpr std::string_view kStep = "step";  // what records call it
+constexpr const char* kWithoutDuration = "steps without a duration were left out";
 constexpr std::string_view kHostStep = "step, as the host saw it";
 /// Ranges that are steps by their name, the surest first.
 constexpr std::array<std::string_view, 7> kStepNames = {
@@ -109,11 +110,15 @@ Loop find_loop(ForeignRun& run) {
   return best;
 }
 
+/// Where the recorder marked steps itself, other ranges of that name are none.
 std::vector<FoundStep> numbered_steps(ForeignRun& run, const Loop& loop) {
   std::vector<FoundStep> steps;
   std::set<std::int64_t> numbers;
+  const bool has_marked =
+      std::ranges::any_of(loop.ranges, [&](std::size_t i) { return run.activities()[i].step.has_value(); });
   for (const std::size_t i : loop.ranges) {
     const record::Activity& range = run.activities()[i];
+    if (has_marked && !range.step) continue;
     const auto number = step_name(run.name_of(range).text).number;
     if (number) numbers.insert(*number);
     if (!number && range.step) numbers.insert(*range.step);
@@ -234,6 +239,11 @@ std::vector<record::Sample> take_timed_steps(ForeignRun& run) {
   for (record::Activity& activity : run.activities()) {
     const record::ActivityName& name = run.name_of(activity);
     if (name.kind != "range" || name.text != inject::kTimedStep || !activity.step) continue;
+    if (activity.end_ns == activity.start_ns) {
+      run.count(kWithoutDuration);
+      activity.step.reset();
+      continue;
+    }
     samples.push_back({.step = *activity.step,
                        .phase = "step",
                        .seconds = static_cast<double>(activity.end_ns - activity.start_ns) * 1e-9,
@@ -314,6 +324,7 @@ std::vector<record::Sample> find_steps(ForeignRun& run) {
   }
   std::vector<record::Sample> samples;
   const std::int64_t name = run.name("range", kStep);
+  std::set<const FoundStep*> empty;
   std::int64_t done_ns = steps.front().start_ns;  // the device, with the step before
   for (FoundStep& step : steps) {
     const record::Activity range = activities[step.range];
@@ -323,6 +334,11 @@ std::vector<record::Sample> find_steps(ForeignRun& run) {
       const auto [first, last] = span->second;
       step.end_ns = std::max(step.end_ns, last);
       step.start_ns = std::min(std::max(step.start_ns, done_ns), first);
+    }
+    if (step.end_ns <= step.start_ns) {
+      run.count(kWithoutDuration);
+      empty.insert(&step);
+      continue;
     }
     done_ns = std::max(done_ns, step.end_ns);
     // A host that runs ahead begins and ends its range before the device does: then the step is a range of
@@ -343,6 +359,9 @@ std::vector<record::Sample> find_steps(ForeignRun& run) {
                        .phase = "step",
                        .seconds = static_cast<double>(step.end_ns - step.start_ns) * 1e-9,
                        .kind = "traced"});
+  }
+  for (const auto& [i, step] : work) {
+    if (empty.contains(step)) activities[i].step.reset();
   }
   return samples;
 }

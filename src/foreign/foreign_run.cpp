@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <unordered_set>
 
 #include "core/statistics.h"
@@ -150,12 +151,24 @@ void ForeignRun::add_up_memory() {
   std::ranges::stable_sort(memory_, {}, &record::MemoryEvent::time_ns);
   using Place = std::pair<std::string, std::int64_t>;
   std::map<Place, std::int64_t> sizes;
-  std::vector<record::MemoryEvent> before = std::move(memory_before_);
+  std::set<Place> seen;
+  std::vector<record::MemoryEvent> before;
+  for (record::MemoryEvent& event : memory_before_) {
+    const Place place{event.device, event.address.value_or(0)};
+    if (!sizes.try_emplace(place, event.bytes).second) {
+      count("blocks that were there before stand twice at one address: the second was left out");
+      continue;
+    }
+    seen.insert(place);
+    before.push_back(std::move(event));
+  }
+  memory_before_.clear();
   std::vector<record::MemoryEvent> kept;
   for (record::MemoryEvent& event : memory_) {
     if (event.address) {
       const Place place{event.device, *event.address};
       const auto taken = sizes.find(place);
+      const bool is_first = seen.insert(place).second;
       if (event.bytes > 0) {
         if (taken != sizes.end()) {  // its end was not seen
           count("allocations take the place of others that were not given back; those end there");
@@ -167,7 +180,9 @@ void ForeignRun::add_up_memory() {
       } else if (taken == sizes.end()) {
         record::MemoryEvent begin = event;
         begin.bytes = -event.bytes;
-        before.push_back(begin);
+        if (!is_first)
+          count("frees of what was free already: its allocation was not seen, and is put right there");
+        (is_first ? before : kept).push_back(begin);
       } else {
         if (taken->second != -event.bytes) {
           count("frees of another size than was taken count as what was taken");
@@ -205,8 +220,14 @@ void ForeignRun::add_up_memory() {
   }
 }
 
+bool ForeignRun::is_device_work(const record::Activity& activity) const {
+  const std::string& kind = name_of(activity).kind;
+  return kind == "kernel" || kind == "copy" || kind == "memset";
+}
+
 /// How long each phase of the observed steps took on the device: from the end of what ran before to the end
-/// of each of its kernels. What comes before the first one is the phase "wait".
+/// of each of its kernels. What comes before the first one is the phase "wait". Work of no op counts as part
+/// of what ran before it, or else after it.
 void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                             std::vector<record::Sample>& samples) {
   struct Ends {
@@ -220,9 +241,10 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     Ends& step = steps[*activity.step];
     if (name_of(activity).kind == "range" && name_of(activity).text == "step") {
       step.start_ns = activity.start_ns;
-    } else if (activity.op) {
+    } else if (is_device_work(activity) && activity.end_ns > activity.start_ns) {
       step.first_ns = std::min(step.first_ns, activity.start_ns);
-      step.kernels.emplace_back(activity.end_ns, ops_.at(static_cast<std::size_t>(*activity.op)).phase);
+      step.kernels.emplace_back(activity.end_ns,
+                                activity.op ? ops_.at(static_cast<std::size_t>(*activity.op)).phase : "");
     }
   }
   for (auto& [number, step] : steps) {
@@ -231,12 +253,16 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     std::map<std::string, std::int64_t> phases;
     phases["wait"] = step.first_ns - step.start_ns;
     std::int64_t at_ns = step.first_ns;
-    for (const auto& [end_ns, phase] : step.kernels) {
-      phases[phase] += std::max<std::int64_t>(0, end_ns - at_ns);
+    const auto known =
+        std::ranges::find_if(step.kernels, [](const auto& kernel) { return !kernel.second.empty(); });
+    std::string current = known == step.kernels.end() ? "" : known->second;
+    for (const auto& [end_ns, own] : step.kernels) {
+      if (!own.empty()) current = own;
+      phases[current] += std::max<std::int64_t>(0, end_ns - at_ns);
       at_ns = std::max(at_ns, end_ns);
     }
     for (const auto& [phase, ns] : phases) {
-      if (ns <= 0) continue;
+      if (ns <= 0 || phase.empty()) continue;
       samples.push_back(
           {.step = number, .phase = phase, .seconds = static_cast<double>(ns) * 1e-9, .kind = "traced"});
     }
@@ -257,6 +283,7 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
     std::vector<record::Event>& events = of_step[sample.step];
     for (const record::Op& op : ops_) events.push_back({.step = sample.step, .op = op.op});
   }
+  std::unordered_set<const record::Event*> begun;
   for (record::Activity& activity : activities_) {
     const auto events = activity.step ? of_step.find(*activity.step) : of_step.end();
     if (events == of_step.end()) {
@@ -265,7 +292,8 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
     }
     if (!activity.op) continue;
     record::Event& event = events->second.at(static_cast<std::size_t>(*activity.op));
-    event.start_ns = event.device_ns == 0 ? activity.start_ns : std::min(event.start_ns, activity.start_ns);
+    const bool is_first = begun.insert(&event).second;
+    event.start_ns = is_first ? activity.start_ns : std::min(event.start_ns, activity.start_ns);
     event.device_ns += activity.end_ns - activity.start_ns;
     if (name_of(activity).kind == "kernel") ++ops_.at(static_cast<std::size_t>(*activity.op)).launches;
   }
@@ -292,6 +320,16 @@ void ForeignRun::give_communication_its_step() {
   }
 }
 
+/// A step has one time: where its number stands twice, what is known of the device counts.
+void ForeignRun::leave_out_known_steps(const std::vector<record::Sample>& known,
+                                       std::vector<record::Sample>& timed) {
+  std::set<std::int64_t> numbers;
+  for (const record::Sample& sample : known) numbers.insert(sample.step);
+  const std::size_t twice =
+      std::erase_if(timed, [&](const record::Sample& sample) { return !numbers.insert(sample.step).second; });
+  if (twice > 0) count("timed steps have the number of another step and were left out", twice);
+}
+
 std::string ForeignRun::device() const {
   std::string first;
   for (const record::Lane& lane : lanes_) {
@@ -309,6 +347,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   std::vector<record::Sample> samples = find_steps(*this);
   const std::size_t ahead = leave_out_steps_ahead(*this, timed);
   const std::vector<record::Event> events = events_of(samples);
+  leave_out_known_steps(samples, timed);
   samples.insert(samples.end(), timed.begin(), timed.end());
   give_communication_its_step();
   if (!clock.empty()) {

@@ -99,6 +99,8 @@ class ForeignRun {
   void check_correlations();
   void begin_near_zero();
   void give_communication_its_step();
+  void leave_out_known_steps(const std::vector<record::Sample>& known, std::vector<record::Sample>& timed);
+  [[nodiscard]] bool is_device_work(const record::Activity& activity) const;
   void add_up_memory();
   void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                   std::vector<record::Sample>& samples);

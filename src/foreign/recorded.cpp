@@ -56,7 +56,7 @@ class StreamReader {
     const auto header = value_at<FileHeader>(bytes_, 0);
     into_.process = header.process;
     into_.parent = header.parent;
-    into_.start_ns = static_cast<std::int64_t>(header.start_ns);
+    into_.start_ns = time_of(header.start_ns);
     into_.dropped = static_cast<std::int64_t>(header.dropped);
     into_.has_ended = header.has_ended == 1;
     into_.has_device = header.has_device == 1;
@@ -64,7 +64,7 @@ class StreamReader {
         static_cast<std::size_t>(std::ranges::find(header.problem, '\0') - header.problem.begin());
     into_.problem = core::printable(std::string_view(header.problem.data(), length), header.problem.size());
     const std::int64_t zero = epoch_ns == 0 ? into_.start_ns : epoch_ns;
-    into_.run.epoch_utc_ns = static_cast<std::int64_t>(header.start_utc_ns) - (into_.start_ns - zero);
+    into_.run.epoch_utc_ns = time_of(header.start_utc_ns) - (into_.start_ns - zero);
     if (header.odd_pops > 0) {
       into_.run.count("ranges were closed that nobody had opened", static_cast<std::size_t>(header.odd_pops));
     }
@@ -77,6 +77,13 @@ class StreamReader {
   }
 
  private:
+  /// Of the header: sums and differences of two stay within 64 bits.
+  std::int64_t time_of(std::uint64_t ns) {
+    if (ns < kMostStreamTime) return static_cast<std::int64_t>(ns);
+    into_.run.count("impossible times of the stream's beginning count as 0");
+    return 0;
+  }
+
   /// Texts may be named before they come: another thread wrote first.
   void gather_chunks() {
     std::size_t at = sizeof(FileHeader);

@@ -110,6 +110,10 @@ class RowReader {
     const auto call = [this](const Row& row) { return call_of(row); };
     for (const Collective& one : find_collectives(rows_, texts_, call)) {
       const Row& shown = rows_[one.kernel.value_or(one.row)];
+      if (!has_times(shown)) {
+        run_.count("collectives with impossible times were left out");
+        continue;
+      }
       const std::string name = "NCCL " + one.communicator;
       record::Activity made{
           .name = run_.name("communication", one.op),
@@ -260,10 +264,7 @@ class RowReader {
     if (kind == 0 || kind >= kKinds.size()) return run_.count("rows of an unknown kind were left out");
     if (row.kind == RowKind::range && row.range == RangeKind::collective) return;  // add_collectives
     if (is_inner_call(i) || (row.kind == RowKind::mark && row.range == RangeKind::gradient)) return;
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 62U;
-    if (row.start_ns >= kMost || row.end_ns >= kMost) {
-      return run_.count("events with impossible times were left out");
-    }
+    if (!has_times(row)) return run_.count("events with impossible times were left out");
     if (is_block(row)) return add_block(row);
     if (row.kind == RowKind::mark && row.range == RangeKind::amount) return add_amount(row);
     const bool has_addresses = RecordedSamples::has_addresses(row);
@@ -289,6 +290,10 @@ class RowReader {
     }
     if (const auto op = op_of_row_.find(i); op != op_of_row_.end()) made.op = op->second;
     if (run_.add(std::move(made)) && row.kind == RowKind::kernel) ++into_.kernels;
+  }
+
+  static bool has_times(const Row& row) {
+    return row.start_ns < kMostStreamTime && row.end_ns < kMostStreamTime;
   }
 
   /// Puts a member into the text of an object.

@@ -11,6 +11,9 @@
 
 namespace rooflm::foreign {
 
+/// Times of a stream are below it: sums and differences of two stay within 64 bits.
+inline constexpr std::uint64_t kMostStreamTime = std::uint64_t{1} << 62U;
+
 /// `texts` by their numbers; times count from `zero_ns`. What a stream may not say (kinds and texts that do
 /// not exist, times that go backwards) is left out and counted.
 void add_rows(const std::vector<inject::Row>& rows,

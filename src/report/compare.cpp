@@ -320,6 +320,8 @@ Comparison compare(const record::Reader& a, const record::Reader& b, const Compa
 Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
                    const CompareOptions& options) {
   RunMatches found = match_runs(a, b);
+  bool is_a_timed = found.matches.empty();
+  bool is_b_timed = is_a_timed;
   Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
   for (const RunMatch& match : found.matches) {
     const Times times_a = times_of(match.a, match.is_across, options.ops);
@@ -327,11 +329,15 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     const bool timed_a = times_a.find(std::string(kWholeStep)) != nullptr;
     const bool timed_b = times_b.find(std::string(kWholeStep)) != nullptr;
     const std::string& status_b = match.b.front().run.status;
+    is_a_timed = is_a_timed || timed_a;
+    is_b_timed = is_b_timed || timed_b;
     if (!timed_a || !timed_b) {
       comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
                                              match.a.front().run.status, status_b));
     }
-    if (timed_a && !timed_b) comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
+    // Another program is no earlier state of this one: nothing is lost.
+    if (timed_a && !timed_b && !match.is_across)
+      comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
     compare_match(match, times_a, times_b, options, comparison);
     if (match.is_across) explain_across(match, comparison);
   }
@@ -344,6 +350,13 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     }
   }
   if (comparison.rows.empty() && comparison.lost.empty()) {
+    if (!is_a_timed && !is_b_timed) {
+      throw core::InputError(fmt::format("{} and {} hold no timed steps", names_of(a), names_of(b)));
+    }
+    if (!is_a_timed || !is_b_timed) {
+      throw core::InputError(
+          fmt::format("{} holds no timed steps: nothing can be compared", names_of(is_a_timed ? b : a)));
+    }
     throw core::InputError(
         fmt::format("{} and {} hold no times of the same configuration", names_of(a), names_of(b)));
   }

@@ -36,8 +36,9 @@ struct LawResult {
 ///   5 % + 50 us, which is what submitting and waiting may take;
 /// - wall times of the ops add up to the observed step, device times of a phase's ops do not exceed the phase
 /// (same
-///   tolerances), and where kernels run on the thread that waits for them (device cpu) wall times add up to
-///   the phase and an op's device time is within its wall time;
+///   tolerances; not of recorded programs, whose kernels run beside each other), and where kernels run on the
+///   thread that waits for them (device cpu) wall times add up to the phase and an op's device time is within
+///   its wall time;
 /// - every op ran once in every observed step, and nothing else did;
 /// - matmul FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
 /// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us; not judged where a ceiling of

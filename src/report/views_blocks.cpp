@@ -42,8 +42,9 @@ Row block_row(const Group& group) {
   row.set("device_s", cell_of(work.measured_s()));
   row.set("wall_s", cell_of(work.shown_wall_s()));
   row.set("time_share", cell_of(group.time_share));
-  row.set("flop", work.matmul_flop + work.elementwise_flop);
-  row.set("bytes", work.bytes);
+  const bool is_priced = work.is_priced();
+  row.set("flop", is_priced ? Cell(work.matmul_flop + work.elementwise_flop) : Cell());
+  row.set("bytes", is_priced ? Cell(work.bytes) : Cell());
   row.set("roof_s", cell_of(work.roof_s));
   row.set("share", cell_of(work_figures(work).roof_share));
   row.set("bound", work.bound);

@@ -22,9 +22,10 @@ Row roof_row(const std::string& phase, const std::string& subject, const Work& w
   Row row;
   row.set("phase", phase);
   row.set("subject", subject);
-  row.set("flop", work.matmul_flop + work.elementwise_flop);
-  row.set("matmul_flop", work.matmul_flop);
-  row.set("bytes", work.bytes);
+  const bool is_priced = work.is_priced();
+  row.set("flop", is_priced ? Cell(work.matmul_flop + work.elementwise_flop) : Cell());
+  row.set("matmul_flop", is_priced ? Cell(work.matmul_flop) : Cell());
+  row.set("bytes", is_priced ? Cell(work.bytes) : Cell());
   row.set("intensity", cell_of(figures.intensity));
   row.set("bound", roof.bound);
   row.set("roof_s", cell_of(roof.roof_s));

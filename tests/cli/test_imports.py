@@ -242,6 +242,25 @@ class Imports(unittest.TestCase):
                                 (["import", self.folder / "none", "-o", self.record], 3)):
             self.assertEqual(rooflm(*arguments).returncode, code)
 
+    def test_a_trace_beside_a_record_of_our_own(self):
+        """Steps are compared where both sides have some; otherwise a line names the side without."""
+        own = self.folder / "own.rooflm"
+        profiled = rooflm("profile", "--device", "cpu", "--model", "tiny", "--layers", "1", "--vocab", "64", "--seq", "8", "--batch", "1",
+                          "--warmup", "1", "--steps", "4", "-o", own)
+        self.assertEqual(profiled.returncode, 0, profiled.stderr)
+        steps = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 900, "tid": 901, "ts": 100 * n, "dur": 90} for n in range(8)]
+        work = [event for n in range(8) for event in ({**KERNEL, "ts": 100 * n + 10, "args": {**KERNEL["args"], "correlation": n}},
+                                                      {**CALL, "ts": 100 * n + 5, "args": {"correlation": n}})]
+        self.take("steps.json", steps + work)
+        compared = rooflm("compare", self.record, own, "--format", "csv")
+        self.assertEqual(compared.returncode, 0, compared.stderr)
+        self.assertRegex(compared.stdout, r",step,9e-05,")
+        self.take("work.json", work[:2])
+        for pair in ((self.record, own), (own, self.record)):
+            compared = rooflm("compare", *pair)
+            self.assertEqual(compared.returncode, 3)
+            self.assertEqual(compared.stderr, f"rooflm: {self.record} holds no timed steps: nothing can be compared\n")
+
     def test_pickles_are_data(self):
         class Evil:
             def __reduce__(self):

@@ -230,6 +230,7 @@ class Record(unittest.TestCase):
         self.assertEqual(blocks["optimizer optimizer"], 6000)
         done = self.rooflm("report", "x.rooflm", "--view", "blocks", "--format", "csv")
         self.assertIn("backward,a", done.stdout)
+        self.assertRegex(done.stdout, r"\noptimizer,optimizer,1,1,[^,]+,,[^,]+,,,,,\n")  # nobody knows FLOP, bytes and roof
         for form in ("kineto", "nsys-sqlite", "folded", "nvtx_gpu_proj_sum"):
             self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
 

@@ -3,7 +3,8 @@
 
 torch_program.py MODE [--steps N] [--device cuda|cpu]: a small decoder, a step each of forward, backward and AdamW, as
   eager, compile, reduce (torch.compile, with CUDA graphs), llama and llama-compile (transformers), callables (layers as CUDA
-  graphs), graph (the whole step as one), ddp, ddp-compile, fork, crash, kill, exit, or traces (files of PyTorch's own tools).
+  graphs), graph (the whole step as one), ddp, ddp-compile, llama-ddp-compile, fork, crash, kill, exit, or traces (files of
+  PyTorch's own tools).
 """
 import argparse
 import os
@@ -148,21 +149,21 @@ def run_ddp(training, arguments):
 
 
 def write_traces(training, folder):
-    """Two steps as torch.profiler and the allocator's history see them."""
+    """Three steps as torch.profiler and the allocator's history see them."""
     os.makedirs(folder, exist_ok=True)
     training.run(2)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
+        for step in range(3):
+            with torch.profiler.record_function(f"ProfilerStep#{step}"):
+                training.step()
+        torch.cuda.synchronize()
+    profile.export_chrome_trace(os.path.join(folder, "trace.json.gz"))
+    print(f"{len(profile.events())} events", flush=True)
     torch.cuda.memory._record_memory_history(max_entries=20_000)
     training.run(2)
     torch.cuda.memory._dump_snapshot(os.path.join(folder, "memory.pickle"))
     torch.cuda.memory._record_memory_history(enabled=None)
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=2, repeat=1)
-    path = os.path.join(folder, "trace.json.gz")
-    with torch.profiler.profile(activities=activities, schedule=schedule, record_shapes=True,
-                                on_trace_ready=lambda profile: profile.export_chrome_trace(path)) as profile:
-        for _ in range(3):
-            training.step()
-            profile.step()
 
 
 def main():
@@ -183,7 +184,7 @@ def main():
         return run_callables(training, arguments.steps)
     if arguments.mode == "graph":
         return run_graph(training, arguments.steps)
-    if arguments.mode.startswith("ddp"):
+    if "ddp" in arguments.mode:
         return run_ddp(training, arguments)
     if arguments.mode in ("compile", "llama-compile"):
         training.call = torch.compile(training.model)

@@ -334,7 +334,10 @@ TEST(Compare, WithoutAnythingInCommonThereIsAnError) {
   MadeUpRun planned = made_up_run();
   planned.samples.clear();
   planned.events.clear();
-  record::expect_input_error([&] { (void)compare_runs({planned}, {planned}); }, {"no times"});
+  record::expect_input_error([&] { (void)compare_runs({planned}, {planned}); },
+                             {"a.rooflm and", "hold no timed steps"});
+  record::expect_input_error([&] { (void)compare_runs({planned}, {made_up_run()}); },
+                             {"a.rooflm holds no timed steps"});
 }
 
 TEST(Compare, AConfigurationThatNoLongerRunsIsLost) {
