@@ -247,7 +247,8 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
     const Work& work = block.work;
     if (work.timed_ops == 0) continue;
     const auto wall_s = work.shown_wall_s();
-    const auto outside_s = wall_s ? std::optional(*wall_s - work.device_s) : std::nullopt;
+    std::optional<double> outside_s;
+    if (wall_s) outside_s = *wall_s - work.device_s;
     Row row;
     row.set("phase", block.phase);
     row.set("block", block.name);
