@@ -76,7 +76,7 @@ OverlapTrial::Candidate kept_of(const std::vector<double>& seconds, const Collec
     engines::Engine& engine = runner.engine();
     auto now = CollectiveWay::usual;
     engine.store().backend().offer_collective_ways(
-        {backends::kCollectiveWays.begin(), backends::kCollectiveWays.end()},
+        {CollectiveWay::usual, CollectiveWay::few_blocks, CollectiveWay::copy_engine},
         [&now](CollectiveWay way) { now = way; });
     OverlapTrial trial(engine, transport.get(), wishes);
     int steps = 0;

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <exception>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -126,23 +126,21 @@ void PeerMemory::abandon() {
   *stop_.get() = 1;
 }
 
-/// A rank that has come this far reads none of the others' memory any more; then all close it, and then each
-/// frees its own.
+/// A rank that has come this far reads none of the others' memory any more: it closes theirs, waits until all
+/// have closed its own, and frees it.
 void PeerMemory::free_block(std::byte* data) noexcept {
+  if (std::uncaught_exceptions() > 0) abandon();  // this rank fails: the others are somewhere else
   static_cast<void>(cudaDeviceSynchronize());
   if (const auto opened = opened_.find(data); opened != opened_.end()) {
-    const auto meet = [this] {
-      try {
-        if (!is_abandoned_) static_cast<void>(all_gather('0'));
-      } catch (const std::exception&) {
-        is_abandoned_ = true;  // somebody is lost, who waits for nobody
-      }
-    };
     for (const std::ptrdiff_t shift : opened->second) {
       if (shift != 0) static_cast<void>(cudaIpcCloseMemHandle(data + shift));
     }
-    meet();
     opened_.erase(opened);
+    try {
+      if (!is_abandoned_) static_cast<void>(all_gather('0'));
+    } catch (const std::exception&) {
+      is_abandoned_ = true;  // another rank is lost, and reads nothing any more
+    }
   }
   static_cast<void>(cudaFree(data));
 }
