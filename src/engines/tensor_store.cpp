@@ -14,9 +14,9 @@
 namespace rooflm::engines {
 namespace {
 
-/// Large tensors are copied to and from the device in pieces, so that the host needs no second copy of a tensor.
-/// Each piece is made by all threads, who wait for each other after it: where other processes use the cores too,
-/// that takes milliseconds, so pieces are not small.
+/// Large tensors are copied to and from the device in pieces, so that the host needs no second copy of a
+/// tensor. Each piece is made by all threads, who wait for each other after it: where other processes use the
+/// cores too, that takes milliseconds, so pieces are not small.
 constexpr std::size_t kPieceElements = std::size_t{1} << 22U;
 
 /// Splits fp32 numbers into one plane of upper halves followed by one of lower halves.

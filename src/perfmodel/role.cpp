@@ -90,8 +90,8 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   return time;
 }
 
-/// An update that reads the gradients of all ranks (passes/sum_in_update.h) takes as long as its memory or the
-/// link needs, whichever is slower.
+/// An update that reads the gradients of all ranks (passes/sum_in_update.h) takes as long as its memory or
+/// the link needs, whichever is slower.
 OpTime with_link(OpTime time, const Program& program, const Op& op, const PlanPoint& point,
                  const Setting& setting) {
   if (!op.attrs.flag("sums")) return time;
@@ -102,7 +102,8 @@ OpTime with_link(OpTime time, const Program& program, const Op& op, const PlanPo
     const auto size = static_cast<double>(core::size_of(program.tensor(update.gradient(i)).dtype));
     bytes += (ranks.size - 1) * size * static_cast<double>(program.shape(update.weight(i)).numel());
   }
-  time.seconds = std::max(time.seconds, collective_seconds(setting.cluster, Collective::point_to_point, bytes, ranks));
+  time.seconds =
+      std::max(time.seconds, collective_seconds(setting.cluster, Collective::point_to_point, bytes, ranks));
   return time;
 }
 

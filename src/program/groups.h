@@ -62,8 +62,8 @@ bool is_message(const Op& op);
 /// The attribute "group" of a collective.
 Group group_of(const Op& op);
 /// Bytes that a collective handles on one rank: the whole tensors that an all_reduce sums, a reduce_scatter
-/// begins with, or an all_gather ends with; for send and receive the bytes sent; for a barrier the numbers. How many of them cross which
-/// link is up to the cost model of the collective.
+/// begins with, or an all_gather ends with; for send and receive the bytes sent; for a barrier the numbers.
+/// How many of them cross which link is up to the cost model of the collective.
 std::int64_t payload_bytes(const Program& program, const Op& op);
 
 }  // namespace rooflm::program

@@ -92,7 +92,8 @@ std::optional<std::string> unspell_bytes(std::string_view spelling) {
   for (std::size_t at = 0; at < spelling.size();) {
     const core::Utf8Character character = core::first_character(spelling.substr(at));
     const std::uint32_t code = character.code;
-    if (character.bytes == 0 || code >= kSpelling.byte.size() || kSpelling.byte[code] < 0) return std::nullopt;
+    if (character.bytes == 0 || code >= kSpelling.byte.size() || kSpelling.byte[code] < 0)
+      return std::nullopt;
     out += static_cast<char>(kSpelling.byte[code]);
     at += character.bytes;
   }

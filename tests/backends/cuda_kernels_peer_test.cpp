@@ -1,4 +1,5 @@
-// CUDA kernels of ranks that map each other's memory. Here all ranks' memory lies in one array, a block for each.
+// CUDA kernels of ranks that map each other's memory. Here all ranks' memory lies in one array, a block for
+// each.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -99,14 +100,16 @@ TEST_F(CudaKernels, UpdatesSumOverRanks) {
   }
 }
 
-/// Two ranks on two streams of one GPU, many times: what a rank writes before a barrier the other reads after it.
+/// Two ranks on two streams of one GPU, many times: what a rank writes before a barrier the other reads after
+/// it.
 TEST_F(CudaKernels, BarriersLetRanksReadWhatOthersWrote) {
   constexpr int kRounds = 200;
   constexpr std::size_t kBytes = 4 * kMostPeers * sizeof(unsigned);
   const DeviceBytes numbers(kBytes);
   check_cuda(cudaMemset(numbers.at(0), 0, kBytes), "zeroing");
   unsigned* stop = nullptr;
-  check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&stop), sizeof(unsigned), cudaHostAllocMapped), "pinning");
+  check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&stop), sizeof(unsigned), cudaHostAllocMapped),
+             "pinning");
   *stop = 0;
   std::array<cudaStream_t, 2> streams{};
   const DeviceArray values(DType::f32, Values(2, 0));
@@ -125,7 +128,8 @@ TEST_F(CudaKernels, BarriersLetRanksReadWhatOthersWrote) {
                           .index = rank,
                           .round = static_cast<unsigned*>(numbers.at(0)) + (2 + rank) * kMostPeers,
                           .stop = stop};
-      for (int i = 0; i < 2; ++i) barrier.arrivals[i] = static_cast<unsigned*>(numbers.at(0)) + i * kMostPeers;
+      for (int i = 0; i < 2; ++i)
+        barrier.arrivals[i] = static_cast<unsigned*>(numbers.at(0)) + i * kMostPeers;
       const auto copy = [&](float* to, const float* from) {
         check_cuda(cudaMemcpyAsync(to, from, sizeof(float), cudaMemcpyDeviceToDevice, stream), "copying");
       };
@@ -139,7 +143,8 @@ TEST_F(CudaKernels, BarriersLetRanksReadWhatOthersWrote) {
   const Values actual = seen.read();
   for (int i = 0; i < 2 * kRounds; ++i) EXPECT_EQ(actual[static_cast<std::size_t>(i)], i / 2);
   // A rank that is alone waits for ever, until it is told to stop.
-  PeerBarrier alone{.ranks = 2, .index = 0, .round = static_cast<unsigned*>(numbers.at(0)) + 2 * kMostPeers, .stop = stop};
+  PeerBarrier alone{
+      .ranks = 2, .index = 0, .round = static_cast<unsigned*>(numbers.at(0)) + 2 * kMostPeers, .stop = stop};
   for (int i = 0; i < 2; ++i) alone.arrivals[i] = static_cast<unsigned*>(numbers.at(0)) + i * kMostPeers;
   launch_peer_barrier(streams[0], alone);
   EXPECT_EQ(cudaStreamQuery(streams[0]), cudaErrorNotReady);

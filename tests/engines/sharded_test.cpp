@@ -214,13 +214,14 @@ TEST(ShardedSteps, CollectivesBesideComputationChangeNoBit) {
 
 /// Updates that read the gradients of all ranks add up what collectives would, in the same order.
 TEST(ShardedSteps, SumsInTheUpdateChangeNoBit) {
-  const std::vector<Kind> several = {{"data", {.data = 2}},
-                                     {"zero", {.data = 3, .zero = 1}},
-                                     {"zero_accumulated", {.data = 2, .zero = 1}, 2},
-                                     {"zero3", {.data = 2, .zero = 3}},
-                                     {"context", {.data = 1, .context = 2, .zero = 1}},
-                                     {"tensor", {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true}},
-                                     {"pipeline", {.data = 2, .zero = 1, .pipeline = 2}, 2}};
+  const std::vector<Kind> several = {
+      {"data", {.data = 2}},
+      {"zero", {.data = 3, .zero = 1}},
+      {"zero_accumulated", {.data = 2, .zero = 1}, 2},
+      {"zero3", {.data = 2, .zero = 3}},
+      {"context", {.data = 1, .context = 2, .zero = 1}},
+      {"tensor", {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true}},
+      {"pipeline", {.data = 2, .zero = 1, .pipeline = 2}, 2}};
   for (const Kind& kind : several) {
     for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
       for (const double clip : {0.0, 1.0}) {

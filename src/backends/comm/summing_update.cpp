@@ -37,8 +37,7 @@ Sums sums_of(const Program& program, const Op& op) {
     const program::Tensor& gradient = program.tensor(update.gradient(i));
     const std::int64_t elements = gradient.shape.numel();
     const std::int64_t own = program.shape(update.weight(i)).numel();
-    const Transfer transfer{
-        .dtype = gradient.dtype, .elements = elements, .unit = op.attrs.integer("unit")};
+    const Transfer transfer{.dtype = gradient.dtype, .elements = elements, .unit = op.attrs.integer("unit")};
     const auto size = static_cast<std::int64_t>(core::size_of(gradient.dtype));
     const std::size_t in = update.gradient_in(i);
     if (own == elements) {

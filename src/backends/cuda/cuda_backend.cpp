@@ -20,10 +20,10 @@
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/nccl_rows.h"
-#include "backends/cuda/summing_updates.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
+#include "backends/cuda/summing_updates.h"
 
 namespace rooflm::backends::cuda {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "backends/collective_way.h"
 #include "backends/cuda/context.h"
+#include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/nccl_library.h"
 #include "backends/cuda/nccl_windows.h"
-#include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/peer_memory.h"
 #include "core/dtype.h"
 #include "program/groups.h"
@@ -68,7 +68,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   /// Memory for what collectives of the group `data` read and write, which a way may want to be reached by
   /// all. nullptr where none does.
   [[nodiscard]] RankMemory* memory() const { return memory_.get(); }
-  /// The memory that ranks of the group `data` map into each other's address space; nullptr where they do not.
+  /// The memory that ranks of the group `data` map into each other's address space; nullptr where they do
+  /// not.
   [[nodiscard]] PeerMemory* peers() const { return peers_; }
   /// What a user is told of the way that was asked for; mostly nothing.
   [[nodiscard]] const std::string& remark() const { return remark_; }
@@ -89,7 +90,8 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
                          cudaStream_t stream) const;
   void reduce_scatter_mapped(program::Group group, const std::vector<DeviceTransfer>& whole,
                              cudaStream_t stream) const;
-  /// Where all of these addresses are on the other ranks. Throws std::logic_error unless they lie in one block.
+  /// Where all of these addresses are on the other ranks. Throws std::logic_error unless they lie in one
+  /// block.
   [[nodiscard]] PeerPlaces places_of(std::span<const void* const> data) const;
 
   /// In a ring: `from` goes to the next rank, `to` comes from the one before.

@@ -208,7 +208,8 @@ PeerPlaces NcclGroups::places_of(std::span<const void* const> data) const {
 }
 
 /// Each rank adds up its part of all.
-void NcclGroups::sum_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream, bool to_all) const {
+void NcclGroups::sum_mapped(const std::vector<DeviceTransfer>& whole, cudaStream_t stream,
+                            bool to_all) const {
   const Member& own = member(Group::data);
   std::vector<const void*> from;
   std::map<core::DType, std::vector<SummedTensor>> tensors;

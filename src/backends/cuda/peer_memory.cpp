@@ -31,8 +31,9 @@ PeerMemory::PeerMemory(std::shared_ptr<Context> context, std::shared_ptr<ranks::
       ranks_(std::move(ranks)),
       stop_(make_pinned<unsigned>(1)) {
   if (ranks_.size() > kMostPeers) {
-    throw core::Unavailable(fmt::format("--collectives peer-memory: at most {} ranks map each other's memory, not {}",
-                                        kMostPeers, ranks_.size()));
+    throw core::Unavailable(
+        fmt::format("--collectives peer-memory: at most {} ranks map each other's memory, not {}", kMostPeers,
+                    ranks_.size()));
   }
   index_ = static_cast<std::size_t>(std::ranges::find(ranks_, transport_->rank()) - ranks_.begin());
   constexpr std::size_t kBytes = 2 * kMostPeers * sizeof(unsigned);
@@ -91,16 +92,16 @@ PeerMemory::Shifts PeerMemory::open(std::byte* data) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (i == index_) continue;
     void* theirs = nullptr;
-    const cudaError_t error =
-        exported != cudaSuccess ? exported
-                                : cudaIpcOpenMemHandle(&theirs, handles[i], cudaIpcMemLazyEnablePeerAccess);
+    const cudaError_t error = exported != cudaSuccess
+                                  ? exported
+                                  : cudaIpcOpenMemHandle(&theirs, handles[i], cudaIpcMemLazyEnablePeerAccess);
     static_cast<void>(cudaGetLastError());
     if (error == cudaSuccess) {
       shifts.at(i) = static_cast<std::byte*>(theirs) - data;
     } else if (outcome.failure[0] == '\0') {
-      const std::string text = fmt::format("{} does not reach the memory of {}: {}",
-                                           transport_->name_of(transport_->rank()),
-                                           transport_->name_of(ranks_[i]), cudaGetErrorString(error));
+      const std::string text =
+          fmt::format("{} does not reach the memory of {}: {}", transport_->name_of(transport_->rank()),
+                      transport_->name_of(ranks_[i]), cudaGetErrorString(error));
       text.copy(outcome.failure.data(), outcome.failure.size() - 1);
     }
   }

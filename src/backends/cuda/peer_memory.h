@@ -18,8 +18,8 @@
 namespace rooflm::backends::cuda {
 
 /// Memory from cudaMalloc that the other ranks of a group open by its IPC handle (CUDA C++ Programming Guide,
-/// "Interprocess Communication"), and a barrier in it. Nobody frees what another has open: blocks are closed by
-/// all before any is freed.
+/// "Interprocess Communication"), and a barrier in it. Nobody frees what another has open: blocks are closed
+/// by all before any is freed.
 class PeerMemory final : public RankMemory {
  public:
   /// `ranks`: those of the group, in its order. All call it. Throws core::Unavailable on all of them when a

@@ -9,8 +9,8 @@
 namespace rooflm::backends::cuda {
 
 /// All ranks of a group allocate and release in the same order; each piece takes what the rank needs that
-/// needs most, and small pieces share blocks, so all begin at the same place of the same block. How a block is
-/// allocated, and how ranks reach each other's, is up to derived classes.
+/// needs most, and small pieces share blocks, so all begin at the same place of the same block. How a block
+/// is allocated, and how ranks reach each other's, is up to derived classes.
 class RankMemory {
  public:
   /// The least and the greatest of a number that each rank gives; all ask together.

@@ -48,9 +48,8 @@ class UpdateSummer {
   /// Before weights of other ranks are read.
   void insert_first_barrier() {
     auto& all = step_->ops;
-    const auto gather = std::ranges::find_if(all, [](const Op& op) {
-      return op.is(ops::kAllGather) && program::group_of(op) == Group::data;
-    });
+    const auto gather = std::ranges::find_if(
+        all, [](const Op& op) { return op.is(ops::kAllGather) && program::group_of(op) == Group::data; });
     if (gather == all.end()) return;
     const Op at_start = barrier(Phase::forward, gather->scope, {});
     all.insert(std::ranges::find_if(all, [](const Op& op) { return op.phase != Phase::setup; }), at_start);
@@ -83,7 +82,9 @@ class UpdateSummer {
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
         const bool is_gradient = step_->tensor(op.inputs[i]).role == program::Role::gradient;
         if (is_gradient && !read_.contains(op.outputs[i])) {
-          auto& sums = !normed_.contains(op.outputs[i]) ? whole_ : op.is(ops::kAllReduce) ? reduced_ : scattered_;
+          auto& sums = !normed_.contains(op.outputs[i]) ? whole_
+                       : op.is(ops::kAllReduce)         ? reduced_
+                                                        : scattered_;
           sums[op.outputs[i]] = op.inputs[i];
         } else {
           from.push_back(op.inputs[i]);
@@ -151,7 +152,8 @@ class UpdateSummer {
     return op;
   }
 
-  [[nodiscard]] Op barrier(Phase phase, const std::string& scope, const std::vector<TensorId>& tensors) const {
+  [[nodiscard]] Op barrier(Phase phase, const std::string& scope,
+                           const std::vector<TensorId>& tensors) const {
     Op op = make(ops::kBarrier, phase, scope);
     op.inputs = op.outputs = tensors;
     return op;
@@ -172,7 +174,8 @@ class UpdateSummer {
     std::vector<TensorId> own = own_of(reduced_);
     std::ranges::copy(own_of(scattered_), std::back_inserter(own));
     std::vector<Op> more{barrier(norm->phase, scope, own)};
-    for (const auto& [def, sums] : {std::pair(&ops::kAllReduce, &reduced_), std::pair(&ops::kReduceScatter, &scattered_)}) {
+    for (const auto& [def, sums] :
+         {std::pair(&ops::kAllReduce, &reduced_), std::pair(&ops::kReduceScatter, &scattered_)}) {
       if (sums->empty()) continue;
       Op op = make(*def, norm->phase, scope);
       op.attrs.set("mapped", true);

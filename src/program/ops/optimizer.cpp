@@ -75,7 +75,8 @@ void add_sums(Cost& cost, const Program& p, const Op& op) {
         parts * elements * static_cast<std::int64_t>(core::size_of(gradient.dtype)) + cost.bytes_read;
   }
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-    const bool is_gradient = i >= update.weight_in(0) && (i - update.gradient_in(0)) % (2 + update.moments()) == 0;
+    const bool is_gradient =
+        i >= update.weight_in(0) && (i - update.gradient_in(0)) % (2 + update.moments()) == 0;
     if (op.inputs[i] != kNone && !is_gradient)
       cost.bytes_read = core::Count(cost.bytes_read) + p.tensor(op.inputs[i]).bytes();
   }

@@ -1,8 +1,7 @@
 // The optimizer step: each block processes one piece of one tensor of the list.
-#include "backends/cuda/kernels/optimizer.h"
-
 #include <type_traits>
 
+#include "backends/cuda/kernels/optimizer.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"

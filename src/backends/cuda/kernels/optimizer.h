@@ -61,8 +61,8 @@ struct UpdatedTensor {
 
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:
 /// p = (1 - lr * weight_decay) p - lr / c1 * m / (sqrt(v / c2) + eps); copy = p in copy_dtype.
-/// With several ranks in `peers`, g is the sum of their gradients, in rank order in fp32, rounded to the dtype of
-/// the gradient.
+/// With several ranks in `peers`, g is the sum of their gradients, in rank order in fp32, rounded to the
+/// dtype of the gradient.
 void launch_adamw(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
                   const PeerPlaces& peers = {});
 

@@ -1,5 +1,5 @@
-// A barrier of GPUs that map each other's memory: each rank writes the number of the barrier to all others, and
-// waits until all of theirs have arrived.
+// A barrier of GPUs that map each other's memory: each rank writes the number of the barrier to all others,
+// and waits until all of theirs have arrived.
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/peer_barrier.h"
 

@@ -12,7 +12,7 @@ struct PeerBarrier {
   int ranks = 1, index = 0;
   /// By rank: an array of kMostPeers numbers in that rank's memory; number i is written by rank i.
   unsigned* arrivals[kMostPeers] = {};
-  unsigned* round = nullptr;  ///< in this rank's memory: how many barriers there were
+  unsigned* round = nullptr;                ///< in this rank's memory: how many barriers there were
   const volatile unsigned* stop = nullptr;  ///< in host memory: if it is not 0, nobody is waited for
 };
 

@@ -1,9 +1,8 @@
 // Sums over ranks that map each other's memory: each block adds up one piece of one tensor.
-#include "backends/cuda/kernels/peer_sum.h"
-
 #include <type_traits>
 
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/kernels/tensor_list.cuh"
 
 namespace rooflm::backends::cuda {
@@ -25,7 +24,8 @@ __global__ void __launch_bounds__(kThreads) peer_sum(const __grid_constant__ Pee
   const SummedTensor& tensor = list.tensors[index];
   const std::int64_t first =
       std::int64_t{blockIdx.x - list.first_block[index]} * kPiece + std::int64_t{threadIdx.x} * kPack;
-  const auto bits = reinterpret_cast<std::uintptr_t>(tensor.from) | reinterpret_cast<std::uintptr_t>(tensor.to);
+  const auto bits =
+      reinterpret_cast<std::uintptr_t>(tensor.from) | reinterpret_cast<std::uintptr_t>(tensor.to);
   const bool aligned = bits % sizeof(uint4) == 0;
   const auto each = [&](const auto& body) {
 #pragma unroll

@@ -25,9 +25,9 @@ struct SummedTensor {
   void* to = nullptr;
 };
 
-/// to = sum over ranks of from, in rank order in fp32, rounded to `dtype`; with `to_all` also at the same place
-/// of all other ranks. Between barriers (peer_barrier.h). Only submits. Throws std::runtime_error if a launch
-/// fails, core::Unavailable for dtypes other than fp32, bf16 and fp16.
+/// to = sum over ranks of from, in rank order in fp32, rounded to `dtype`; with `to_all` also at the same
+/// place of all other ranks. Between barriers (peer_barrier.h). Only submits. Throws std::runtime_error if a
+/// launch fails, core::Unavailable for dtypes other than fp32, bf16 and fp16.
 void launch_peer_sum(Stream stream, core::DType dtype, std::span<const SummedTensor> tensors,
                      const PeerPlaces& peers, bool to_all);
 

@@ -192,8 +192,9 @@ Kernel make_sgd(const OpView& v) { return make_update(v, launch_sgd); }
 std::vector<KernelRow> summing_updates(const std::shared_ptr<Context>& context,
                                        const std::shared_ptr<NcclGroups>& groups) {
   const auto row = [&](const program::OpDef& def, Launch launch) {
-    return KernelRow{&def, [context, groups, launch, name = std::string(def.name)](
-                               const program::Program& program, const program::Op& op) -> Kernel {
+    return KernelRow{&def,
+                     [context, groups, launch, name = std::string(def.name)](
+                         const program::Program& program, const program::Op& op) -> Kernel {
                        if (!op.attrs.flag("sums") || groups->peers() == nullptr) return {};
                        Kernel kernel = make_update({program, op, context}, launch, groups);
                        kernel.info.name = name + ", sums over ranks";
