@@ -156,6 +156,11 @@ class Options(unittest.TestCase):
         for command in (words, ["comm", "--device", "cpu", "--size", "4KiB"]):
             said = self.run_binary("launch", "-n", 2, "--", *command, "--collectives", "copy-engine", code=2)
             self.assertIn("--collectives copy-engine is for GPUs", said.stderr)
+        self.run_binary("launch", "-n", 2, "--", *words, "--overlap", "off", "--collectives", "peer-memory")
+        said = self.run_binary("launch", "-n", 2, "--", *words, "--engine", "eager", "--collectives", "peer-memory", code=2)
+        self.assertIn("--collectives peer-memory needs --engine fused", said.stderr)
+        said = self.run_binary("launch", "-n", 2, "--", "comm", "--collectives", "peer-memory", code=2)
+        self.assertIn("no collectives to time", said.stderr)
         self.assertIn("name a single way", self.run_binary("launch", "-n", 2, "--", "comm", "--collectives", "auto", code=2).stderr)
 
     def test_help_offers_dtypes_of_this_machine(self):
