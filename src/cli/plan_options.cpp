@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/collective_way.h"
+#include "backends/backend.h"
 #include "cli/dry_run.h"
 #include "cli/link_calibration.h"
 #include "cli/output.h"
