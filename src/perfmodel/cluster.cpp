@@ -161,6 +161,18 @@ void require_links(const Cluster& cluster, const devices::Device& device, int ra
       "no link between devices of {} is known: add 'links' to its catalog, or say --per-node 1", device.key));
 }
 
+void require_peers(const Cluster& cluster, int ranks, int data_ranks) {
+  const int nodes = (ranks + cluster.per_node - 1) / cluster.per_node;
+  if (nodes == 1 && data_ranks <= kMostPeers) return;
+  const std::string split = nodes > 1
+                                ? fmt::format("{} ranks on {} hosts of {}", ranks, nodes, cluster.per_node)
+                                : fmt::format("{} data-parallel ranks", data_ranks);
+  throw core::Unavailable(
+      fmt::format("--collectives peer-memory is within one host, for at most {} ranks that map each other's "
+                  "memory, not for {}",
+                  kMostPeers, split));
+}
+
 double slowest_clock_share(const Cluster& cluster, int devices) {
   if (devices <= 1) return 1;
   // The mean of the largest of n, from the distribution that it tends to (Gumbel's).

@@ -59,6 +59,12 @@ Cluster cluster_of(const devices::Device& device, int per_node = 0, double netwo
 /// planned.
 void require_links(const Cluster& cluster, const devices::Device& device, int ranks);
 
+/// Most ranks that map each other's memory: backends/cuda/kernels/peer_barrier.h.
+inline constexpr int kMostPeers = 8;
+/// Throws core::Unavailable for ranks of several nodes, and for more data-parallel ones than kMostPeers: as
+/// the backend does with --collectives peer-memory.
+void require_peers(const Cluster& cluster, int ranks, int data_ranks);
+
 /// Ranks first, first + stride, ...: `size` of them.
 struct Ranks {
   int size = 1;

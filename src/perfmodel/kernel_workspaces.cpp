@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
 #include "program/ops.h"
 
@@ -26,18 +27,17 @@ AttentionSizes attention_sizes(const Program& p, const Op& op) {
           .head_dim = op.attrs.integer("head_dim")};
 }
 
-/// The choice of make_cudnn_attention_backward (backends/cuda/rows/attention.cpp), if cuDNN is installed.
 std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devices::Device& device,
                                       bool is_deterministic) {
-  constexpr std::int64_t kTile = 128;
   const AttentionSizes sizes = attention_sizes(p, op);
-  const core::DType dtype = p.tensor(op.inputs.at(1)).dtype;
-  const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
-  const bool is_own = dtype == core::DType::bf16 && devices::has_warp_group_kernels(device.key, sizes) &&
-                      devices::is_own_attention_gradient_faster(sizes, is_deterministic);
-  const bool is_too_long = is_deterministic && devices::score_bytes_of_group(sizes) > devices::kScoreBytes;
-  if (!is_half || is_own || is_too_long || sizes.seq % kTile != 0) return devices::own_gradient_bytes(sizes);
-  return devices::cudnn_gradient_bytes(sizes, is_deterministic);
+  const devices::AttentionUse use{.dtype = p.tensor(op.inputs.at(1)).dtype,
+                                  .tf32 = op.attrs.flag("tf32"),
+                                  .is_gradient = true,
+                                  .is_deterministic = is_deterministic};
+  const bool is_cudnn =
+      devices::attention_family_of(device.key, use, sizes) == devices::AttentionFamily::cudnn;
+  return is_cudnn ? devices::cudnn_gradient_bytes(sizes, is_deterministic)
+                  : devices::own_gradient_bytes(sizes);
 }
 
 std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::Device& device) {

@@ -19,6 +19,13 @@ const Json& tables_json() {
   return kData;
 }
 
+std::vector<MatmulTable::Tile> tiles_of(const Json& json) {
+  std::vector<MatmulTable::Tile> tiles;
+  for (const Json& tile : json)
+    tiles.push_back({.rows = tile.at(0), .columns = tile.at(1), .share = tile.at(2)});
+  return tiles;
+}
+
 MatmulTable matmul_of(const Json& json) {
   MatmulTable table{.flop_per_s = json.at("flop_per_s"),
                     .launch_s = json.at("launch_s"),
@@ -28,8 +35,8 @@ MatmulTable matmul_of(const Json& json) {
                     .whole_waves = json.at("whole_waves"),
                     .rate_of_dtype = json.at("rate_of_dtype"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
-  for (const Json& tile : json.at("tiles"))
-    table.tiles.push_back({.rows = tile.at(0), .columns = tile.at(1), .share = tile.at(2)});
+  table.tiles = tiles_of(json.at("tiles"));
+  table.simt_tiles = tiles_of(json.at("simt").at("tiles"));
   return table;
 }
 
@@ -49,6 +56,24 @@ AttentionTable attention_of(const Json& json) {
           .forward_launch_s = json.at("forward").at("launch_s"),
           .backward_launch_s = json.at("backward").at("launch_s"),
           .nondeterministic_gain = json.at("nondeterministic_gain")};
+}
+
+/// At a clock, in the FLOPs of the tables: those above the diagonal count, and backward twice forward.
+OwnAttention own_attention_at(double hz) {
+  constexpr double kForward = 2;
+  constexpr double kBackward = 2 * 2 / 2.5;
+  const Json& json = tables_json().at("own_attention");
+  OwnAttention own{.spread = json.at("spread")};
+  for (const auto& [name, entry] : json.at("kernels").items()) {
+    OwnAttention::Kernels& kernels = own.kernels[name];
+    kernels = {.forward = heads_of(entry.at("forward")),
+               .backward = heads_of(entry.at("backward")),
+               .measured = entry.at("measured")};
+    const double clocks = hz / entry.at("hz").get<double>();
+    for (AttentionTable::Head& head : kernels.forward) head.flop_per_s *= kForward * clocks;
+    for (AttentionTable::Head& head : kernels.backward) head.flop_per_s *= kBackward * clocks;
+  }
+  return own;
 }
 
 PowerLaw power_of(const Json& json) {
@@ -78,7 +103,10 @@ OpEnergies energies_of(const Json& power) {
   // A step's products: forward with fast sums, both gradients without.
   const double fp8 = (of("matmul_fp8") + 2 * of("matmul_fp8_gradient")) / 3;
   return {.joule_per_byte = joule_per_byte(power),
-          .joule_per_flop = {{"bf16", of("matmul")}, {"fp16", of("matmul")}, {"fp8", fp8}},
+          .joule_per_flop = {{"bf16", of("matmul")},
+                             {"fp16", of("matmul")},
+                             {"fp8", fp8},
+                             {"fp32", of("matmul_fp32")}},
           .attention_forward = of("attention_forward"),
           .attention_backward = of("attention_backward")};
 }
@@ -108,6 +136,7 @@ OpTables measured_of(const Json& json) {
                   .energies = energies_of(json.at("power")),
                   .matmul = matmul_of(json.at("matmul")),
                   .attention = attention_of(json.at("attention")),
+                  .own_attention = own_attention_at(json.at("power").at("table_hz")),
                   .matmul_spread = json.at("matmul").at("error_p90"),
                   .attention_spread = json.at("attention").at("spread"),
                   .moved_spread = json.at("moved_spread")};

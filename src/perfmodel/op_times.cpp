@@ -22,9 +22,6 @@ namespace ops = program::ops;
 /// that is worth a split (as scripts/op_times fits them).
 constexpr double kSplits[] = {1, 2, 3, 4, 6, 8};
 constexpr double kLeastSplitK = 256;
-/// Spread of what was not measured on any device.
-constexpr double kUnmeasured = 0.25;
-
 double peak_of(const devices::Device& device, const char* dtype) {
   const auto peak = device.peak(dtype);
   return peak.value_or(device.peak("fp16").value_or(0));
@@ -40,9 +37,16 @@ core::DType factors_of(const Program& program, const Op& op) {
   return core::is_fp8(dtype) ? core::DType::f8 : dtype;
 }
 
-bool is_flash_forward(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 bool is_flash(const Op& op) {
-  return is_flash_forward(op) || op.is(ops::kFlashAttentionBackward) || op.is(ops::kAttentionBlockBackward);
+  return op.is(ops::kFlashAttention) || op.is(ops::kFlashAttentionBackward) || op.is(ops::kAttentionBlock) ||
+         op.is(ops::kAttentionBlockBackward);
+}
+
+/// Whether a product runs on CUDA cores.
+bool is_simt_product(core::DType dtype, bool tf32) { return dtype == core::DType::f32 && !tf32; }
+
+std::string name_of_rate(core::DType dtype, bool tf32) {
+  return tf32 && dtype == core::DType::f32 ? "tf32" : std::string(core::name_of(dtype));
 }
 
 /// Kinds that were never measured are as fast as elementwise ops that were.
@@ -58,6 +62,11 @@ OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels,
   tables_.matmul.flop_per_s *= what_if.compute;
   for (auto* heads : {&tables_.attention.forward, &tables_.attention.backward}) {
     for (AttentionTable::Head& head : *heads) head.flop_per_s *= what_if.compute;
+  }
+  for (auto& [name, own] : tables_.own_attention.kernels) {
+    for (auto* heads : {&own.forward, &own.backward}) {
+      for (AttentionTable::Head& head : *heads) head.flop_per_s *= what_if.compute;
+    }
   }
   memory_scale_ *= what_if.bandwidth;
   // Another chip, that takes the same power.
@@ -114,29 +123,6 @@ void OpTimes::take_power(const devices::Device& device) {
   law.static_w *= parts_of_chip();
 }
 
-void OpTimes::take_attention(const devices::Device& device) {
-  const auto own = attention_kernels(kernels_.attention, device.key);
-  if (!own) return;
-  // Tables are at one clock: the kernels follow the clock as products do. Rates of the device itself are not
-  // scaled to it.
-  double share = 1;
-  if (own->hz == 0) {
-    share = 1 / compute_scale_;
-  } else if (tables_.power.table_hz > 0) {
-    share = tables_.power.table_hz / own->hz;
-  }
-  const double gain = tables_.attention.nondeterministic_gain;
-  tables_.attention.forward = own->table.forward;
-  tables_.attention.backward = own->table.backward;
-  tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
-  if (own->forward_joule_per_flop > 0) {
-    tables_.energies.attention_forward = own->forward_joule_per_flop;
-    tables_.energies.attention_backward = own->backward_joule_per_flop;
-  }
-  for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
-  for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
-}
-
 /// Of `batch` products at once.
 struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
@@ -144,18 +130,20 @@ struct OpTimes::Problem {
 };
 
 double OpTimes::rate_of(core::DType dtype, bool tf32) const {
-  std::string name(core::name_of(dtype));
-  if (tf32 && dtype == core::DType::f32) name = "tf32";
-  const auto relative = tables_.matmul.rate_of_dtype.find(name);
+  const auto relative = tables_.matmul.rate_of_dtype.find(name_of_rate(dtype, tf32));
   if (relative == tables_.matmul.rate_of_dtype.end()) return 0;
-  if (!source_) return tables_.matmul.flop_per_s * relative->second;
-  // Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
+  return tables_.matmul.flop_per_s * relative->second * scale_of(dtype, tf32);
+}
+
+/// Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
+double OpTimes::scale_of(core::DType dtype, bool tf32) const {
+  if (!source_) return 1;
   const devices::Device& source = *source_;
+  const std::string name = name_of_rate(dtype, tf32);
   const double own = device_->peak(name).value_or(0);
   const double theirs = source.peak(name).value_or(0);
   if (own <= 0 || theirs <= 0) return 0;
-  const double shares = compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16"));
-  return tables_.matmul.flop_per_s * relative->second * own / theirs * shares;
+  return own / theirs * (compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16")));
 }
 
 /// The tile model was fitted to GEMMs in 16 bits.
@@ -163,25 +151,29 @@ Basis OpTimes::basis_of(core::DType dtype) const {
   return core::is_fp8(dtype) || dtype == core::DType::f32 ? Basis::assumed : basis_;
 }
 
-/// Of a dtype that was not measured: as if the pipe took the same power.
-double OpTimes::matmul_joule(double flop, core::DType dtype, bool tf32) const {
-  const auto& known = tables_.energies.joule_per_flop;
-  const std::string name(tf32 && dtype == core::DType::f32 ? "tf32" : core::name_of(dtype));
-  if (const auto found = known.find(name); found != known.end()) return flop * found->second;
+/// As if the pipe took the same power.
+double OpTimes::pipe_joule(core::DType dtype, bool tf32) const {
   const double peak = device_->peak("bf16").value_or(0);
-  const double own = device_->peak(name).value_or(0);
-  const auto bf16 = known.find("bf16");
-  return bf16 == known.end() || own <= 0 ? 0 : flop * bf16->second * peak / own;
+  const double own = device_->peak(name_of_rate(dtype, tf32)).value_or(0);
+  return own > 0 ? peak / own : 0;
 }
 
-double OpTimes::matmul_seconds(const Problem& p, double rate) const {
+double OpTimes::matmul_joule(double flop, core::DType dtype, bool tf32) const {
+  const auto& known = tables_.energies.joule_per_flop;
+  if (const auto found = known.find(name_of_rate(dtype, tf32)); found != known.end())
+    return flop * found->second;
+  const auto bf16 = known.find("bf16");
+  return bf16 == known.end() ? 0 : flop * bf16->second * pipe_joule(dtype, tf32);
+}
+
+double OpTimes::matmul_seconds(const Problem& p, double rate, bool is_simt) const {
   const MatmulTable& table = tables_.matmul;
   const double bandwidth = table.byte_per_s * memory_scale_;
   double best = std::numeric_limits<double>::infinity();
-  for (const MatmulTable::Tile& tile : table.tiles) {
+  for (const MatmulTable::Tile& tile : is_simt ? table.simt_tiles : table.tiles) {
     const double tiles = p.batch * std::ceil(p.m / tile.rows) * std::ceil(p.n / tile.columns);
     for (const double split : kSplits) {
-      if (split > 1 && (tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
+      if (split > 1 && (is_simt || tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
       const double exact = tiles * split / multiprocessors_;
       const double waves =
           std::max(1.0, table.whole_waves * std::ceil(exact) + (1 - table.whole_waves) * exact);
@@ -209,56 +201,27 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
   if (op.is(ops::kMatmulGeluBackward)) problem.stored_bytes *= 2;  // it reads as much beside
   const core::DType dtype = factors_of(program, op);
-  const double rate = rate_of(dtype, op.attrs.flag("tf32"));
+  const bool tf32 = op.attrs.flag("tf32");
+  const double rate = rate_of(dtype, tf32);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
-  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s;
+  time.seconds = times * matmul_seconds(problem, rate, is_simt_product(dtype, tf32)) + time.launch_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, op.attrs.flag("tf32"));
+  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, tf32);
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
-  const auto most = tables_.matmul.most_flop_per_s.find(std::string(core::name_of(dtype)));
+  const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, tf32));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
     const double own = static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s);
     time.most_share = std::max(1.0, most->second * parts_of_chip() / own);
   }
   time.basis = basis_of(dtype);
   time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);
-  if (time.basis != basis_) time.spread = std::max(time.spread, kUnmeasured);
-  return time;
-}
-
-OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
-  const bool is_forward = is_flash_forward(op);
-  const AttentionTable& table = tables_.attention;
-  const auto& heads = is_forward ? table.forward : table.backward;
-  const auto head_dim = static_cast<double>(op.attrs.integer("head_dim"));
-  const auto seq = static_cast<double>(program.shape(op.inputs.at(is_forward ? 0 : 1))[1]);
-  // The nearest measured head size; a kernel is made for a few of them.
-  const auto head = std::ranges::min_element(
-      heads, {}, [&](const AttentionTable::Head& h) { return std::abs(std::log(h.head_dim / head_dim)); });
-  const program::Cost cost = program::cost_of(program, op);
-  const core::DType dtype = program.tensor(op.inputs.at(is_forward ? 0 : 1)).dtype;
-  const double relative = rate_of(dtype, op.attrs.flag("tf32")) / tables_.matmul.flop_per_s;
-  double rate = head->flop_per_s * seq / (seq + head->half_seq) * relative;
-  if (!is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
-  OpTime time;
-  time.work_s = static_cast<double>(cost.matmul_flop) / rate;
-  const auto bytes = static_cast<double>(cost.bytes_read + cost.bytes_written);
-  time.moved_s = bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.byte_j = bytes * tables_.energies.joule_per_byte;
-  time.launch_s = is_forward ? table.forward_launch_s : table.backward_launch_s;
-  time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
-  const double executed = is_forward ? 0.5 : 0.5 * 5 / 4;  // of what is counted
-  const OpEnergies& energies = tables_.energies;
-  time.core_j = executed * static_cast<double>(cost.matmul_flop) *
-                (is_forward ? energies.attention_forward : energies.attention_backward);
-  time.spread = tables_.attention_spread;
-  time.basis = basis_of(dtype);
+  if (time.basis != basis_) time.spread = std::max(time.spread, kUnmeasuredSpread);
   return time;
 }
 

@@ -18,6 +18,9 @@
 
 namespace rooflm::perfmodel {
 
+/// Relative half width of the time of what was not measured on any device.
+inline constexpr double kUnmeasuredSpread = 0.25;
+
 /// The tile model of a GEMM [m, k] x [k, n]; `problem` is in operands of 16 bits.
 struct MatmulTable {
   struct Tile {
@@ -32,6 +35,7 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
+  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores, where k is not split
   /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
   std::map<std::string, double> most_flop_per_s{};
 };
@@ -46,6 +50,17 @@ struct AttentionTable {
   double nondeterministic_gain = 1;  ///< of the backward pass that adds up in any order
 };
 
+/// rooflm's own attention kernels, by name: rates of what they execute, padding included; head_dim is the
+/// width that they pad to (devices/cuda_attention.h).
+struct OwnAttention {
+  struct Kernels {
+    std::vector<AttentionTable::Head> forward{}, backward{};
+    std::vector<double> measured{};  ///< widths; others are assumed
+  };
+  std::map<std::string, Kernels, std::less<>> kernels{};
+  double spread = 0;
+};
+
 struct OpTables {
   std::string device{};  ///< key of the device that was measured
   int multiprocessors = 0;
@@ -53,14 +68,19 @@ struct OpTables {
   OpEnergies energies{};
   MatmulTable matmul{};
   AttentionTable attention{};
+  OwnAttention own_attention{};
   std::map<std::string, Curve, std::less<>> moved{};
   double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
 };
 
+/// FrameworkKernels::attention of rooflm: what its CUDA backend chooses by dtype and shape.
+inline constexpr std::string_view kOwnAttention = "rooflm";
+
 /// What the kernels of a framework are where they are not those of the tables.
 struct FrameworkKernels {
   bool is_deterministic = true;  ///< attention's backward pass adds up in a fixed order
-  std::string attention{};       ///< "attention_kernels" of data/op_times.json; empty: those of the tables
+  /// "attention_kernels" of data/op_times.json, or kOwnAttention; empty: those of the tables.
+  std::string attention{};
   /// By kind of op, the bytes that its kernels move by those of the op.
   std::map<std::string, double, std::less<>> moved{};
   double matmul_spread = 0;  ///< of products of its libraries, where those of the tables are surer
@@ -104,11 +124,16 @@ class OpTimes {
  private:
   struct Problem;
   void take_tables(const devices::Device& device);
-  [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
+  [[nodiscard]] double matmul_seconds(const Problem& problem, double rate, bool is_simt) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
+  struct Attention;
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
+  [[nodiscard]] OpTime own_attention_time(const Attention& attention) const;
+  [[nodiscard]] AttentionTable::Head table_head(const Attention& attention) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
+  [[nodiscard]] double scale_of(core::DType dtype, bool tf32) const;    ///< of rates, to those of the tables
+  [[nodiscard]] double pipe_joule(core::DType dtype, bool tf32) const;  ///< energy by that of bf16
   [[nodiscard]] double matmul_joule(double flop, core::DType dtype, bool tf32) const;
   void take_power(const devices::Device& device);
   [[nodiscard]] double parts_of_chip() const;  ///< its multiprocessors by those of the tables' device

@@ -228,6 +228,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
   require_links(setting.cluster, setting.device, sharding.ranks());
+  if (point.step.sum_in_update) require_peers(setting.cluster, sharding.ranks(), sharding.data_ranks());
   const OpTimes times = op_times_of(setting);
   const int stages = sharding.pipeline;
   Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};

@@ -114,6 +114,12 @@ class Plan(unittest.TestCase):
         row, = plan("--model", "xl", "--device", "h100-sxm", "--dp", 8, "--batch", 8, "--zero", 1)
         self.assertGreater(row["communication_s"], row["exposed_s"])
 
+    def test_peer_memory_hides_sums_of_gradients_that_have_little_to_hide_behind(self):
+        split = ("--model", "gpt2", "--device", "h100-sxm", "--gpus", 2, "--seq", 128, "--clip", 0)
+        default, = plan(*split)
+        peers, = plan(*split, "--collectives", "peer-memory")
+        self.assertLess(peers["step_s"], default["step_s"])
+
     def test_search_ranks_and_says_why(self):
         done = rooflm("plan", "--model", "medium", "--device", "h100-sxm", "--gpus", 4, "--global-batch", 16, "--search",
                       "--top", 100, "--format", "json")
@@ -444,6 +450,12 @@ class Plan(unittest.TestCase):
         self.refused(2, "--explain mfu", *base, "--explain", "mfu")
         self.refused(2, "--search wants", *base, "--search")
         self.refused(2, "leave out --tp", *base, "--search", "--gpus", 4, "--tp", 2)
+        peers = (*base, "--collectives", "peer-memory")
+        self.refused(5, "within one host, for at most 8 ranks that map each other's memory, not for 16 ranks on 2 hosts of 8",
+                     *peers, "--gpus", 16)
+        self.refused(5, "not for 16 data-parallel ranks", *peers, "--gpus", 16, "--per-node", 16)
+        self.refused(2, "plans know default and peer-memory", *base, "--collectives", "few-blocks")
+        self.refused(2, "is for --framework rooflm-fused", *peers, "--gpus", 2, "--framework", "torch-compile")
         self.refused(2, "--async-tp is about", *base, "--async-tp")
         self.refused(2, "--interleave is about", *base, "--interleave", 2)
         self.refused(2, "--heads 5", *base, "--heads", 5)

@@ -23,17 +23,22 @@ namespace {
 using perfmodel::Collective;
 using program::Lane;
 
-program::Program half_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+program::Program product_of(core::DType dtype, std::int64_t m, std::int64_t n, std::int64_t k,
+                            bool tf32 = false) {
   program::Program program;
-  program.add_tensor({.name = "a", .shape = {m, k}, .dtype = core::DType::bf16});
-  program.add_tensor({.name = "b", .shape = {k, n}, .dtype = core::DType::bf16});
+  program.add_tensor({.name = "a", .shape = {m, k}, .dtype = dtype});
+  program.add_tensor({.name = "b", .shape = {k, n}, .dtype = dtype});
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", 1}, {"m", m}, {"n", n}, {"k", k}};
+  op.attrs = {{"batch", 1}, {"m", m}, {"n", n}, {"k", k}, {"tf32", tf32}};
   program.append(std::move(op), "c");
-  program.tensor(2).dtype = core::DType::bf16;
+  program.tensor(2).dtype = dtype;
   return program;
+}
+
+program::Program half_product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return product_of(core::DType::bf16, m, n, k);
 }
 
 TEST(OpTimes, OneFullWaveOfTilesTakesWhatTheModelSays) {
@@ -82,6 +87,44 @@ TEST(OpTimes, BytesTakeWhatStreamsReach) {
     return times.time_of(program, program.ops[0]).moved_s;
   };
   EXPECT_NEAR(moved(a100) / moved(h100), 3.35 / 2.039 * 0.887 / 0.834, 1e-6);
+}
+
+/// cublasSgemm and TF32 of 8192^3 on an H100: 52.1 and 412 TFLOP/s; CUDA cores do 66.9 at their highest
+/// clock.
+TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
+  const auto device = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(device, {});
+  const auto rate = [&](std::int64_t m, std::int64_t k, bool tf32, double hz) {
+    const auto program = product_of(core::DType::f32, m, 8192, k, tf32);
+    const auto time = times.time_of(program, program.ops[0]);
+    const double flop = 2.0 * static_cast<double>(m * k) * 8192;
+    return flop / perfmodel::OpTimes::at_clock(time, hz / times.power().table_hz);
+  };
+  EXPECT_NEAR(rate(8192, 8192, false, 1.98e9) / 52.1e12, 1, 0.03);
+  EXPECT_LT(rate(8192, 8192, false, 1.48e9), 132 * 256 * 1.48e9);
+  EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 1, 0.1);
+}
+
+/// 18 tiles of 128 x 64 on 132 multiprocessors, however long k is.
+TEST(OpTimes, ProductsOnCudaCoresAreNotSplit) {
+  const auto device = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(device, {});
+  const auto seconds = [&](core::DType dtype, std::int64_t k) {
+    const auto program = product_of(dtype, 384, 384, k);
+    return times.time_of(program, program.ops[0]).seconds;
+  };
+  EXPECT_GT(seconds(core::DType::f32, 8192) / seconds(core::DType::f32, 1024), 6);
+  EXPECT_LT(seconds(core::DType::bf16, 8192) / seconds(core::DType::bf16, 1024), 4);
+}
+
+/// As the backend: backends/cuda/nccl_ways.cpp and peer_memory.cpp.
+TEST(Cluster, PeerMemoryIsWithinOneHost) {
+  const auto device = devices::find_device("h100-sxm");
+  EXPECT_NO_THROW(perfmodel::require_peers(perfmodel::cluster_of(device), 8, 8));
+  EXPECT_THROW(perfmodel::require_peers(perfmodel::cluster_of(device), 16, 16), core::Unavailable);
+  EXPECT_THROW(perfmodel::require_peers(perfmodel::cluster_of(device), 16, 2), core::Unavailable);
+  EXPECT_NO_THROW(perfmodel::require_peers(perfmodel::cluster_of(device, 16), 16, 8));
+  EXPECT_THROW(perfmodel::require_peers(perfmodel::cluster_of(device, 16), 16, 16), core::Unavailable);
 }
 
 program::Program flash_attention(std::int64_t seq) {

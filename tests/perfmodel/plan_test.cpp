@@ -252,7 +252,7 @@ TEST(Plan, ProductsInTf32TakeThePowerOfThatPipe) {
   const perfmodel::Plan tf32 = perfmodel::make_plan(point, setting);
   EXPECT_GT(tf32.clock_hz, 1e9);
   EXPECT_LT(tf32.step_s, 0.5 * fp32.step_s);
-  EXPECT_EQ(tf32.basis, perfmodel::Basis::assumed);  // half of the 16-bit rate, as in the datasheet
+  EXPECT_EQ(tf32.basis, perfmodel::Basis::assumed);  // of the rate, square products alone were measured
 }
 
 TEST(Plan, DevicesWithoutLinksArePlannedAlone) {

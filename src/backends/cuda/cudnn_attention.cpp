@@ -13,6 +13,7 @@
 #include "backends/cuda/cudnn_graph.h"
 #include "backends/cuda/cudnn_library.h"
 #include "core/error.h"
+#include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
 
 namespace rooflm::backends::cuda {
@@ -67,10 +68,7 @@ struct PackedAddresses {
 void* mutable_address(const void* data) { return const_cast<void*>(data); }  // NOLINT: inputs are only read
 
 bool is_taken(const AttentionShape& s, DType dtype) {
-  constexpr std::int64_t kTile = 128;  // before 9.16 gradients of other lengths need a padding mask
-  constexpr std::int64_t kWhole = 8;
-  return (dtype == DType::bf16 || dtype == DType::f16) && s.seq % kTile == 0 && s.head_dim % kWhole == 0 &&
-         s.head_dim <= kMaxHeadDim;
+  return devices::fits_cudnn_attention(dtype, sizes_of(s));
 }
 
 cudnnDataType_t type_of(DType dtype) { return dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF; }

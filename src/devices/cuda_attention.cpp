@@ -1,0 +1,88 @@
+// The choice of attention kernels, as the CUDA backend makes it.
+#include "devices/cuda_attention.h"
+
+#include <algorithm>
+#include <array>
+
+namespace rooflm::devices {
+namespace {
+
+using core::DType;
+
+constexpr std::int64_t kWhole = 8;  ///< tensor cores take head sizes that are multiples of this
+constexpr std::int64_t kMostHeadDim = 256;
+
+bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+
+AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
+                           const AttentionSizes& sizes) {
+  if (use.dtype == DType::bf16 && has_warp_group_kernels(device_key, sizes))
+    return AttentionFamily::warp_groups;
+  const bool takes_dtype = is_half(use.dtype) || (use.dtype == DType::f32 && use.tf32);
+  const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim;
+  return takes_dtype && takes_head ? AttentionFamily::tensor_cores : AttentionFamily::cuda_cores;
+}
+
+/// As with_tile_dim of kernels/attention_tiles.cuh.
+std::int64_t tensor_core_width(const AttentionUse& use, std::int64_t head_dim) {
+  constexpr std::int64_t kNarrowest = 32;
+  if (use.dtype == DType::bf16 && head_dim <= kNarrowest) return kNarrowest;
+  const std::int64_t middle = use.dtype == DType::f32 ? 96 : 80;
+  const std::array<std::int64_t, 4> widths = {64, middle, 128, 192};
+  const auto* found = std::ranges::find_if(widths, [&](std::int64_t width) { return head_dim <= width; });
+  return found == widths.end() ? kMostHeadDim : *found;
+}
+
+AttentionTile tensor_core_tile(const AttentionUse& use, std::int64_t head_dim) {
+  const std::int64_t width = tensor_core_width(use, head_dim);
+  const bool has_few_rows = width >= 192 || (use.dtype != DType::bf16 && width > 64);  // kMostTiles
+  return {.width = width,
+          .rows = has_few_rows ? 64 : 128,
+          .padding = static_cast<double>(width) / static_cast<double>(head_dim)};
+}
+
+/// As with_fp32_tiles of kernels/attention_fp32.cuh. Scores are summed over a head's own columns, by fours;
+/// results have columns by 32.
+AttentionTile cuda_core_tile(std::int64_t head_dim) {
+  const auto up_to = [&](std::int64_t unit) { return (head_dim + unit - 1) / unit * unit; };
+  const double padding = static_cast<double>(up_to(4) + up_to(32)) / static_cast<double>(2 * head_dim);
+  if (head_dim <= 64) return {.width = 64, .rows = 128, .padding = padding};
+  if (head_dim <= 128) return {.width = 128, .rows = 64, .padding = padding};
+  return {.width = 256, .rows = 32, .padding = padding};
+}
+
+}  // namespace
+
+bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
+  constexpr std::int64_t kTile = 128;  // before 9.16 gradients of other lengths need a padding mask
+  return is_half(dtype) && sizes.seq % kTile == 0 && sizes.head_dim % kWhole == 0 &&
+         sizes.head_dim <= kMostHeadDim;
+}
+
+AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,
+                                    const AttentionSizes& sizes) {
+  const AttentionFamily own = own_family(device_key, use, sizes);
+  const bool is_own_faster = own == AttentionFamily::warp_groups &&
+                             (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
+                                              : is_short_attention(sizes));
+  const bool is_too_long =
+      use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
+  if (is_own_faster || is_too_long || !fits_cudnn_attention(use.dtype, sizes)) return own;
+  return AttentionFamily::cudnn;
+}
+
+AttentionTile attention_tile(AttentionFamily kernels, const AttentionUse& use, std::int64_t head_dim) {
+  switch (kernels) {
+    case AttentionFamily::cudnn:
+      return {};
+    case AttentionFamily::warp_groups:
+      return {.width = head_dim, .rows = 128};
+    case AttentionFamily::tensor_cores:
+      return tensor_core_tile(use, head_dim);
+    case AttentionFamily::cuda_cores:
+      return cuda_core_tile(head_dim);
+  }
+  return {};
+}
+
+}  // namespace rooflm::devices

@@ -1,0 +1,46 @@
+// Which attention kernels the CUDA backend runs. Known without a GPU, so that plans price what runs.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/dtype.h"
+#include "devices/cuda_workspaces.h"
+
+namespace rooflm::devices {
+
+enum class AttentionFamily {
+  cudnn,
+  warp_groups,   ///< rooflm's, matrix instructions of Hopper's warp groups: bf16
+  tensor_cores,  ///< rooflm's, mma.sync: bf16, fp16 and tf32
+  cuda_cores,    ///< rooflm's, fp32 multiply-adds
+};
+
+struct AttentionUse {
+  core::DType dtype = core::DType::bf16;
+  bool tf32 = false;  ///< operands of fp32 may be rounded to it
+  bool is_gradient = false;
+  bool is_deterministic = true;  ///< the gradient adds up in a fixed order
+  bool operator==(const AttentionUse&) const = default;
+};
+
+/// Whether cuDNN's engines are asked for such a problem at all: 16 bits, `seq` a multiple of 128, head sizes
+/// that are multiples of 8, up to 256.
+[[nodiscard]] bool fits_cudnn_attention(core::DType dtype, const AttentionSizes& sizes);
+
+/// What a device of the catalog runs, with cuDNN installed and operands that are aligned to 16 bytes: the
+/// choice of backends/cuda/rows/attention.cpp and kernels/attention.cu.
+[[nodiscard]] AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,
+                                                  const AttentionSizes& sizes);
+
+/// A block of such a kernel, of a forward pass or of the gradient of queries.
+struct AttentionTile {
+  std::int64_t width = 0;  ///< columns that it computes with, at least a head's: kernels/attention_tiles.cuh
+  std::int64_t rows = 0;   ///< queries
+  double padding = 1;      ///< multiply-adds that it executes by those of a head's own columns
+};
+/// Of rooflm's kernels; width and rows are 0 for cuDNN's.
+[[nodiscard]] AttentionTile attention_tile(AttentionFamily kernels, const AttentionUse& use,
+                                           std::int64_t head_dim);
+
+}  // namespace rooflm::devices

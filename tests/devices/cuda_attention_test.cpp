@@ -1,0 +1,62 @@
+// Which attention kernels the CUDA backend runs, by dtype and shape.
+#include "devices/cuda_attention.h"
+
+#include <gtest/gtest.h>
+
+namespace rooflm {
+namespace {
+
+using core::DType;
+using devices::AttentionFamily;
+using devices::AttentionSizes;
+using devices::AttentionUse;
+
+AttentionFamily family(DType dtype, std::int64_t seq, std::int64_t head_dim, AttentionUse use = {},
+                       const char* device = "h200") {
+  use.dtype = dtype;
+  return devices::attention_family_of(
+      device, use, {.batch = 4, .seq = seq, .heads = 8, .kv_heads = 8, .head_dim = head_dim});
+}
+
+TEST(CudaAttention, CudnnTakesSixteenBitsAndMultiplesOf128) {
+  EXPECT_EQ(family(DType::bf16, 1024, 64), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::f16, 1024, 96), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::bf16, 1000, 64), AttentionFamily::warp_groups);
+  EXPECT_EQ(family(DType::bf16, 1000, 96), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::bf16, 1000, 64, {}, "a100-sxm"), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f16, 1000, 64), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f16, 1000, 60), AttentionFamily::cuda_cores);
+}
+
+TEST(CudaAttention, Fp32RunsOnTensorCoresWhereItMayBeRounded) {
+  EXPECT_EQ(family(DType::f32, 1024, 64), AttentionFamily::cuda_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 64, {.tf32 = true}), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 60, {.tf32 = true}), AttentionFamily::cuda_cores);
+}
+
+TEST(CudaAttention, OwnGradientsAreChosenWhereTheyAreFaster) {
+  EXPECT_EQ(family(DType::bf16, 8192, 64, {.is_gradient = true}), AttentionFamily::warp_groups);
+  EXPECT_EQ(family(DType::bf16, 8192, 64, {.is_gradient = true, .is_deterministic = false}),
+            AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::f16, 8192, 64, {.is_gradient = true}), AttentionFamily::cudnn);
+  // Gradients of the scores of one head: 2 bytes of 65,536^2.
+  EXPECT_EQ(family(DType::f16, 65536, 64, {.is_gradient = true}), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::bf16, 128, 64), AttentionFamily::warp_groups);
+}
+
+TEST(CudaAttention, TilesPadHeads) {
+  const AttentionUse tf32{.dtype = DType::f32, .tf32 = true};
+  const auto tile = devices::attention_tile(AttentionFamily::tensor_cores, tf32, 80);
+  EXPECT_EQ(tile.width, 96);
+  EXPECT_EQ(tile.rows, 64);
+  EXPECT_DOUBLE_EQ(tile.padding, 1.2);
+  EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, tf32, 32).width, 64);
+  EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, {.dtype = DType::bf16}, 32).width, 32);
+  EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, {.dtype = DType::f16}, 160).width, 192);
+  // Scores have 80 columns, results 96.
+  EXPECT_DOUBLE_EQ(devices::attention_tile(AttentionFamily::cuda_cores, {.dtype = DType::f32}, 80).padding,
+                   1.1);
+}
+
+}  // namespace
+}  // namespace rooflm

@@ -1,0 +1,118 @@
+// Flash attention by dtype and shape: rooflm's own kernels take what was measured of them alone.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "devices/cuda_attention.h"
+#include "perfmodel/op_times.h"
+#include "program/ops.h"
+
+namespace rooflm {
+namespace {
+
+using core::DType;
+using devices::AttentionSizes;
+
+/// Forward and gradient.
+struct Attention {
+  program::Program program{};
+
+  Attention(const AttentionSizes& s, DType dtype, bool tf32) {
+    const std::int64_t width = s.heads * s.head_dim;
+    const std::int64_t packed = (s.heads + 2 * s.kv_heads) * s.head_dim;
+    program.add_tensor({.name = "qkv", .shape = {s.batch, s.seq, packed}, .dtype = dtype});
+    program.add_tensor({.name = "dy", .shape = {s.batch, s.seq, width}, .dtype = dtype});
+    program::Op forward;
+    forward.def = &program::ops::kFlashAttention;
+    forward.inputs = {0};
+    forward.attrs = {{"heads", s.heads}, {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim}, {"tf32", tf32}};
+    program::Op backward;
+    backward.def = &program::ops::kFlashAttentionBackward;
+    backward.attrs = forward.attrs;
+    program.append(std::move(forward), "y");
+    backward.inputs = {1, 0, program.ops[0].outputs[0], program.ops[0].outputs[1]};
+    program.append(std::move(backward), "dqkv");
+    for (const program::Op& op : program.ops) program.tensor(op.outputs[0]).dtype = dtype;
+  }
+};
+
+struct Seconds {
+  double forward = 0, backward = 0;
+};
+
+Seconds seconds_of(const AttentionSizes& sizes, DType dtype, bool tf32 = false,
+                   const char* kernels = perfmodel::kOwnAttention.data(), double hz = 1.98e9) {
+  const auto device = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(device, {.attention = kernels});
+  const Attention attention(sizes, dtype, tf32);
+  const auto at = [&](std::size_t i) {
+    const auto time = times.time_of(attention.program, attention.program.ops[i]);
+    return perfmodel::OpTimes::at_clock(time, hz / times.power().table_hz);
+  };
+  return {at(0), at(1)};
+}
+
+/// docs/performance.md, "fp32, tf32 and fp16": ms of one layer alone.
+TEST(AttentionTimes, OwnKernelsTakeWhatTheyWereMeasuredToTake) {
+  struct Case {
+    AttentionSizes sizes;
+    DType dtype;
+    bool tf32;
+    double forward_ms, backward_ms;
+  };
+  const Case cases[] = {
+      {{8, 1024, 12, 12, 64}, DType::f32, false, 0.434, 1.455},
+      {{8, 1024, 12, 12, 64}, DType::f32, true, 0.120, 0.364},
+      {{4, 1024, 8, 8, 128}, DType::f32, false, 0.285, 0.950},
+      {{4, 1024, 8, 8, 128}, DType::f32, true, 0.101, 0.307},
+      {{4, 1024, 16, 16, 80}, DType::f32, true, 0.139, 0.410},
+      {{2, 1024, 8, 8, 256}, DType::f32, false, 0.346, 1.474},
+      {{8, 777, 12, 12, 64}, DType::f16, false, 0.053, 0.146},
+  };
+  for (const Case& c : cases) {
+    const Seconds planned = seconds_of(c.sizes, c.dtype, c.tf32);
+    const std::string what = std::string(core::name_of(c.dtype)) + " " + std::to_string(c.sizes.head_dim);
+    EXPECT_NEAR(planned.forward * 1e3 / c.forward_ms, 1, 0.1) << what;  // with the time of a launch
+    EXPECT_NEAR(planned.backward * 1e3 / c.backward_ms, 1, 0.1) << what;
+  }
+}
+
+/// Kernels of warp groups, at the clock of the tables' attention: 0.044 ms, and 0.108 ms before the gradient
+/// had fewer instructions.
+TEST(AttentionTimes, LengthsThatCudnnDoesNotTakeRunOnOwnKernelsInBf16) {
+  const Seconds planned = seconds_of({8, 777, 12, 12, 64}, DType::bf16, false, "rooflm", 1.77e9);
+  EXPECT_NEAR(planned.forward * 1e3 / 0.044, 1, 0.15);
+  EXPECT_LT(planned.backward * 1e3, 0.108);
+  EXPECT_GT(planned.backward * 1e3, 0.7 * 0.108);
+}
+
+TEST(AttentionTimes, PaddingOfHeadsIsWork) {
+  const Seconds narrow = seconds_of({8, 1024, 12, 12, 32}, DType::f32, true);
+  const Seconds whole = seconds_of({8, 1024, 12, 12, 64}, DType::f32, true);
+  EXPECT_NEAR(narrow.forward / whole.forward, 1, 1e-9);
+  EXPECT_NEAR(narrow.backward / whole.backward, 1, 1e-9);
+  // cuDNN's: 96 as 128.
+  const Seconds cudnn = seconds_of({8, 4096, 12, 12, 96}, DType::f16);
+  const Seconds wide = seconds_of({8, 4096, 12, 12, 128}, DType::f16);
+  EXPECT_NEAR(cudnn.forward / wide.forward, 1, 1e-9);
+}
+
+TEST(AttentionTimes, TheLongestBlockBindsFewHeads) {
+  const Seconds one = seconds_of({1, 2176, 1, 1, 192}, DType::f32, true);
+  const Seconds four = seconds_of({1, 2176, 4, 4, 192}, DType::f32, true);
+  EXPECT_NEAR(one.forward / four.forward, 1, 1e-9);  // 34 and 136 blocks, of 132 multiprocessors
+  EXPECT_GT(seconds_of({8, 2176, 8, 8, 192}, DType::f32, true).forward, 7 * one.forward);
+}
+
+TEST(AttentionTimes, OtherFrameworksKeepTheTables) {
+  const Seconds tables = seconds_of({8, 2176, 12, 12, 64}, DType::f16, false, "");
+  const Seconds odd = seconds_of({8, 2175, 12, 12, 64}, DType::f16, false, "");
+  EXPECT_NEAR(odd.forward / tables.forward, 1, 0.01);
+  EXPECT_GT(seconds_of({8, 2175, 12, 12, 64}, DType::f16).forward, 1.5 * tables.forward);
+  EXPECT_NEAR(seconds_of({8, 2176, 12, 12, 64}, DType::f16).forward, tables.forward, 1e-12);
+}
+
+}  // namespace
+}  // namespace rooflm
