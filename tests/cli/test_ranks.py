@@ -165,16 +165,6 @@ class Profiles(Ranks):
             for name, (start, end) in steps[rank].items():
                 self.assertLess(max(start, steps[0][name][0]), min(end, steps[0][name][1]), "they met in the collectives of the step")
 
-    def test_barriers_of_peer_memory_are_rows_without_bandwidth(self):
-        record = self.folder / "peer.rooflm"
-        self.ok("launch", "-n", 2, "--", "profile", *self.SIZE, "--zero", "1", "--clip", "0", "--collectives", "peer-memory", "--steps", 3,
-                "-o", record, "--view", "overview")
-        self.ok("verify", record)
-        calls, _ = self.cells(record)
-        self.assertEqual({row["op"] for row in calls}, {"all_gather", "all_reduce", "barrier"}, "gradients are summed by the update")
-        for row in calls:
-            self.assertEqual(row["op"] == "barrier", row.get("busbw") is None)
-
     def test_collectives_of_all_ranks_are_on_one_clock(self):
         for ranks, name, groups, *split in [(2, "zero1", {"data"}, "--zero", "1", "--overlap", "on"), (2, "cp", {"data", "context"}, "--cp", "2"), (4, "dp_tp", {"data", "tensor"}, "--tp", "2"),
                                             (4, "dp_pp", {"data", "pipeline"}, "--pp", "2", "--grad-accum", "2")]:
