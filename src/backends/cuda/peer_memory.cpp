@@ -36,7 +36,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Context> context, std::shared_ptr<ranks::
                     ranks_.size()));
   }
   index_ = static_cast<std::size_t>(std::ranges::find(ranks_, transport_->rank()) - ranks_.begin());
-  constexpr std::size_t kBytes = std::size_t{2 * kMostPeers} * sizeof(unsigned);
+  constexpr std::size_t kBytes = std::size_t{2} * kMostPeers * sizeof(unsigned);
   auto* own = static_cast<unsigned*>(allocate(kBytes, 0));
   check(cudaMemset(own, 0, kBytes), "zeroing a barrier");
   const Shifts& shifts = shifts_of(own);
