@@ -2,9 +2,12 @@
 // several at once, on both kinds of model and both engines.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -237,6 +240,43 @@ TEST(ShardedSteps, SumsInTheUpdateChangeNoBit) {
       }
     }
   }
+}
+
+/// Matrices of no more elements than a part has at least: the first rank has all of them, the others nothing.
+TEST(ShardedSteps, SumsInTheUpdateOfMatricesThatOneRankHas) {
+  SplitStep split = small_step(1);
+  split.config.heads = split.config.kv_heads = 1;
+  split.config.d_model = split.config.d_ff = split.config.head_dim = 4;
+  split.options.optimizer.clip_norm = 0;
+  const Training by_collectives = train_split(split, 3);
+  split.options.sum_in_update = true;
+  const Training in_update = train_split(split, 3);
+  EXPECT_EQ(in_update.losses, by_collectives.losses);
+  EXPECT_EQ(in_update.weights, by_collectives.weights);
+}
+
+/// Ranks whose parts differ in size run the same ops on the same lanes: each barrier has its counterparts.
+TEST(ShardedSteps, RanksWithUnevenPartsSumInTheSameOrder) {
+  const auto ops_of = [](int rank) {
+    SplitStep split = split_step({"uneven", {.data = 3, .zero = 1}}, model::Arch::gpt2, EngineKind::fused,
+                                 core::DType::bf16);
+    split.config.layers = 12;
+    split.config.d_model = split.config.heads * 131;
+    split.config.head_dim = 131;
+    split.config.d_ff = 4 * split.config.d_model;
+    split.config.vocab = split.config.padded_vocab = 50257;
+    split.options.optimizer.clip_norm = 0;
+    split.options.sum_in_update = true;
+    split.options.rank = {.data = rank};
+    const auto step = compile::training_step(model::forward(split.config, 1, 5), split.options);
+    std::vector<std::pair<std::string_view, program::Lane>> ops;
+    for (const program::Op& op : step.ops) ops.emplace_back(op.def->name, op.lane);
+    return ops;
+  };
+  const auto first = ops_of(0);
+  EXPECT_GT(std::ranges::count(first, "barrier", [](const auto& op) { return op.first; }), 5);
+  EXPECT_EQ(ops_of(1), first);
+  EXPECT_EQ(ops_of(2), first);
 }
 
 /// A rank keeps its part of the state of what is divided, and all of norms and biases.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/groups.h"
 #include "program/ops.h"
 #include "program/update.h"
 
@@ -51,10 +52,12 @@ std::vector<int> last_uses(const Program& p) {
   return last;
 }
 
+/// Of whole weights: ranks whose parts differ in size decide alike.
 std::int64_t parameters_of(const Program& p, const Op& op) {
   const UpdateView update(op);
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < update.count(); ++i) sum += p.shape(update.weight(i)).numel();
+  for (std::size_t i = 0; i < update.count(); ++i)
+    sum += program::whole_shape(p.tensor(update.weight(i))).numel();
   return sum;
 }
 

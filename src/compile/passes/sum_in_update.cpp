@@ -75,13 +75,21 @@ class UpdateSummer {
            program::group_of(op) == Group::data && !op.attrs.flag("accumulate");
   }
 
+  /// Whether each rank has some of the sum. One that has nothing of a small matrix does not update it.
+  [[nodiscard]] bool is_of_all_ranks(const Op& sum, TensorId whole) const {
+    const auto parts = static_cast<int>(place_.integer("parts"));
+    const std::int64_t elements = step_->shape(whole).numel();
+    return sum.is(ops::kAllReduce) ||
+           program::part_of(elements, parts, parts - 1, place_.integer("unit")).size() > 0;
+  }
+
   void drop_collectives() {
     for (Op& op : step_->ops) {
       if (!is_sum(op)) continue;
       std::vector<TensorId> from, to;
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
         const bool is_gradient = step_->tensor(op.inputs[i]).role == program::Role::gradient;
-        if (is_gradient && !read_.contains(op.outputs[i])) {
+        if (is_gradient && !read_.contains(op.outputs[i]) && is_of_all_ranks(op, op.inputs[i])) {
           auto& sums = !normed_.contains(op.outputs[i]) ? whole_
                        : op.is(ops::kAllReduce)         ? reduced_
                                                         : scattered_;

@@ -15,8 +15,9 @@ namespace rooflm::passes {
 /// (passes/early_updates.h). Barriers tell ranks when gradients are complete and when all have read them; one
 /// at the start of the step tells them that the weights that are gathered from other ranks are there.
 ///
-/// Collectives stay where they are if anything else reads the sum (tied weights of pipelines), and with
-/// zero >= 2, whose gradients are freed before the update. Runs on a finished step, before sum_norm.
+/// Collectives stay where they are if anything else reads the sum (tied weights of pipelines), if some rank
+/// has nothing of it, and with zero >= 2, whose gradients are freed before the update. Runs on a finished
+/// step, before sum_norm.
 void sum_in_update(program::Program& step, const compile::Sharding& sharding,
                    const program::Coordinates& rank);
 /// The same for a forward pass alone: the barrier before weights of other ranks are read.
