@@ -46,12 +46,22 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
 /// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128.
 [[nodiscard]] bool fits_fused_backward(core::DType dtype, const AttentionShape& shape);
 
+constexpr int kFusedVariants = 1;
+
+/// How the gradient in one pass is computed; benchmarks and tests choose.
+struct FusedBackward {
+  int variant = 0;  ///< below kFusedVariants: which kernel has the matmuls
+  // Of three launches those that run: sums of rows and zeros, matmuls, rounding of dq. Each needs the results
+  // of those before it; matmuls that run again without the first do nothing right.
+  bool prepares = true, multiplies = true, rounds = true;
+};
+
 /// As launch_flash_attention_backward, of bf16 that fits_fused_backward; operands that are not aligned to 16
 /// go there. dq is summed in fp32 in any order: its last bits differ from run to run. `workspace` holds
 /// fused_attention_backward_workspace_bytes, 4 B H T D and a little, aligned to 16.
 void launch_fused_attention_backward(Stream stream, const AttentionShape& shape, const void* dy,
                                      const void* qkv, const void* y, const float* lse, void* dqkv,
-                                     void* workspace);
+                                     void* workspace, FusedBackward how = {});
 [[nodiscard]] std::size_t fused_attention_backward_workspace_bytes(const AttentionShape& shape);
 
 }  // namespace rooflm::backends::cuda

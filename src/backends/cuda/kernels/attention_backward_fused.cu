@@ -155,7 +155,8 @@ struct Workspace {
 };
 
 template <int kDim>
-void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* workspace) {
+void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* workspace,
+                  const FusedBackward& how) {
   using T = FusedTiles<kDim>;
   const AttentionShape& s = operands.shape;
   const Workspace parts(s);
@@ -178,14 +179,20 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
       .next = next,
   };
   const std::int64_t threads = s.batch * s.heads * tiles * T::kQueries * kLanes;
-  rows_and_zeros<kDim><<<grid_size(ceil_div(threads, kThreads), kWhat), kThreads, 0, stream>>>(
-      s, tiles, operands.dy, operands.y, operands.lse, rows, reinterpret_cast<float4*>(base), next);
-  check_launch(kWhat);
-  allow_shared(attention_gradient<kDim>, T::kBytes, kWhat);
-  attention_gradient<kDim><<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
-  check_launch(kWhat);
-  round_dq<kDim><<<grid_size(s.batch * s.heads * tiles, kWhat), kThreads, 0, stream>>>(g);
-  check_launch(kWhat);
+  if (how.prepares) {
+    rows_and_zeros<kDim><<<grid_size(ceil_div(threads, kThreads), kWhat), kThreads, 0, stream>>>(
+        s, tiles, operands.dy, operands.y, operands.lse, rows, reinterpret_cast<float4*>(base), next);
+    check_launch(kWhat);
+  }
+  if (how.multiplies) {
+    allow_shared(attention_gradient<kDim>, T::kBytes, kWhat);
+    attention_gradient<kDim><<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
+    check_launch(kWhat);
+  }
+  if (how.rounds) {
+    round_dq<kDim><<<grid_size(s.batch * s.heads * tiles, kWhat), kThreads, 0, stream>>>(g);
+    check_launch(kWhat);
+  }
 }
 
 }  // namespace
@@ -198,7 +205,7 @@ bool fits_fused_backward(core::DType dtype, const AttentionShape& s) {
 
 void launch_fused_attention_backward(Stream stream, const AttentionShape& shape, const void* dy,
                                      const void* qkv, const void* y, const float* lse, void* dqkv,
-                                     void* workspace) {
+                                     void* workspace, FusedBackward how) {
   if (!are_aligned({dy, qkv, y, dqkv})) {
     return launch_flash_attention_backward(stream, core::DType::bf16, shape, dy, qkv, y, lse, dqkv,
                                            workspace);
@@ -211,8 +218,8 @@ void launch_fused_attention_backward(Stream stream, const AttentionShape& shape,
                                          .lse = lse,
                                          .delta = nullptr,
                                          .dqkv = static_cast<bf16*>(dqkv)};
-  if (shape.head_dim == 64) return launch_fused<64>(stream, operands, workspace);
-  launch_fused<128>(stream, operands, workspace);
+  if (shape.head_dim == 64) return launch_fused<64>(stream, operands, workspace, how);
+  launch_fused<128>(stream, operands, workspace, how);
 }
 
 std::size_t fused_attention_backward_workspace_bytes(const AttentionShape& shape) {
