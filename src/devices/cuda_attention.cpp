@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace rooflm::devices {
 namespace {
@@ -13,6 +14,21 @@ constexpr std::int64_t kWhole = 8;  ///< tensor cores take head sizes that are m
 constexpr std::int64_t kMostHeadDim = 256;
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
+
+/// Sizes from which the gradient in one pass is faster than what would run otherwise.
+struct OnePassFrom {
+  std::int64_t head_dim = 0;
+  std::int64_t seq = 0;
+  std::int64_t rows = 0;  ///< of all heads: batch * heads * seq
+};
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::array kFasterThanCudnn = {OnePassFrom{64, kNever, 0}, OnePassFrom{128, kNever, 0}};
+constexpr std::array kFasterThanTwoPasses = {OnePassFrom{64, kNever, 0}, OnePassFrom{128, kNever, 0}};
+#ifdef ROOFLM_ONE_PASS_ATTENTION
+constexpr bool kAlwaysOnePass = true;
+#else
+constexpr bool kAlwaysOnePass = false;
+#endif
 
 AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
                            const AttentionSizes& sizes) {
@@ -59,9 +75,24 @@ bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
          sizes.head_dim <= kMostHeadDim;
 }
 
+bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
+  const bool is_cudnn_next = fits_cudnn_attention(DType::bf16, sizes) &&
+                             !is_own_attention_gradient_faster(sizes, /*deterministic=*/false);
+  const std::int64_t rows = sizes.batch * sizes.heads * sizes.seq;
+  return std::ranges::any_of(is_cudnn_next ? kFasterThanCudnn : kFasterThanTwoPasses,
+                             [&](const OnePassFrom& from) {
+                               return sizes.head_dim == from.head_dim &&
+                                      (kAlwaysOnePass || (sizes.seq >= from.seq && rows >= from.rows));
+                             });
+}
+
 AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,
                                     const AttentionSizes& sizes) {
   const AttentionFamily own = own_family(device_key, use, sizes);
+  if (own == AttentionFamily::warp_groups && use.is_gradient && !use.is_deterministic &&
+      is_one_pass_gradient_faster(sizes)) {
+    return AttentionFamily::one_pass;
+  }
   const bool is_own_faster = own == AttentionFamily::warp_groups &&
                              (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
                                               : is_short_attention(sizes));
@@ -76,6 +107,7 @@ AttentionTile attention_tile(AttentionFamily kernels, const AttentionUse& use, s
     case AttentionFamily::cudnn:
       return {};
     case AttentionFamily::warp_groups:
+    case AttentionFamily::one_pass:
       return {.width = head_dim, .rows = 128};
     case AttentionFamily::tensor_cores:
       return tensor_core_tile(use, head_dim);

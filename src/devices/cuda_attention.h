@@ -12,6 +12,7 @@ namespace rooflm::devices {
 enum class AttentionFamily {
   cudnn,
   warp_groups,   ///< rooflm's, matrix instructions of Hopper's warp groups: bf16
+  one_pass,      ///< the same instructions, the gradient in one pass, its sums in any order
   tensor_cores,  ///< rooflm's, mma.sync: bf16, fp16 and tf32
   cuda_cores,    ///< rooflm's, fp32 multiply-adds
 };
@@ -28,6 +29,11 @@ struct AttentionUse {
 /// that are multiples of 8, up to 256.
 [[nodiscard]] bool fits_cudnn_attention(core::DType dtype, const AttentionSizes& sizes);
 
+/// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
+/// has_warp_group_kernels. The rule is a table of measurements (docs/performance.md, "Backward in one pass");
+/// a build with ROOFLM_ONE_PASS_ATTENTION takes it wherever there is such a kernel: heads of 64 and 128.
+[[nodiscard]] bool is_one_pass_gradient_faster(const AttentionSizes& sizes);
+
 /// What a device of the catalog runs, with cuDNN installed and operands that are aligned to 16 bytes: the
 /// choice of backends/cuda/rows/attention.cpp and kernels/attention.cu.
 [[nodiscard]] AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,
@@ -36,7 +42,7 @@ struct AttentionUse {
 /// A block of such a kernel, of a forward pass or of the gradient of queries.
 struct AttentionTile {
   std::int64_t width = 0;  ///< columns that it computes with, at least a head's: kernels/attention_tiles.cuh
-  std::int64_t rows = 0;   ///< queries
+  std::int64_t rows = 0;   ///< queries; keys of a gradient in one pass
   double padding = 1;      ///< multiply-adds that it executes by those of a head's own columns
 };
 /// Of rooflm's kernels; width and rows are 0 for cuDNN's.

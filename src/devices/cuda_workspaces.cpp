@@ -84,6 +84,13 @@ std::int64_t own_gradient_bytes(const AttentionSizes& sizes) {
   return sizes.batch * sizes.seq * sizes.heads * kFloat;
 }
 
+std::int64_t one_pass_gradient_bytes(const AttentionSizes& sizes) {
+  const std::int64_t tile = sizes.head_dim == 64 ? 128 : 64;  // kFusedQueries
+  const std::int64_t rows = sizes.batch * sizes.heads * ceil_div(sizes.seq, tile) * tile;
+  constexpr std::int64_t kCounter = 4;
+  return rows * (sizes.head_dim + 2) * kFloat + kCounter;
+}
+
 std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic) {
   if (!deterministic) {
     const std::int64_t rows = own_gradient_bytes(sizes);

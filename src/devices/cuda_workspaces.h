@@ -37,6 +37,9 @@ struct AttentionSizes {
 [[nodiscard]] std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic);
 /// By rooflm's kernels: dy y of each row in fp32.
 [[nodiscard]] std::int64_t own_gradient_bytes(const AttentionSizes& sizes);
+/// By rooflm's kernel of one pass, heads of 64 or 128: sums of the queries' gradients and two numbers of each
+/// row, in fp32, of whole tiles of queries.
+[[nodiscard]] std::int64_t one_pass_gradient_bytes(const AttentionSizes& sizes);
 
 /// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block (kernels/norm_backward.cu).
 [[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors);

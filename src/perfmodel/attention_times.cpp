@@ -26,6 +26,8 @@ std::string_view name_of(AttentionFamily family, bool tf32) {
       break;
     case AttentionFamily::warp_groups:
       return "warp_groups";
+    case AttentionFamily::one_pass:
+      return "one_pass";
     case AttentionFamily::tensor_cores:
       return tf32 ? "tensor_cores_tf32" : "tensor_cores";
     case AttentionFamily::cuda_cores:
@@ -119,12 +121,13 @@ AttentionTable::Head OpTimes::table_head(const Attention& a) const {
 
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const Attention a(program, op, kernels_.is_deterministic);
-  // The tables have ops of steps in bf16, with whichever kernels ran where cuDNN takes the shape.
+  // The tables have ops of steps in bf16, with whichever kernels ran where cuDNN takes the shape; gradients
+  // in one pass were not among them.
   const bool is_in_tables =
       a.use.dtype == core::DType::bf16 && devices::fits_cudnn_attention(a.use.dtype, a.sizes);
   const AttentionFamily family = devices::attention_family_of(device_->key, a.use, a.sizes);
-  if (kernels_.attention == kOwnAttention && !a.is_ring && !is_in_tables &&
-      family != AttentionFamily::cudnn) {
+  if (kernels_.attention == kOwnAttention && !a.is_ring &&
+      (family == AttentionFamily::one_pass || (!is_in_tables && family != AttentionFamily::cudnn))) {
     return own_attention_time(a);
   }
   const AttentionTable& table = tables_.attention;
@@ -161,10 +164,12 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const double flop = a.flop * tile.padding;
 
   // The block with most work has one multiprocessor: `rows` of a head's T rows, and all of their columns,
-  // where the mean is half of them. The gradient of keys, four of seven matmuls, adds up a group of heads.
+  // where the mean is half of them. The gradient of keys, four of seven matmuls, adds up a group of heads; in
+  // one pass all matmuls do.
   const double heads = static_cast<double>(a.sizes.batch * a.sizes.heads);
   const double group = static_cast<double>(a.sizes.heads) / static_cast<double>(a.sizes.kv_heads);
-  const double passes = a.is_forward ? 1 : (3 + 4 * group) / 7;
+  const bool is_one_pass = family == AttentionFamily::one_pass;
+  const double passes = a.is_forward ? 1 : is_one_pass ? group : (3 + 4 * group) / 7;
   const double rows = std::min(static_cast<double>(tile.rows), a.seq());
   const double longest_s = passes * 2 * flop / heads * rows / a.seq() * multiprocessors_ / rate;
 
@@ -175,7 +180,8 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   time.launch_s = a.is_forward ? tables_.attention.forward_launch_s : tables_.attention.backward_launch_s;
   time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
   const OpEnergies& energies = tables_.energies;
-  const double executed_flop = flop * (a.is_forward ? 0.5 : 0.5 * 7 / 4);  // of what is counted
+  const double matmuls = is_one_pass ? 5 : 7;
+  const double executed_flop = flop * (a.is_forward ? 0.5 : 0.5 * matmuls / 4);  // of what is counted
   const double joule = a.is_forward ? energies.attention_forward : energies.attention_backward;
   time.core_j =
       is_simt ? matmul_joule(executed_flop, pipe, tf32) : executed_flop * joule * pipe_joule(pipe, tf32);

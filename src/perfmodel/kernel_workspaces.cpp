@@ -34,10 +34,11 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
                                   .tf32 = op.attrs.flag("tf32"),
                                   .is_gradient = true,
                                   .is_deterministic = is_deterministic};
-  const bool is_cudnn =
-      devices::attention_family_of(device.key, use, sizes) == devices::AttentionFamily::cudnn;
-  return is_cudnn ? devices::cudnn_gradient_bytes(sizes, is_deterministic)
-                  : devices::own_gradient_bytes(sizes);
+  const devices::AttentionFamily family = devices::attention_family_of(device.key, use, sizes);
+  if (family == devices::AttentionFamily::cudnn)
+    return devices::cudnn_gradient_bytes(sizes, is_deterministic);
+  if (family == devices::AttentionFamily::one_pass) return devices::one_pass_gradient_bytes(sizes);
+  return devices::own_gradient_bytes(sizes);
 }
 
 std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::Device& device) {

@@ -7,6 +7,7 @@
 
 #include "backends/cuda/kernels/attention.h"
 #include "core/error.h"
+#include "devices/cuda_workspaces.h"
 #include "tests/backends/attention_reference.h"
 #include "tests/backends/cuda_testing.h"
 
@@ -58,6 +59,8 @@ void test_fused_gradient(const AttentionShape& s, int variant, std::size_t shift
   const DeviceArray y(DType::bf16, expected.y, shift);
   const DeviceArray lse(DType::f32, expected.lse);
   const DeviceBytes workspace(fused_attention_backward_workspace_bytes(s));
+  EXPECT_EQ(workspace.bytes(),
+            at(devices::one_pass_gradient_bytes({s.batch, s.seq, s.heads, s.kv_heads, s.head_dim})));
   for (int i = 0; i < 2; ++i) {
     const DeviceArray dqkv(DType::bf16, expected.qkv.size(), shift);
     launch_fused_attention_backward(nullptr, s, dy.data(), qkv.data(), y.data(), lse.floats(), dqkv.data(),

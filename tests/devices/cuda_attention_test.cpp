@@ -36,12 +36,24 @@ TEST(CudaAttention, Fp32RunsOnTensorCoresWhereItMayBeRounded) {
 
 TEST(CudaAttention, OwnGradientsAreChosenWhereTheyAreFaster) {
   EXPECT_EQ(family(DType::bf16, 8192, 64, {.is_gradient = true}), AttentionFamily::warp_groups);
-  EXPECT_EQ(family(DType::bf16, 8192, 64, {.is_gradient = true, .is_deterministic = false}),
-            AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::f16, 8192, 64, {.is_gradient = true}), AttentionFamily::cudnn);
   // Gradients of the scores of one head: 2 bytes of 65,536^2.
   EXPECT_EQ(family(DType::f16, 65536, 64, {.is_gradient = true}), AttentionFamily::tensor_cores);
   EXPECT_EQ(family(DType::bf16, 128, 64), AttentionFamily::warp_groups);
+}
+
+TEST(CudaAttention, OnePassIsForNondeterministicGradientsInBf16) {
+  const AttentionUse use{.is_gradient = true, .is_deterministic = false};
+  for (const std::int64_t dim : {64, 128}) {
+    const bool is_one_pass = devices::is_one_pass_gradient_faster({4, 8192, 8, 8, dim});
+    EXPECT_EQ(family(DType::bf16, 8192, dim, use),
+              is_one_pass ? AttentionFamily::one_pass : AttentionFamily::cudnn);
+  }
+  EXPECT_NE(family(DType::bf16, 4096, 80, use), AttentionFamily::one_pass);
+  EXPECT_NE(family(DType::f16, 4096, 128, use), AttentionFamily::one_pass);
+  EXPECT_NE(family(DType::bf16, 4096, 128, use, "a100-sxm"), AttentionFamily::one_pass);
+  EXPECT_NE(family(DType::bf16, 4096, 128, {.is_gradient = true}), AttentionFamily::one_pass);
+  EXPECT_NE(family(DType::bf16, 4096, 128, {.is_deterministic = false}), AttentionFamily::one_pass);
 }
 
 TEST(CudaAttention, TilesPadHeads) {

@@ -13,6 +13,9 @@ TEST(CudaWorkspaces, NondeterministicGradientsAreSummedInFp32) {
   const std::int64_t rows = 32 * 1024 * 12;
   EXPECT_EQ(devices::cudnn_gradient_bytes(sizes, false), 4 * rows * (64 + 1));
   EXPECT_EQ(devices::own_gradient_bytes(sizes), 4 * rows);
+  EXPECT_EQ(devices::one_pass_gradient_bytes(sizes), 4 * rows * (64 + 2) + 4);
+  EXPECT_EQ(devices::one_pass_gradient_bytes({2, 65, 3, 3, 64}), 4 * 6 * 128 * (64 + 2) + 4);
+  EXPECT_EQ(devices::one_pass_gradient_bytes({2, 65, 3, 3, 128}), 4 * 6 * 128 * (128 + 2) + 4);
 }
 
 TEST(CudaWorkspaces, DeterministicGradientsOfScoresFitTheirLimit) {

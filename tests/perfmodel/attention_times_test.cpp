@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "devices/cuda_attention.h"
+#include "perfmodel/kernel_workspaces.h"
 #include "perfmodel/op_times.h"
 #include "program/ops.h"
 
@@ -86,6 +87,25 @@ TEST(AttentionTimes, LengthsThatCudnnDoesNotTakeRunOnOwnKernelsInBf16) {
   EXPECT_NEAR(planned.forward * 1e3 / 0.044, 1, 0.15);
   EXPECT_LT(planned.backward * 1e3, 0.108);
   EXPECT_GT(planned.backward * 1e3, 0.7 * 0.108);
+}
+
+/// docs/performance.md, "Backward in one pass".
+TEST(AttentionTimes, GradientsInOnePassHaveTheirOwnRates) {
+  const AttentionSizes sizes{1, 16384, 16, 16, 128};
+  const Attention attention(sizes, DType::bf16, false);
+  const auto device = devices::find_device("h100-sxm");
+  const auto seconds = [&](bool is_deterministic) {
+    const perfmodel::OpTimes times(
+        device, {.is_deterministic = is_deterministic, .attention = std::string(perfmodel::kOwnAttention)});
+    const auto time = times.time_of(attention.program, attention.program.ops[1]);
+    return perfmodel::OpTimes::at_clock(time, 1.77e9 / times.power().table_hz);
+  };
+  EXPECT_LT(seconds(false), seconds(true));
+  const double workspace = perfmodel::kernel_workspace_bytes(attention.program, device, false);
+  if (!devices::is_one_pass_gradient_faster(sizes)) GTEST_SKIP() << "this build does not choose it";
+  EXPECT_NEAR(seconds(false) * 1e3 / 5.415, 1, 0.1);
+  EXPECT_DOUBLE_EQ(
+      workspace, static_cast<double>(devices::kGemmWorkspaceBytes + devices::one_pass_gradient_bytes(sizes)));
 }
 
 TEST(AttentionTimes, PaddingOfHeadsIsWork) {

@@ -7,6 +7,7 @@
 #include "backends/cuda/cudnn_attention.h"
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
 #include "program/ops.h"
 
@@ -35,6 +36,11 @@ bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
 bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
   return runs_on_warp_groups(dtype, s) &&
          devices::is_own_attention_gradient_faster(sizes_of(s), deterministic);
+}
+
+/// Whether the gradient is computed in one pass, if its sums may be in any order.
+bool is_one_pass_faster(DType dtype, const AttentionShape& s, bool deterministic) {
+  return !deterministic && fits_fused_backward(dtype, s) && devices::is_one_pass_gradient_faster(sizes_of(s));
 }
 
 std::string variant_of(const AttentionShape& s, DType dtype, bool tf32 = false) {
@@ -120,6 +126,31 @@ Kernel make_cudnn_attention_backward(const OpView& v) {
           cudnn_info(gradient.engine, shape, dtype, gradient.workspace_bytes)};
 }
 
+/// Its sums of the queries' gradients are in any order.
+Kernel make_one_pass_attention_backward(const OpView& v) {
+  const DType dtype = v.in(0).dtype;
+  const AttentionShape shape = shape_of(v, v.in(1));
+  const bool deterministic = v.context->options().deterministic;
+  if (!is_gradient(v, dtype) || !is_one_pass_faster(dtype, shape, deterministic)) return {};
+  const std::size_t bytes = fused_attention_backward_workspace_bytes(shape);
+  void* workspace = nullptr;
+  try {
+    workspace = v.context->scratch(bytes);
+  } catch (const core::OutOfMemory&) {
+    return {};  // other kernels need less
+  }
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    launch_fused_attention_backward(context->stream(), shape, args.in[0], args.in[1], args.in[2],
+                                    floats(args.in[3]), args.out[0], workspace);
+  };
+  constexpr std::int64_t kLaunches = 3;  // sums of rows and zeros, the matmuls, rounding of dq
+  return {run,
+          {.name = fmt::format("attention_backward_one_pass<{}>", shape.head_dim),
+           .variant = variant_of(shape, dtype),
+           .workspace_bytes = as_bytes(bytes),
+           .launches = kLaunches}};
+}
+
 Kernel make_flash_attention_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(1));
@@ -144,6 +175,7 @@ MakerRows attention_rows() {
   namespace ops = program::ops;
   return {{&ops::kFlashAttention, make_cudnn_attention, "cudnn_attention"},
           {&ops::kFlashAttention, make_flash_attention, "flash_attention"},
+          {&ops::kFlashAttentionBackward, make_one_pass_attention_backward, "one_pass_attention_backward"},
           {&ops::kFlashAttentionBackward, make_cudnn_attention_backward, "cudnn_attention_backward"},
           {&ops::kFlashAttentionBackward, make_flash_attention_backward, "flash_attention_backward"}};
 }
