@@ -196,7 +196,7 @@ double difference(std::span<const float> actual, std::span<const float> expected
       squares += static_cast<double>(sum);
     }
     const double count =
-        static_cast<double>(expected.size()) / static_cast<double> row * static_cast<double>(width);
+        static_cast<double>(expected.size()) / static_cast<double>(row) * static_cast<double>(width);
     const auto typical = static_cast<float>(std::sqrt(squares / count));
     for (std::size_t at = begin; at < expected.size(); at += row) {
       float worst = 0;
