@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/cuda/kernels/attention.h"
 #include "core/error.h"
@@ -61,11 +62,18 @@ void test_fused_gradient(const AttentionShape& s, int variant, std::size_t shift
   const DeviceBytes workspace(fused_attention_backward_workspace_bytes(s));
   EXPECT_EQ(workspace.bytes(),
             at(devices::one_pass_gradient_bytes({s.batch, s.seq, s.heads, s.kv_heads, s.head_dim})));
+  std::vector<double> first;
   for (int i = 0; i < 2; ++i) {
     const DeviceArray dqkv(DType::bf16, expected.qkv.size(), shift);
     launch_fused_attention_backward(nullptr, s, dy.data(), qkv.data(), y.data(), lse.floats(), dqkv.data(),
                                     workspace.at(0), {.variant = variant});
     expect_close(dqkv.read(), expected.dqkv, attention_tolerance(DType::bf16, false));
+    if (variant < 3) continue;
+    const std::vector<double> bits = dqkv.read();
+    if (i > 0) {
+      EXPECT_EQ(bits, first);  // the same sums in the same order
+    }
+    first = bits;
   }
 }
 
@@ -83,11 +91,18 @@ void test_fused_gradients(int variant) {
     }
     // More walks than there are multiprocessors.
     test_fused_gradient({.batch = 12, .seq = 300, .heads = 6, .kv_heads = 6, .head_dim = dim}, variant);
+    // More heads than that, and more walks of a head.
+    test_fused_gradient({.batch = 40, .seq = 200, .heads = 8, .kv_heads = 4, .head_dim = dim}, variant);
+    test_fused_gradient({.batch = 1, .seq = 1100, .heads = 3, .kv_heads = 1, .head_dim = dim}, variant);
     test_fused_gradient({.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = dim}, variant, 1);
   }
 }
 
 TEST_F(CudaKernels, FusedAttentionGradient) { test_fused_gradients(0); }
+TEST_F(CudaKernels, FusedAttentionGradientAhead) { test_fused_gradients(1); }
+TEST_F(CudaKernels, FusedAttentionGradientInTurns) { test_fused_gradients(2); }
+TEST_F(CudaKernels, FusedAttentionGradientOfWholeHeads) { test_fused_gradients(3); }
+TEST_F(CudaKernels, FusedAttentionGradientOfWholeHeadsInTurns) { test_fused_gradients(4); }
 
 TEST_F(CudaKernels, FlashAttentionOfAllHeadSizes) {
   for (const std::int64_t dim : {8, 32, 40, 64, 72, 80, 96, 128, 136, 256, 5}) {

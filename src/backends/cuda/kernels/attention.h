@@ -46,7 +46,10 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
 /// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128.
 [[nodiscard]] bool fits_fused_backward(core::DType dtype, const AttentionShape& shape);
 
-constexpr int kFusedVariants = 1;
+/// 0: the warp groups meet in each tile, dq is added by the copy engine. Otherwise dq is a tile behind, and
+/// added from registers; 2 and 4: the groups take turns at matmuls; 3 and 4: a block has all keys of a head,
+/// dq is summed in a fixed order and rounded in place (worth it where heads fill the multiprocessors).
+constexpr int kFusedVariants = 5;
 
 /// How the gradient in one pass is computed; benchmarks and tests choose.
 struct FusedBackward {

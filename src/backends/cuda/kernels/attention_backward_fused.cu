@@ -8,6 +8,7 @@
 // dq is rounded.
 #include <algorithm>
 
+#include "backends/cuda/kernels/attention_fused_ahead.cuh"
 #include "backends/cuda/kernels/attention_fused_products.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 
@@ -47,9 +48,32 @@ __global__ void __launch_bounds__(kFusedThreads, 1)
   }
 }
 
-/// rows [B H, tiles, 2, kQueries] (FusedGradient), and zeros in sums and next: eight lanes per position and
-/// head, in the order of dy.
-template <int kDim>
+template <class T>
+__global__ void __launch_bounds__(kFusedThreads, 1)
+    attention_gradient_ahead(const __grid_constant__ FusedGradient g) {
+  if constexpr (kHasWarpGroups) {
+    extern __shared__ __align__(kPanelAlignment) unsigned char shared[];
+    const unsigned base = shared_address(shared);
+    const AheadBarriers barriers{base + T::kBarriersAt};
+    auto* items = reinterpret_cast<volatile int*>(shared + T::kItemsAt);
+    if (threadIdx.x == 0) {
+      if (base % kPanelAlignment != 0) asm volatile("trap;");
+      barriers.init();
+    }
+    __syncthreads();
+    if (threadIdx.x < kWarpGroup) {
+      give_registers<kLoaderRegisters>();
+      if (threadIdx.x == 0) load_ahead<T>(g, base, barriers, items);
+    } else {
+      take_registers<kConsumerRegisters>();
+      compute_ahead<T>(g, shared, barriers, items);
+    }
+  }
+}
+
+/// rows [B H, tiles, 2, kQueries] (FusedGradient), and with kZeros zeros in sums and next: eight lanes per
+/// position and head, in the order of dy.
+template <int kDim, bool kZeros>
 __global__ void __launch_bounds__(kThreads)
     rows_and_zeros(AttentionShape s, int tiles, const bf16* dy, const bf16* y, const float* lse, float* rows,
                    float4* sums, int* next) {
@@ -63,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   const int padded = tiles * kQueries;
   const std::int64_t batch = position / padded;
   const auto t = static_cast<int>(position - batch * padded);
-  if (thread == 0) *next = 0;
+  if (kZeros && thread == 0) *next = 0;
   if (batch >= s.batch) return;
   float sum = 0;
   if (t < s.seq) {
@@ -79,8 +103,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, step);
   const std::int64_t place = (batch * heads + head) * padded + t;  // of [B H, tiles kQueries]
+  if constexpr (kZeros) {
 #pragma unroll
-  for (int d = 0; d < kDim / 4; d += kLanes) sums[place * (kDim / 4) + d + lane] = float4{};
+    for (int d = 0; d < kDim / 4; d += kLanes) sums[place * (kDim / 4) + d + lane] = float4{};
+  }
   if (lane > 1) return;
   float* to = rows + (place - t % kQueries) * 2 + t % kQueries;
   if (lane == 0) to[0] = t < s.seq ? -lse[(batch * heads + head) * s.seq + t] * kLog2E : 0.0F;
@@ -104,6 +130,47 @@ __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ Fus
   for (int i = 0; i < kEach; ++i) {
     const int place = 4 * (i * kThreads + static_cast<int>(threadIdx.x));
     dq.template write<T::kQueries>(place / kPartFloats, place % kPartFloats, own[i]);
+  }
+}
+
+/// The same from sums that lie as threads hold them (kPartStride): a thread takes eight columns of two rows.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads) round_shares_of_dq(const __grid_constant__ FusedGradient g) {
+  using T = FusedTiles<kDim>;
+  constexpr int kRowParts = T::kQueries / 64;
+  const auto tile = static_cast<int>(blockIdx.x) % g.tiles;
+  const auto owner = static_cast<int>(blockIdx.x) / g.tiles;
+  const auto heads = static_cast<int>(g.shape.heads);
+  const TileOfDq dq(g, owner / heads, owner % heads, tile * T::kQueries);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int eight = thread % 8;
+  const int warp = thread / 64;
+  const int row = thread / 8 % 8;
+  float4 own[kFusedParts][4];
+#pragma unroll
+  for (int part = 0; part < kFusedParts; ++part) {
+    const float* from = g.sums + (std::int64_t{blockIdx.x} * kFusedParts + part) * kPartFloats +
+                        eight * kPartStride + (warp * 32 + row * 4) * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) own[part][i] = reinterpret_cast<const float4*>(from)[i];
+  }
+#pragma unroll
+  for (int part = 0; part < kFusedParts; ++part) {
+    const int first = part % kRowParts * 64 + warp * 16 + row;
+    bf16* to = dq.to + first * dq.stride + part / kRowParts * 64 + eight * 8;
+    unsigned upper[4];
+    unsigned lower[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      upper[i] = pack_pair(own[part][i].x * g.scale, own[part][i].y * g.scale, to);
+      lower[i] = pack_pair(own[part][i].z * g.scale, own[part][i].w * g.scale, to);
+    }
+    if (first < dq.rows) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(upper[0], upper[1], upper[2], upper[3]);
+    }
+    if (first + 8 < dq.rows) {
+      *reinterpret_cast<uint4*>(to + 8 * dq.stride) = make_uint4(lower[0], lower[1], lower[2], lower[3]);
+    }
   }
 }
 
@@ -179,19 +246,47 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
       .next = next,
   };
   const std::int64_t threads = s.batch * s.heads * tiles * T::kQueries * kLanes;
-  if (how.prepares) {
-    rows_and_zeros<kDim><<<grid_size(ceil_div(threads, kThreads), kWhat), kThreads, 0, stream>>>(
-        s, tiles, operands.dy, operands.y, operands.lse, rows, reinterpret_cast<float4*>(base), next);
+  const unsigned row_blocks = grid_size(ceil_div(threads, kThreads), kWhat);
+  const unsigned all_tiles = grid_size(s.batch * s.heads * tiles, kWhat);
+  const auto prepare = [&](auto* kernel) {
+    if (!how.prepares) return;
+    kernel<<<row_blocks, kThreads, 0, stream>>>(s, tiles, operands.dy, operands.y, operands.lse, rows,
+                                                reinterpret_cast<float4*>(base), next);
     check_launch(kWhat);
-  }
-  if (how.multiplies) {
-    allow_shared(attention_gradient<kDim>, T::kBytes, kWhat);
-    attention_gradient<kDim><<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
+  };
+  const auto multiply = [&](auto* kernel, int bytes, int blocks) {
+    if (!how.multiplies) return;
+    allow_shared(kernel, bytes, kWhat);
+    kernel<<<std::min(blocks, multiprocessors()), kFusedThreads, bytes, stream>>>(g);
     check_launch(kWhat);
-  }
-  if (how.rounds) {
-    round_dq<kDim><<<grid_size(s.batch * s.heads * tiles, kWhat), kThreads, 0, stream>>>(g);
+  };
+  const auto round = [&](auto* kernel) {
+    if (!how.rounds) return;
+    kernel<<<all_tiles, kThreads, 0, stream>>>(g);
     check_launch(kWhat);
+  };
+  const auto run_ahead = [&]<class A>(A) {
+    prepare(rows_and_zeros<kDim, !A::kOwns>);
+    const auto heads = static_cast<int>(s.batch * s.kv_heads);
+    multiply(attention_gradient_ahead<A>, A::kBytes, A::kOwns ? heads : g.items);
+    if (!A::kOwns) round(round_shares_of_dq<kDim>);
+  };
+  switch (how.variant) {
+    case 0:
+      prepare(rows_and_zeros<kDim, true>);
+      multiply(attention_gradient<kDim>, T::kBytes, g.items);
+      round(round_dq<kDim>);
+      return;
+    case 1:
+      return run_ahead(AheadTiles<kDim, false, false>{});
+    case 2:
+      return run_ahead(AheadTiles<kDim, true, false>{});
+    case 3:
+      return run_ahead(AheadTiles<kDim, false, true>{});
+    case 4:
+      return run_ahead(AheadTiles<kDim, true, true>{});
+    default:
+      throw std::logic_error("no such variant of the gradient of attention in one pass");
   }
 }
 
