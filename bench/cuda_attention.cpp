@@ -1,5 +1,6 @@
 // The gradient of causal attention, bf16, in any order of sums: cuDNN, rooflm's two passes, and its one pass
-// with its parts, in turn: cuda_attention_bench [ROUNDS] [ROW...]; rows count from 1.
+// with its parts, in turn: cuda_attention_bench [ROUNDS] [VARIANTS] [ROW...], as in `20 04 1 6`; rows count
+// from 1, and `all` are all variants.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -18,6 +19,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/cudnn_attention.h"
@@ -86,6 +88,9 @@ class Event {
 /// Keeps a stream from starting while work is submitted to it, so that no gap between submissions is timed.
 class Gate {
  public:
+  Gate() = default;
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
   void close(cudaStream_t stream) {
     is_open_ = false;
     const auto wait = [](void* self) {
@@ -96,6 +101,7 @@ class Gate {
     check(cudaLaunchHostFunc(stream, wait, this), "closing the gate");
   }
   void open() { is_open_ = true; }
+  ~Gate() { open(); }  // or a stream would wait for ever
 
  private:
   std::atomic<bool> is_open_ = true;
@@ -163,14 +169,31 @@ struct Way {
   }
 };
 
+/// Of each position's gradients, [dq, dk, dv] of all heads: a sample of positions, in no step with any tile.
+struct Sample {
+  std::size_t width = 0, count = 0, step = 1;  ///< elements of a position; positions, and their distance
+
+  explicit Sample(const AttentionShape& s)
+      : width(static_cast<std::size_t>((s.heads + 2 * s.kv_heads) * s.head_dim)) {
+    constexpr std::size_t kMostElements = 4'000'000;
+    const auto positions = static_cast<std::size_t>(s.batch * s.seq);
+    step = (positions * width / kMostElements) | 1U;
+    count = positions / step;
+  }
+};
+
 /// The gradient that a way computes, as numbers.
 std::vector<float> gradient_of(const Way& way, const Operands& operands, const AttentionShape& s,
                                cudaStream_t stream) {
   check(cudaMemsetAsync(operands.dqkv.data(), 0xff, 2 * elements_of_qkv(s), stream), "filling");  // NaN
   for (const auto& part : way.parts) part(operands);
   check(cudaStreamSynchronize(stream), "computing a gradient");
-  std::vector<std::uint16_t> raw(elements_of_qkv(s));
-  check(cudaMemcpy(raw.data(), operands.dqkv.data(), 2 * raw.size(), cudaMemcpyDeviceToHost), "copying out");
+  const Sample sample(s);
+  const std::size_t bytes = 2 * sample.width;
+  std::vector<std::uint16_t> raw(sample.count * sample.width);
+  check(cudaMemcpy2D(raw.data(), bytes, operands.dqkv.data(), sample.step * bytes, bytes, sample.count,
+                     cudaMemcpyDeviceToHost),
+        "copying out");
   std::vector<float> values(raw.size());
   core::Bf16 value;
   for (std::size_t i = 0; i < raw.size(); ++i) {
@@ -180,33 +203,30 @@ std::vector<float> gradient_of(const Way& way, const Operands& operands, const A
   return values;
 }
 
-/// Largest distance by magnitude of what is expected plus its root mean square, over dq, dk and dv, each with
-/// its own; infinite where a number is none.
+/// Norm of the difference by the norm of what is expected, the largest of dq, dk and dv; infinite where a
+/// number is none.
 double difference(std::span<const float> actual, std::span<const float> expected, const AttentionShape& s) {
-  const auto row = static_cast<std::size_t>((s.heads + 2 * s.kv_heads) * s.head_dim);
+  const std::size_t row = Sample(s).width;
   const auto queries = static_cast<std::size_t>(s.heads * s.head_dim);
   const auto keys = static_cast<std::size_t>(s.kv_heads * s.head_dim);
   double largest = 0;
   std::size_t begin = 0;
   for (const std::size_t width : {queries, keys, keys}) {
     double squares = 0;
+    double distances = 0;
     for (std::size_t at = begin; at < expected.size(); at += row) {
-      float sum = 0;
-      for (std::size_t i = at; i < at + width; ++i) sum += expected[i] * expected[i];
-      squares += static_cast<double>(sum);
-    }
-    const double count =
-        static_cast<double>(expected.size()) / static_cast<double>(row) * static_cast<double>(width);
-    const auto typical = static_cast<float>(std::sqrt(squares / count));
-    for (std::size_t at = begin; at < expected.size(); at += row) {
-      float worst = 0;
+      float square = 0;
+      float distance = 0;
       for (std::size_t i = at; i < at + width; ++i) {
-        const float distance = std::abs(actual[i] - expected[i]) / (std::abs(expected[i]) + typical);
-        worst = distance <= worst ? worst : distance;  // NaN stays
-        if (std::isnan(distance)) return INFINITY;
+        square += expected[i] * expected[i];
+        distance += (actual[i] - expected[i]) * (actual[i] - expected[i]);
       }
-      largest = std::max(largest, static_cast<double>(worst));
+      squares += static_cast<double>(square);
+      distances += static_cast<double>(distance);
     }
+    const double relative = std::sqrt(distances / squares);
+    if (!std::isfinite(relative)) return INFINITY;
+    largest = std::max(largest, relative);
     begin += width;
   }
   return largest;
@@ -214,7 +234,8 @@ double difference(std::span<const float> actual, std::span<const float> expected
 
 class Row {
  public:
-  Row(const AttentionShape& shape, const Numbers& numbers, CudnnAttention& cudnn, cudaStream_t stream)
+  Row(const AttentionShape& shape, const Numbers& numbers, std::string_view variants, CudnnAttention& cudnn,
+      cudaStream_t stream)
       : shape_(shape),
         stream_(stream),
         gradient_(cudnn.gradient(shape, DType::bf16, {.deterministic = false})) {
@@ -226,14 +247,20 @@ class Row {
         std::max({gradient_.workspace_bytes, flash_attention_backward_workspace_bytes(shape), fused_bytes}));
     add_two_passes();
     if (gradient_.submit) add_cudnn();
-    for (int variant = 0; fits && variant < kFusedVariants; ++variant) add_one_pass(variant);
+    for (int variant = 0; fits && variant < kFusedVariants; ++variant) {
+      const bool is_wanted =
+          variants == "all" || variants.find(std::to_string(variant)) != std::string_view::npos;
+      if (is_wanted) add_one_pass(variant);
+    }
     check(cudaDeviceSynchronize(), "preparing operands");
   }
 
   void run(int rounds) {
     const std::vector<float> expected = gradient_of(ways_[0], *sets_[0], shape_, stream_);
     for (std::size_t i = 1; i < ways_.size(); ++i) {
-      differences_.push_back(difference(gradient_of(ways_[i], *sets_[0], shape_, stream_), expected, shape_));
+      differences_.push_back(
+          ways_[i].is_whole ? difference(gradient_of(ways_[i], *sets_[0], shape_, stream_), expected, shape_)
+                            : 0);
     }
     for (int i = -kWarmUps; i < rounds; ++i) round(i >= 0);
   }
@@ -332,7 +359,7 @@ class Row {
   Gate gate_;
 };
 
-void run(int rounds, std::span<char*> numbers_of_rows) {
+void run(int rounds, std::string_view variants, std::span<char*> numbers_of_rows) {
   select_device(0);
   cudaDeviceProp device{};
   check(cudaGetDeviceProperties(&device, 0), "asking for the device");
@@ -347,7 +374,7 @@ void run(int rounds, std::span<char*> numbers_of_rows) {
   for (std::size_t i = 0; i < kShapes.size(); ++i) {
     const auto is_this = [&](const char* text) { return std::strtoull(text, nullptr, 10) == i + 1; };
     if (!numbers_of_rows.empty() && std::ranges::none_of(numbers_of_rows, is_this)) continue;
-    Row row(kShapes.at(i), numbers, cudnn, stream);
+    Row row(kShapes.at(i), numbers, variants, cudnn, stream);
     row.run(rounds);
     row.print(i + 1);
   }
@@ -360,8 +387,8 @@ int main(int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
   constexpr int kRounds = 20;
   try {
-    rooflm::backends::cuda::run(argc > 1 ? std::atoi(argv[1]) : kRounds,
-                                arguments.subspan(std::min<std::size_t>(arguments.size(), 2)));
+    rooflm::backends::cuda::run(argc > 1 ? std::atoi(argv[1]) : kRounds, argc > 2 ? argv[2] : "all",
+                                arguments.subspan(std::min<std::size_t>(arguments.size(), 3)));
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_attention_bench: {}\n", error.what());
     return 1;

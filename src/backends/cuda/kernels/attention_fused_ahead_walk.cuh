@@ -62,19 +62,21 @@ struct AheadBarriers {
   }
 };
 
-/// Waits for phases. A thread has so many tries for all of its waits together, seconds: an error of ours then
-/// leads to wrong results, not to a kernel that never ends. (A trap in each wait would cost registers: the
-/// compiler then gives up on the matmuls' order.)
+/// Waits for phases, each time with so many tries, a tenth of a second at least; once that was too few, no
+/// more. So an error of ours leads to wrong results, not to a kernel that never ends. (A trap would cost
+/// registers: with one in a wait the compiler gives each matmul a wait of its own.)
 class Waits {
  public:
   __device__ void operator()(PhaseBarrier barrier, unsigned phase) {
-    while (!barrier.has_completed(phase)) {
-      if (--left_ < 0) break;
+    for (int left = most_; !barrier.has_completed(phase); --left) {
+      if (left > 0) continue;
+      most_ = 0;
+      break;
     }
   }
 
  private:
-  int left_ = 1 << 24;
+  int most_ = 1 << 22;
 };
 
 /// The same value in all lanes, which the compiler then knows.
