@@ -19,7 +19,7 @@ std::vector<fs::path> places_of(const std::string& name) {
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   const fs::path above = folder.parent_path();
   std::vector<fs::path> places{folder / name, above / ROOFLM_LIBEXEC_FOLDER / "rooflm" / name};
-  if (folder.filename() == "tests") places.push_back(above / name);
+  if (folder.filename() == "tests" || folder.filename() == "bench") places.push_back(above / name);
   return places;
 }
 
