@@ -1,6 +1,5 @@
-// The gradient of causal attention, bf16, in any order of sums: cuDNN, rooflm's two passes, and its one pass
-// with its parts, in turn: cuda_attention_bench [ROUNDS] [VARIANTS] [ROW...], as in `20 04 1 6`; rows count
-// from 1, and `all` are all variants.
+// The gradient of causal attention, bf16, in any order of sums: rooflm's two passes, cuDNN, and rooflm's one
+// pass with its parts, in turn: cuda_attention_bench [ROUNDS] [ROW...], as in `20 1 6`; rows count from 1.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -19,7 +18,6 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "backends/cuda/cudnn_attention.h"
@@ -45,8 +43,6 @@ constexpr std::array kShapes = {
     AttentionShape{64, 256, 12, 12, 64},
 };
 
-constexpr int kFirstOfWholeHeads = 3;  ///< variant
-constexpr std::int64_t kFewestHeads = 40;
 constexpr int kWarmUps = 3;
 constexpr int kFewestSets = 2;
 constexpr std::size_t kColdBytes = std::size_t{200} << 20U;  ///< of all sets of operands: four times the L2
@@ -236,8 +232,7 @@ double difference(std::span<const float> actual, std::span<const float> expected
 
 class Row {
  public:
-  Row(const AttentionShape& shape, const Numbers& numbers, std::string_view variants, CudnnAttention& cudnn,
-      cudaStream_t stream)
+  Row(const AttentionShape& shape, const Numbers& numbers, CudnnAttention& cudnn, cudaStream_t stream)
       : shape_(shape),
         stream_(stream),
         gradient_(cudnn.gradient(shape, DType::bf16, {.deterministic = false})) {
@@ -249,13 +244,7 @@ class Row {
         std::max({gradient_.workspace_bytes, flash_attention_backward_workspace_bytes(shape), fused_bytes}));
     add_two_passes();
     if (gradient_.submit) add_cudnn();
-    for (int variant = 0; fits && variant < kFusedVariants; ++variant) {
-      const bool is_wanted =
-          variants == "all" || variants.find(std::to_string(variant)) != std::string_view::npos;
-      // Those of whole heads take long where most of the device has none.
-      if (variant >= kFirstOfWholeHeads && shape.batch * shape.kv_heads < kFewestHeads) continue;
-      if (is_wanted) add_one_pass(variant);
-    }
+    if (fits) add_one_pass();
     check(cudaDeviceSynchronize(), "preparing operands");
   }
 
@@ -309,15 +298,14 @@ class Row {
                                                                   workspace_->data());
                                                }}});
   }
-  void add_one_pass(int variant) {
+  void add_one_pass() {
     const auto with = [&](FusedBackward run) {
-      run.variant = variant;
       return [this, run](const Operands& o) {
         launch_fused_attention_backward(stream_, shape_, o.dy.data(), o.qkv.data(), o.y.data(),
                                         o.lse.floats(), o.dqkv.data(), workspace_->data(), run);
       };
     };
-    ways_.push_back({.name = fmt::format("one pass, variant {}", variant), .parts = {with({})}});
+    ways_.push_back({.name = "one pass", .parts = {with({})}});
     ways_.push_back(
         {.name = "  its parts",
          .parts = {with({.multiplies = false, .rounds = false}), with({.prepares = false, .rounds = false}),
@@ -363,7 +351,7 @@ class Row {
   Gate gate_;
 };
 
-void run(int rounds, std::string_view variants, std::span<char*> numbers_of_rows) {
+void run(int rounds, std::span<char*> numbers_of_rows) {
   select_device(0);
   cudaDeviceProp device{};
   check(cudaGetDeviceProperties(&device, 0), "asking for the device");
@@ -378,7 +366,7 @@ void run(int rounds, std::string_view variants, std::span<char*> numbers_of_rows
   for (std::size_t i = 0; i < kShapes.size(); ++i) {
     const auto is_this = [&](const char* text) { return std::strtoull(text, nullptr, 10) == i + 1; };
     if (!numbers_of_rows.empty() && std::ranges::none_of(numbers_of_rows, is_this)) continue;
-    Row row(kShapes.at(i), numbers, variants, cudnn, stream);
+    Row row(kShapes.at(i), numbers, cudnn, stream);
     row.run(rounds);
     row.print(i + 1);
   }
@@ -391,8 +379,8 @@ int main(int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
   constexpr int kRounds = 20;
   try {
-    rooflm::backends::cuda::run(argc > 1 ? std::atoi(argv[1]) : kRounds, argc > 2 ? argv[2] : "all",
-                                arguments.subspan(std::min<std::size_t>(arguments.size(), 3)));
+    rooflm::backends::cuda::run(argc > 1 ? std::atoi(argv[1]) : kRounds,
+                                arguments.subspan(std::min<std::size_t>(arguments.size(), 2)));
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_attention_bench: {}\n", error.what());
     return 1;

@@ -46,17 +46,12 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
 /// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128.
 [[nodiscard]] bool fits_fused_backward(core::DType dtype, const AttentionShape& shape);
 
-/// 0: the warp groups meet in each tile, dq is added by the copy engine. Otherwise dq is a tile behind, and
-/// added from registers; 2 and 4: the groups take turns at matmuls; 3 and 4: a block has all keys of a head,
-/// dq is summed in a fixed order and rounded in place (worth it where heads fill the multiprocessors).
-constexpr int kFusedVariants = 5;
-
-/// How the gradient in one pass is computed; benchmarks and tests choose.
+/// Which of the three launches of the gradient in one pass run; benchmarks choose. Each needs the results of
+/// those before it; matmuls that run again without the first do nothing right.
 struct FusedBackward {
-  int variant = 0;  ///< below kFusedVariants: which kernel has the matmuls
-  // Of three launches those that run: sums of rows and zeros, matmuls, rounding of dq. Each needs the results
-  // of those before it; matmuls that run again without the first do nothing right.
-  bool prepares = true, multiplies = true, rounds = true;
+  bool prepares = true;    ///< sums of rows, and zeros
+  bool multiplies = true;  ///< the matmuls
+  bool rounds = true;      ///< dq to bf16
 };
 
 /// As launch_flash_attention_backward, of bf16 that fits_fused_backward; operands that are not aligned to 16

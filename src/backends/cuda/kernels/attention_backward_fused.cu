@@ -2,14 +2,14 @@
 //
 // A block has 128 keys at a time, whose dk and dv two warp groups of 64 keys keep in registers, and walks
 // past the tiles of queries that see them. Scores are computed transposed, so that p and ds are left factors
-// of dv and dk as they lie; ds also goes to shared memory for dq = ds k. A third group has one warp that
-// loads (q, dy and what is known of their rows in a ring; keys and values of the next walk while this one
-// goes on) and one that adds dq from shared to global memory, in fp32 and in whatever order blocks come. Then
-// dq is rounded.
+// of dv and dk as they lie; ds also goes to shared memory for dq = ds k, which comes a tile later
+// (attention_fused_compute.cuh). dq is added from registers to global memory, in fp32 and in whatever order
+// blocks come; then it is rounded. A third group has one warp that loads: q, dy and what is known of their
+// rows in a ring; keys and values of the next walk while this one goes on.
 #include <algorithm>
 
-#include "backends/cuda/kernels/attention_fused_ahead.cuh"
-#include "backends/cuda/kernels/attention_fused_products.cuh"
+#include "backends/cuda/kernels/attention_fused_compute.cuh"
+#include "backends/cuda/kernels/attention_fused_walk.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 
 namespace rooflm::backends::cuda {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kFusedThreads, 1)
     using T = FusedTiles<kDim>;
     extern __shared__ __align__(kPanelAlignment) unsigned char shared[];
     const unsigned base = shared_address(shared);
-    const FusedBarriers<T> barriers{base + T::kBarriersAt};
+    const FusedBarriers barriers{base + T::kBarriersAt};
     auto* items = reinterpret_cast<volatile int*>(shared + T::kItemsAt);
     if (threadIdx.x == 0) {
       if (base % kPanelAlignment != 0) asm volatile("trap;");
@@ -40,7 +40,6 @@ __global__ void __launch_bounds__(kFusedThreads, 1)
     if (threadIdx.x < kWarpGroup) {
       give_registers<kLoaderRegisters>();
       if (threadIdx.x == 0) load_walks<T>(g, base, barriers, items);
-      if (threadIdx.x == 32) add_walks<T>(g, base, barriers, items);
     } else {
       take_registers<kConsumerRegisters>();
       compute_walks<T>(g, shared, barriers, items);
@@ -48,32 +47,9 @@ __global__ void __launch_bounds__(kFusedThreads, 1)
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kFusedThreads, 1)
-    attention_gradient_ahead(const __grid_constant__ FusedGradient g) {
-  if constexpr (kHasWarpGroups) {
-    extern __shared__ __align__(kPanelAlignment) unsigned char shared[];
-    const unsigned base = shared_address(shared);
-    const AheadBarriers barriers{base + T::kBarriersAt};
-    auto* items = reinterpret_cast<volatile int*>(shared + T::kItemsAt);
-    if (threadIdx.x == 0) {
-      if (base % kPanelAlignment != 0) asm volatile("trap;");
-      barriers.init();
-    }
-    __syncthreads();
-    if (threadIdx.x < kWarpGroup) {
-      give_registers<kLoaderRegisters>();
-      if (threadIdx.x == 0) load_ahead<T>(g, base, barriers, items);
-    } else {
-      take_registers<kConsumerRegisters>();
-      compute_ahead<T>(g, shared, barriers, items);
-    }
-  }
-}
-
-/// rows [B H, tiles, 2, kQueries] (FusedGradient), and with kZeros zeros in sums and next: eight lanes per
-/// position and head, in the order of dy.
-template <int kDim, bool kZeros>
+/// rows [B H, tiles, 2, kQueries] (FusedGradient), and zeros in sums and next: eight lanes per position and
+/// head, in the order of dy.
+template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     rows_and_zeros(AttentionShape s, int tiles, const bf16* dy, const bf16* y, const float* lse, float* rows,
                    float4* sums, int* next) {
@@ -87,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   const int padded = tiles * kQueries;
   const std::int64_t batch = position / padded;
   const auto t = static_cast<int>(position - batch * padded);
-  if (kZeros && thread == 0) *next = 0;
+  if (thread == 0) *next = 0;
   if (batch >= s.batch) return;
   float sum = 0;
   if (t < s.seq) {
@@ -103,39 +79,30 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, step);
   const std::int64_t place = (batch * heads + head) * padded + t;  // of [B H, tiles kQueries]
-  if constexpr (kZeros) {
 #pragma unroll
-    for (int d = 0; d < kDim / 4; d += kLanes) sums[place * (kDim / 4) + d + lane] = float4{};
-  }
+  for (int d = 0; d < kDim / 4; d += kLanes) sums[place * (kDim / 4) + d + lane] = float4{};
   if (lane > 1) return;
   float* to = rows + (place - t % kQueries) * 2 + t % kQueries;
   if (lane == 0) to[0] = t < s.seq ? -lse[(batch * heads + head) * s.seq + t] * kLog2E : 0.0F;
   if (lane == 1) to[kQueries] = sum;
 }
 
-/// dq of one tile from its sums.
+/// Where dq of a tile goes: its first row, and how many there are.
+struct TileOfDq {
+  bf16* to;
+  int stride, rows;
+
+  __device__ TileOfDq(const FusedGradient& g, int batch, int head, int first)
+      : stride(static_cast<int>((g.shape.heads + 2 * g.shape.kv_heads) * g.shape.head_dim)),
+        rows(static_cast<int>(g.shape.seq) - first) {
+    to = g.dqkv + (batch * g.shape.seq + first) * stride + head * g.shape.head_dim;
+  }
+};
+
+/// dq of one tile from its sums, which lie as threads held them (kPartStride): a thread takes eight columns
+/// of two rows.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ FusedGradient g) {
-  const auto tile = static_cast<int>(blockIdx.x) % g.tiles;
-  const auto owner = static_cast<int>(blockIdx.x) / g.tiles;
-  const auto heads = static_cast<int>(g.shape.heads);
-  const float* sums = g.sums + std::int64_t{blockIdx.x} * kFusedParts * kPartFloats;
-  using T = FusedTiles<kDim>;
-  const TileOfDq dq(g, owner / heads, owner % heads, tile * T::kQueries);
-  constexpr int kEach = kFusedParts * kPartFloats / 4 / kThreads;
-  float4 own[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) own[i] = reinterpret_cast<const float4*>(sums)[i * kThreads + threadIdx.x];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int place = 4 * (i * kThreads + static_cast<int>(threadIdx.x));
-    dq.template write<T::kQueries>(place / kPartFloats, place % kPartFloats, own[i]);
-  }
-}
-
-/// The same from sums that lie as threads hold them (kPartStride): a thread takes eight columns of two rows.
-template <int kDim>
-__global__ void __launch_bounds__(kThreads) round_shares_of_dq(const __grid_constant__ FusedGradient g) {
   using T = FusedTiles<kDim>;
   constexpr int kRowParts = T::kQueries / 64;
   const auto tile = static_cast<int>(blockIdx.x) % g.tiles;
@@ -248,45 +215,20 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
   const std::int64_t threads = s.batch * s.heads * tiles * T::kQueries * kLanes;
   const unsigned row_blocks = grid_size(ceil_div(threads, kThreads), kWhat);
   const unsigned all_tiles = grid_size(s.batch * s.heads * tiles, kWhat);
-  const auto prepare = [&](auto* kernel) {
-    if (!how.prepares) return;
-    kernel<<<row_blocks, kThreads, 0, stream>>>(s, tiles, operands.dy, operands.y, operands.lse, rows,
-                                                reinterpret_cast<float4*>(base), next);
+  if (how.prepares) {
+    rows_and_zeros<kDim><<<row_blocks, kThreads, 0, stream>>>(s, tiles, operands.dy, operands.y, operands.lse,
+                                                              rows, reinterpret_cast<float4*>(base), next);
     check_launch(kWhat);
-  };
-  const auto multiply = [&](auto* kernel, int bytes, int blocks) {
-    if (!how.multiplies) return;
-    allow_shared(kernel, bytes, kWhat);
-    kernel<<<std::min(blocks, multiprocessors()), kFusedThreads, bytes, stream>>>(g);
+  }
+  if (how.multiplies) {
+    auto* kernel = attention_gradient<kDim>;
+    allow_shared(kernel, T::kBytes, kWhat);
+    kernel<<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
     check_launch(kWhat);
-  };
-  const auto round = [&](auto* kernel) {
-    if (!how.rounds) return;
-    kernel<<<all_tiles, kThreads, 0, stream>>>(g);
+  }
+  if (how.rounds) {
+    round_dq<kDim><<<all_tiles, kThreads, 0, stream>>>(g);
     check_launch(kWhat);
-  };
-  const auto run_ahead = [&]<class A>(A) {
-    prepare(rows_and_zeros<kDim, !A::kOwns>);
-    const auto heads = static_cast<int>(s.batch * s.kv_heads);
-    multiply(attention_gradient_ahead<A>, A::kBytes, A::kOwns ? heads : g.items);
-    if (!A::kOwns) round(round_shares_of_dq<kDim>);
-  };
-  switch (how.variant) {
-    case 0:
-      prepare(rows_and_zeros<kDim, true>);
-      multiply(attention_gradient<kDim>, T::kBytes, g.items);
-      round(round_dq<kDim>);
-      return;
-    case 1:
-      return run_ahead(AheadTiles<kDim, false, false>{});
-    case 2:
-      return run_ahead(AheadTiles<kDim, true, false>{});
-    case 3:
-      return run_ahead(AheadTiles<kDim, false, true>{});
-    case 4:
-      return run_ahead(AheadTiles<kDim, true, true>{});
-    default:
-      throw std::logic_error("no such variant of the gradient of attention in one pass");
   }
 }
 

@@ -1,7 +1,6 @@
-// The one-pass gradient of attention (attention_backward_fused.cu): what a warp group computes of each tile.
+// The one-pass gradient of attention (attention_backward_fused.cu): of each tile what is no matmul, and where
+// results go.
 #pragma once
-
-#include <type_traits>
 
 #include "backends/cuda/kernels/attention_fused_walk.cuh"
 #include "backends/cuda/kernels/wgmma_columns.cuh"
@@ -83,159 +82,42 @@ __device__ void store_scores(unsigned first, const Factor<1, kK>& ds) {
   }
 }
 
-__device__ inline void store_pair(unsigned to, float first, float second) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(first), "f"(second) : "memory");
+/// The same value in all lanes, which the compiler then knows.
+__device__ inline int uniform(int value) { return __shfl_sync(0xffffffffU, value, 0); }
+
+__device__ inline void add_four(float* to, float4 value) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(value.x),
+               "f"(value.y), "f"(value.z), "f"(value.w)
+               : "memory");
 }
 
-/// A warp's 16 rows of dq to a part, as place_in_part says; `first`: where the lane's first two sums go.
-__device__ inline void store_sums(unsigned first, const Sums<1, 8>& dq) {
-  constexpr int kEightRows = 8 * 64 * static_cast<int>(sizeof(float));
-  const unsigned to = renew(first);
-#pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    store_pair(to ^ n * 32, dq.v[0][n][0], dq.v[0][n][1]);
-    store_pair((to ^ n * 32) + kEightRows, dq.v[0][n][2], dq.v[0][n][3]);
-  }
-}
+/// A part of a tile of dq lies as threads hold it: float4 i of thread t of the group is number 128 i + t. It
+/// has sums of rows 16 (t / 32) + t % 32 / 4 (x, y) and 8 behind (z, w), columns 8 i + 2 (t % 4) and the
+/// next.
+constexpr int kPartStride = 4 * kWarpGroup;  // floats
 
-/// A group of four warps with 64 of the block's keys.
+/// A thread's share of dq of one tile, 64 rows of 64 columns by warp group: where it goes.
 template <class T>
-__device__ void compute_walks(const FusedGradient& g, unsigned char* shared, FusedBarriers<T> barriers,
-                              const volatile int* items) {
-  constexpr int kN = T::kQueries / 8;
-  constexpr int kK = T::kQueries / 16;
-  constexpr int kRowParts = T::kQueries / 64;
-  const int group = static_cast<int>(threadIdx.x) / kWarpGroup - 1;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int own_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16;  // the warp's, of the group's 64
-  const int own_key = group * kGroupRows + own_row;
-  const float scale2 = g.scale * kLog2E;
-  unsigned char* scores = shared + T::kScoresAt;
-  const unsigned first_scores =
-      shared_address(scores) + (own_key + lane % 16) * kPanelRowBytes + (lane / 16 ^ lane % 8) * 16;
-  const unsigned first_sums = shared_address(shared) + T::kSumsAt + group * kPartBytes +
-                              4 * place_in_part(own_row + lane / 4, lane % 4 * 2);
-  // In the tile of the diagonal: the query of c[0] less its key.
-  const int behind = lane % 4 * 2 - lane / 4 - own_key;
-  int step = 0;
-  for (int visit = 0;; ++visit) {
-    const int key_stage = visit % T::kKeyStages;
-    await_phase(barriers.keys_full(key_stage), visit / T::kKeyStages % 2);
-    const int item = items[key_stage];
-    if (item < 0) return;
-    int steps = 0;    // in all
-    int of_head = 0;  // of one head
-    {
-      const FusedWalk<T> walk(g, item);
-      steps = walk.steps();
-      of_head = walk.tiles - walk.first_tile;
-    }
-    int from_diagonal = 0;  // tiles
-    const unsigned char* keys = shared + key_stage * 2 * T::kKeyBytes;
-    const unsigned char* values = keys + T::kKeyBytes;
-    Sums<1, T::kDim / 8> dk{};
-    Sums<1, T::kDim / 8> dv{};
-    Sums<1, kN> p;
-    const auto issue_scores = [&](int at) {
-      const int stage = at % 2;
-      await_phase(barriers.queries_full(stage), at / 2 % 2);
-      receive(p);
-      begin_products();
-      issue_rows_by_rows<T::kDim, kFusedKeys>(p, keys, group * kGroupRows,
-                                              shared + T::kQueriesAt + stage * T::kQueryBytes);
-      group_products();
-    };
-    const auto take_step = [&]<class IsLast>(IsLast) {
-      const int stage = step % 2;
-      const unsigned char* queries = shared + T::kQueriesAt + stage * T::kQueryBytes;
-      const unsigned char* gradients = shared + T::kGradientsAt + stage * T::kQueryBytes;
-      const auto* rows =
-          reinterpret_cast<const float*>(shared + T::kRowsAt + stage * T::kRowBytes) + lane % 4 * 2;
-      if constexpr (!T::kAhead) issue_scores(step);
-      Sums<1, kN> ds;
-      await_phase(barriers.gradients_full(stage), step / 2 % 2);
-      begin_products();
-      issue_rows_by_rows<T::kDim, kFusedKeys>(ds, values, group * kGroupRows, gradients);
-      group_products();
-      await_products<1>();
-      receive(p);
-      if (from_diagonal >= kFusedKeys / T::kQueries) {
-        exponentials<false>(p, rows, scale2, 0);
-      } else {
-        exponentials<true>(p, rows, scale2, behind + from_diagonal * T::kQueries);
-      }
-      Factor<1, kK> left;
-      Factor<1, kK> right;
-      await_products<0>();
-      receive(ds);
-      gradient_of_exponentials(p, ds, rows + T::kQueries);
-      left.round(p);
-      right.round(ds);
-      await_phase(barriers.scores_empty(), step % 2 ^ 1);
-      store_scores(first_scores, right);
-      publish_to_matrix_unit();
-      settle(left);
-      receive(dv);
-      begin_products();
-      issue_factor_by_tile<T::kDim>(dv, left, gradients);
-      group_products();
-      settle(right);
-      receive(dk);
-      begin_products();
-      issue_factor_by_tile<T::kDim>(dk, right, queries);
-      group_products();
-      await_products<1>();
-      receive(dv);
-      if (lane == 0) barriers.gradients_empty(stage).arrive();
-      meet<1, 2 * kWarpGroup>();  // ds of both groups is there
-      Sums<1, 8> dq;
-      begin_products();
-      issue_panel_by_panel<kFusedKeys>(dq, scores + group % kRowParts * kPanelBytes<kFusedKeys>,
-                                       keys + group / kRowParts * kPanelBytes<kFusedKeys>);
-      group_products();
-      await_products<1>();
-      receive(dk);
-      if (lane == 0) barriers.queries_empty(stage).arrive();
-      if constexpr (T::kAhead && !IsLast::value) {
-        issue_scores(step + 1);
-        await_products<1>();
-      } else {
-        await_products<0>();
-      }
-      receive(dq);
-      if (lane == 0) barriers.scores_empty().arrive();
-      await_phase(barriers.sums_empty(group), step % 2 ^ 1);
-      store_sums(first_sums, dq);
-      publish_to_matrix_unit();  // and to the copy engine
-      __syncwarp();
-      if (lane == 0) barriers.sums_full(group).arrive();
-      if constexpr (T::kAhead && !IsLast::value) {
-        await_products<0>();  // the compiler wants no product under way at the end of a loop
-        receive(p);
-      }
-      ++step;
-      if (++from_diagonal == of_head) from_diagonal = 0;
-    };
-    if constexpr (T::kAhead) {
-      issue_scores(step);
-      await_products<0>();
-      receive(p);
-      for (int i = 1; i < steps; ++i) take_step(std::false_type{});
-      take_step(std::true_type{});
-    } else {
-      for (int i = 0; i < steps; ++i) take_step(std::true_type{});
-    }
-    const FusedWalk<T> walk(g, items[key_stage]);
-    __syncwarp();
-    if (lane == 0) barriers.keys_empty(key_stage).arrive();
-    await_phase(barriers.scores_empty(), step % 2 ^ 1);  // results go out through ds
-    unsigned char* own = scores + own_key * kPanelRowBytes;
-    const Packed<bf16*> out(g.shape, g.dqkv, walk.batch);
-    const int first = walk.block * kFusedKeys + own_key;
-    const int left_rows = static_cast<int>(g.shape.seq) - first;
-    write_keys<T>(dk, g.scale, own, out.key(walk.kv) + first * out.stride, out.stride, left_rows);
-    write_keys<T>(dv, 1.0F, own, out.value(walk.kv) + first * out.stride, out.stride, left_rows);
+class ShareOfDq {
+ public:
+  ShareOfDq() = default;  ///< nowhere
+  __device__ ShareOfDq(const FusedGradient& g, const FusedWalk<T>& at, int group) : way_(Way::add) {
+    const int thread = static_cast<int>(threadIdx.x) % kWarpGroup;
+    sums_ = g.sums + (std::int64_t{at.place(g)} * kFusedParts + group) * kPartFloats + thread * 4;
   }
-}
+  __device__ void add(const Sums<1, 8>& dq) const {
+    if (way_ == Way::none) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float* v = dq.v[0][i];
+      add_four(sums_ + i * kPartStride, make_float4(v[0], v[1], v[2], v[3]));
+    }
+  }
+
+ private:
+  enum class Way { none, add };  // a null pointer would say it too, but costs instructions in each tile
+  Way way_ = Way::none;
+  float* sums_ = nullptr;
+};
 
 }  // namespace rooflm::backends::cuda

@@ -1,5 +1,4 @@
-// Hopper's copies of tiles between global and shared memory, and the barriers in shared memory that count
-// them.
+// Hopper's copies of tiles from global to shared memory, and the barriers in shared memory that count them.
 //
 // A barrier completes a phase when as many arrivals have come as it was made for, and all bytes that were
 // announced. Phases alternate 0, 1, 0, ...; waiting for phase 1 of a new barrier does not block.
@@ -65,41 +64,6 @@ __device__ inline void copy_bytes(unsigned to, const void* from, int bytes, Phas
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
       "l"(from), "r"(bytes), "r"(barrier.address())
       : "memory");
-}
-
-/// Shared to global memory: stores, or adds fp32.
-__device__ inline void store_bytes(void* to, unsigned from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-}
-__device__ inline void add_floats(float* to, unsigned from, int bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-               "r"(from), "r"(bytes)
-               : "memory");
-}
-/// What this thread has stored or added since the last time is a group of its own.
-__device__ inline void group_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Waits until shared memory of this thread's stores may be written again.
-__device__ inline void await_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-/// Waits until this thread's stores are in global memory.
-__device__ inline void await_stores() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
-/// Orders copies of the engine before and after ordinary accesses.
-__device__ inline void fence_copies() { asm volatile("fence.proxy.async;" ::: "memory"); }
-
-__device__ inline int load_acquire(const int* from) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-__device__ inline void add_release(int* to, int value) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-
-/// Barrier `id` of so many threads of a block.
-template <int kId, int kThreads>
-__device__ void meet() {
-  asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
 /// Registers per thread of this warp group from here on.

@@ -1,23 +1,23 @@
-// The one-pass gradient of attention with dq a tile behind: what a warp group computes.
+// The one-pass gradient of attention (attention_backward_fused.cu): what a warp group computes.
 //
 // dq of a tile needs ds of both groups. It is computed with the next tile's dv and dk, by when the other
-// group is long done with its ds, so that the groups do not wait for each other, and one has exponentials
-// while the other has matmuls. Across walks, too: keys have two stages. All that a tile's matmuls do comes in
-// one order,
+// group is long done with its ds, so that the groups do not meet in each tile. They issue their matmuls in
+// turn, and one has exponentials while the other has matmuls. Across walks, too: keys have two stages. All
+// that a tile's matmuls do comes in one order,
 //
 //   dq of the tile before, dv, dk | scores and dp of the next tile
 //
 // of which the exponentials of the next tile wait for the scores only. dq leaves registers for global memory.
 #pragma once
 
-#include "backends/cuda/kernels/attention_fused_ahead_walk.cuh"
 #include "backends/cuda/kernels/attention_fused_products.cuh"
+#include "backends/cuda/kernels/attention_fused_walk.cuh"
 
 namespace rooflm::backends::cuda {
 
 /// A group of four warps with 64 of the block's keys.
 template <class T>
-__device__ void compute_ahead(const FusedGradient& g, unsigned char* shared, AheadBarriers barriers,
+__device__ void compute_walks(const FusedGradient& g, unsigned char* shared, FusedBarriers barriers,
                               const volatile int* items) {
   constexpr int kN = T::kQueries / 8;
   constexpr int kK = T::kQueries / 16;
@@ -71,7 +71,7 @@ __device__ void compute_ahead(const FusedGradient& g, unsigned char* shared, Ahe
 
   Waits await;
   const auto give_turn = [&] {
-    if (T::kTakesTurns && lane == 0) barriers.turn(group ^ 1).arrive();
+    if (lane == 0) barriers.turn(group ^ 1).arrive();
   };
 
   // Before the first tile dq of none is computed, of whatever there is, and goes nowhere.
@@ -114,7 +114,7 @@ __device__ void compute_ahead(const FusedGradient& g, unsigned char* shared, Ahe
     if (lane == 0) barriers.scores_full(buffer).arrive();
 
     await(barriers.scores_full(stage), phase);  // of the step before, of both groups
-    if constexpr (T::kTakesTurns) await(barriers.turn(group), step % 2);
+    await(barriers.turn(group), step % 2);
     Sums<1, 8> dq;
     issue_dq(dq, stage, shares_keys);
     settle(left);
@@ -127,15 +127,13 @@ __device__ void compute_ahead(const FusedGradient& g, unsigned char* shared, Ahe
     begin_products();
     issue_factor_by_tile<T::kDim>(dk, right, queries_at(stage));
     group_products();
-    float4 before[8] = {};
-    if (T::kOwns && share.way == ShareOfDq<T>::Way::finish) share.load(before);
     await_products<2>();
     receive(dq);
     if (lane == 0) {
       barriers.scores_empty(stage).arrive();
       if (shares_keys != key_stage) barriers.keys_empty(shares_keys).arrive();
     }
-    share.write(dq, g.scale, before);
+    share.add(dq);
 
     FusedWalk<T> next = walk;
     next.go_on();
@@ -192,11 +190,9 @@ __device__ void compute_ahead(const FusedGradient& g, unsigned char* shared, Ahe
   await(barriers.scores_full(last % 2), last / 2 % 2);
   Sums<1, 8> dq;
   issue_dq(dq, last % 2, shares_keys);
-  float4 before[8] = {};
-  if (T::kOwns && share.way == ShareOfDq<T>::Way::finish) share.load(before);
   await_products<0>();
   receive(dq);
-  share.write(dq, g.scale, before);
+  share.add(dq);
 }
 
 }  // namespace rooflm::backends::cuda
