@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 namespace rooflm::devices {
 namespace {
@@ -15,20 +14,10 @@ constexpr std::int64_t kMostHeadDim = 256;
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-/// Sizes from which the gradient in one pass is faster than what would run otherwise.
-struct OnePassFrom {
-  std::int64_t head_dim = 0;
-  std::int64_t seq = 0;
-  std::int64_t rows = 0;  ///< of all heads: batch * heads * seq
-};
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::array kFasterThanCudnn = {OnePassFrom{64, kNever, 0}, OnePassFrom{128, kNever, 0}};
-constexpr std::array kFasterThanTwoPasses = {OnePassFrom{64, kNever, 0}, OnePassFrom{128, kNever, 0}};
-#ifdef ROOFLM_ONE_PASS_ATTENTION
-constexpr bool kAlwaysOnePass = true;
-#else
-constexpr bool kAlwaysOnePass = false;
-#endif
+/// The gradient in one pass: its head sizes, and the positions from which it is faster than cuDNN's and than
+/// two passes.
+constexpr std::array<std::int64_t, 2> kOnePassHeadDims = {64, 128};
+constexpr std::int64_t kOnePassFrom = 1024;
 
 AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
                            const AttentionSizes& sizes) {
@@ -76,14 +65,8 @@ bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
 }
 
 bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
-  const bool is_cudnn_next = fits_cudnn_attention(DType::bf16, sizes) &&
-                             !is_own_attention_gradient_faster(sizes, /*deterministic=*/false);
-  const std::int64_t rows = sizes.batch * sizes.heads * sizes.seq;
-  return std::ranges::any_of(is_cudnn_next ? kFasterThanCudnn : kFasterThanTwoPasses,
-                             [&](const OnePassFrom& from) {
-                               return sizes.head_dim == from.head_dim &&
-                                      (kAlwaysOnePass || (sizes.seq >= from.seq && rows >= from.rows));
-                             });
+  return sizes.seq >= kOnePassFrom &&
+         std::ranges::find(kOnePassHeadDims, sizes.head_dim) != kOnePassHeadDims.end();
 }
 
 AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,

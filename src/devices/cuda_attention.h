@@ -30,8 +30,8 @@ struct AttentionUse {
 [[nodiscard]] bool fits_cudnn_attention(core::DType dtype, const AttentionSizes& sizes);
 
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
-/// has_warp_group_kernels. The rule is a table of measurements (docs/performance.md, "Backward in one pass");
-/// a build with ROOFLM_ONE_PASS_ATTENTION takes it wherever there is such a kernel: heads of 64 and 128.
+/// has_warp_group_kernels: heads of 64 and 128, and 1024 positions or more, as measured on an H100
+/// (docs/performance.md, "Backward in one pass").
 [[nodiscard]] bool is_one_pass_gradient_faster(const AttentionSizes& sizes);
 
 /// What a device of the catalog runs, with cuDNN installed and operands that are aligned to 16 bytes: the

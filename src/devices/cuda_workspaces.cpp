@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::int64_t kShort = 128;         ///< positions: both take microseconds, cuDNN a few more
 constexpr std::int64_t kWide = 96;           ///< head size from which cuDNN's gradient is faster in any case
-constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are
+constexpr std::int64_t kManyRows = 1 << 17;  ///< of all heads, from which its sums in any order are faster,
+constexpr std::int64_t kMiddle = 1024;       ///< and positions, with heads of kNarrow
+constexpr std::int64_t kNarrow = 64;
 constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kFloat = 4;
 constexpr std::int64_t kScore = 2;
@@ -60,6 +62,7 @@ bool is_short_attention(const AttentionSizes& sizes) { return sizes.seq <= kShor
 bool is_own_attention_gradient_faster(const AttentionSizes& sizes, bool deterministic) {
   if (is_short_attention(sizes)) return true;
   if (sizes.head_dim >= kWide) return false;
+  if (sizes.head_dim == kNarrow && sizes.seq < kMiddle) return true;
   return deterministic || sizes.batch * sizes.heads * sizes.seq < kManyRows;
 }
 

@@ -21,8 +21,8 @@ struct AttentionSizes {
 /// Whether rooflm's attention kernels for warp groups run on a device of the catalog: compute capability 9,
 /// head sizes of 64, 80 and 128.
 [[nodiscard]] bool has_warp_group_kernels(std::string_view device_key, const AttentionSizes& sizes);
-/// Whether these kernels are left alone, as measured on an H200 (docs/performance.md). On
-/// other GPUs cuDNN always goes first.
+/// Whether these kernels, the gradient in two passes, are faster than cuDNN's, as measured on an H200 and an
+/// H100 (docs/performance.md, "Attention"). On other GPUs cuDNN always goes first.
 [[nodiscard]] bool is_short_attention(const AttentionSizes& sizes);
 [[nodiscard]] bool is_own_attention_gradient_faster(const AttentionSizes& sizes, bool deterministic);
 

@@ -45,10 +45,12 @@ TEST(CudaAttention, OwnGradientsAreChosenWhereTheyAreFaster) {
 TEST(CudaAttention, OnePassIsForNondeterministicGradientsInBf16) {
   const AttentionUse use{.is_gradient = true, .is_deterministic = false};
   for (const std::int64_t dim : {64, 128}) {
-    const bool is_one_pass = devices::is_one_pass_gradient_faster({4, 8192, 8, 8, dim});
-    EXPECT_EQ(family(DType::bf16, 8192, dim, use),
-              is_one_pass ? AttentionFamily::one_pass : AttentionFamily::cudnn);
+    for (const std::int64_t seq : {1024, 1025, 8192})
+      EXPECT_EQ(family(DType::bf16, seq, dim, use), AttentionFamily::one_pass) << seq << " " << dim;
+    EXPECT_EQ(family(DType::bf16, 1000, dim, use), AttentionFamily::warp_groups) << dim;
   }
+  EXPECT_EQ(family(DType::bf16, 512, 64, use), AttentionFamily::warp_groups);
+  EXPECT_EQ(family(DType::bf16, 512, 128, use), AttentionFamily::cudnn);
   EXPECT_NE(family(DType::bf16, 4096, 80, use), AttentionFamily::one_pass);
   EXPECT_NE(family(DType::f16, 4096, 128, use), AttentionFamily::one_pass);
   EXPECT_NE(family(DType::bf16, 4096, 128, use, "a100-sxm"), AttentionFamily::one_pass);

@@ -38,6 +38,9 @@ TEST(CudaWorkspaces, OnlyHopperHasKernelsForWarpGroups) {
   EXPECT_FALSE(devices::has_warp_group_kernels("h200", {4, 1024, 12, 12, 96}));
   EXPECT_TRUE(devices::is_own_attention_gradient_faster(sizes, false));
   EXPECT_FALSE(devices::is_own_attention_gradient_faster({32, 1024, 12, 12, 64}, false));
+  EXPECT_TRUE(devices::is_own_attention_gradient_faster({64, 256, 12, 12, 64}, false));
+  EXPECT_FALSE(devices::is_own_attention_gradient_faster({64, 256, 12, 12, 80}, false));
+  EXPECT_FALSE(devices::is_own_attention_gradient_faster({4, 512, 12, 12, 128}, false));
 }
 
 TEST(CudaWorkspaces, NormGradientsGrowWithRowsUntilTheGpuIsFull) {
