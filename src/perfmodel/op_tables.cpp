@@ -35,6 +35,12 @@ MatmulTable matmul_of(const Json& json) {
                     .whole_waves = json.at("whole_waves"),
                     .rate_of_dtype = json.at("rate_of_dtype"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
+  for (const auto& [dtype, shares] : json.at("layouts").at("shares").items()) {
+    table.layouts[dtype] = {.plain = shares.at("nn"),
+                            .b_transposed = shares.at("nt"),
+                            .a_transposed = shares.at("tn"),
+                            .splits_k = shares.at("splits_k")};
+  }
   table.tiles = tiles_of(json.at("tiles"));
   table.simt_tiles = tiles_of(json.at("simt").at("tiles"));
   return table;
