@@ -40,6 +40,7 @@ MatmulTable matmul_of(const Json& json) {
                             .b_transposed = shares.at("nt"),
                             .a_transposed = shares.at("tn"),
                             .splits_k = shares.at("splits_k")};
+    if (shares.contains("whole_waves")) table.layouts[dtype].whole_waves = shares.at("whole_waves");
   }
   table.tiles = tiles_of(json.at("tiles"));
   table.simt_tiles = tiles_of(json.at("simt").at("tiles"));

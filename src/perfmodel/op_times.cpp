@@ -133,6 +133,7 @@ struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
   double moved_bytes = 0, stored_bytes = 0;
   bool is_simt = false, splits_k = true;
+  double whole_waves = 0;
 };
 
 double OpTimes::rate_of(core::DType dtype, bool tf32) const {
@@ -182,7 +183,7 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
       if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
       const double exact = tiles * split / multiprocessors_;
       const double waves =
-          std::max(1.0, table.whole_waves * std::ceil(exact) + (1 - table.whole_waves) * exact);
+          std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
       const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
                              multiprocessors_ / (rate * tile.share);
       const double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
@@ -230,6 +231,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   }
   const MatmulTable::Layouts layouts = layouts_of(dtype, tf32);
   problem.splits_k = layouts.splits_k;
+  problem.whole_waves = layouts.whole_waves.value_or(tables_.matmul.whole_waves);
   const double layout_share = share_of(layouts, op);
   const double rate = layout_share * rate_of(dtype, tf32);
   if (rate <= 0) {

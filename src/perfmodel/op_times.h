@@ -41,6 +41,7 @@ struct MatmulTable {
   struct Layouts {
     double plain = 1, b_transposed = 1, a_transposed = 1;
     bool splits_k = true;
+    std::optional<double> whole_waves{};  ///< where it is not that of 16 bits
   };
   std::map<std::string, Layouts> layouts{};
   /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
