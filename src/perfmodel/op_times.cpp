@@ -49,7 +49,7 @@ std::string name_of_rate(core::DType dtype, bool tf32) {
   return tf32 && dtype == core::DType::f32 ? "tf32" : std::string(core::name_of(dtype));
 }
 
-double share_of(const MatmulTable::Layouts& layouts, const Op& op) {
+const MatmulTable::Layout& layout_of(const MatmulTable::Layouts& layouts, const Op& op) {
   if (op.attrs.flag("trans_a")) return layouts.a_transposed;
   return op.attrs.flag("trans_b") ? layouts.b_transposed : layouts.plain;
 }
@@ -133,7 +133,7 @@ struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
   double moved_bytes = 0, stored_bytes = 0;
   bool is_simt = false, splits_k = true;
-  double whole_waves = 0;
+  double whole_waves = 0, least_split_k = 0;
 };
 
 double OpTimes::rate_of(core::DType dtype, bool tf32) const {
@@ -180,7 +180,7 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
   for (const MatmulTable::Tile& tile : p.is_simt ? table.simt_tiles : table.tiles) {
     const double tiles = p.batch * std::ceil(p.m / tile.rows) * std::ceil(p.n / tile.columns);
     for (const double split : kSplits) {
-      if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
+      if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < p.least_split_k)) continue;
       const double exact = tiles * split / multiprocessors_;
       const double waves =
           std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
@@ -196,7 +196,8 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
 
 MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, bool tf32) const {
   const auto found = tables_.matmul.layouts.find(name_of_rate(dtype, tf32));
-  return found == tables_.matmul.layouts.end() ? MatmulTable::Layouts{} : found->second;
+  if (found != tables_.matmul.layouts.end()) return found->second;
+  return {.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
 }
 
 /// GEMMs of cuBLASLt have GELU in their epilogue in 16 bits only: what is counted of it is a kernel of its own.
@@ -230,10 +231,11 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
     problem.stored_bytes *= 2;  // it reads as much beside
   }
   const MatmulTable::Layouts layouts = layouts_of(dtype, tf32);
-  problem.splits_k = layouts.splits_k;
-  problem.whole_waves = layouts.whole_waves.value_or(tables_.matmul.whole_waves);
-  const double layout_share = share_of(layouts, op);
-  const double rate = layout_share * rate_of(dtype, tf32);
+  const MatmulTable::Layout& layout = layout_of(layouts, op);
+  problem.splits_k = layout.splits_k;
+  problem.whole_waves = layouts.whole_waves;
+  problem.least_split_k = layouts.least_split_k;
+  const double rate = layout.share * rate_of(dtype, tf32);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
@@ -248,7 +250,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, tf32));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
     const double own = static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s);
-    time.most_share = std::max(1.0, most->second * layout_share * parts_of_chip() / own);
+    time.most_share = std::max(1.0, most->second * layout.share * parts_of_chip() / own);
   }
   time.basis = basis_of(dtype);
   time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);

@@ -35,13 +35,16 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
-  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores, where k is not split
-  /// By dtype, what the rate is by whether A and B are stored transposed; 1 where it is not there. Matrix
-  /// instructions in TF32 want both operands with k in rows: A as it is, B transposed.
+  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores
+  /// What differs by whether A and B are stored transposed. Matrix instructions in TF32 want both operands
+  /// with k in rows: A as it is, B transposed.
+  struct Layout {
+    double share = 1;      ///< of the dtype's rate
+    bool splits_k = true;  ///< the library's first choice, where tiles are few
+  };
   struct Layouts {
-    double plain = 1, b_transposed = 1, a_transposed = 1;
-    bool splits_k = true;
-    std::optional<double> whole_waves{};  ///< where it is not that of 16 bits
+    Layout plain{}, b_transposed{}, a_transposed{};
+    double whole_waves = 0, least_split_k = 0;
   };
   std::map<std::string, Layouts> layouts{};
   /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
