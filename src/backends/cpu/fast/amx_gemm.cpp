@@ -1,0 +1,400 @@
+// bf16 GEMMs by tiles: operands are packed into panels of 32 rows or columns, and threads take parts of c.
+//
+// A part's sums stay in the L2 cache while blocks of `terms` terms of its operands pass. In a block, a right
+// panel stays in the L1 cache and left panels stream through. Where c has several row parts, threads share a
+// packed right operand, and pack the left one for themselves; with one row part it is the other way round, so
+// that no element is packed for more than one part twice.
+#include "backends/cpu/fast/amx_gemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "backends/cpu/fast/amx_pack.h"
+#include "backends/cpu/fast/amx_tiles.h"
+#include "backends/cpu/fast/parallel.h"
+#include "backends/cpu/fast/vec.h"
+#include "backends/cpu/resources.h"
+#include "core/error.h"
+
+namespace rooflm::backends::cpu {
+namespace {
+
+using core::Bf16;
+using core::DType;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
+/// Of the 2 MiB that every processor with AMX has: the rest is for what streams through.
+constexpr std::int64_t kCacheBytes = 3 * kMiB / 2;
+/// A packed chunk of b: rather in the last-level cache, at most that much memory.
+constexpr std::int64_t kChunkBytes = 16 * kMiB;
+constexpr std::int64_t kMostChunkBytes = 64 * kMiB;
+constexpr std::int64_t kBf16Bytes = 2;
+
+constexpr std::int64_t quotient(std::int64_t extent, std::int64_t part) { return (extent + part - 1) / part; }
+constexpr std::int64_t rounded_up(std::int64_t extent, std::int64_t unit) {
+  return quotient(extent, unit) * unit;
+}
+/// Length of equal parts of `extent`, multiples of 32 of at most `most`.
+constexpr std::int64_t even_part(std::int64_t extent, std::int64_t most) {
+  return rounded_up(quotient(extent, quotient(extent, most)), kBlockSide);
+}
+
+/// Cycles of a GEMM on `threads` threads, roughly: four TDPBF16PS of 16 cycles per step of a block, what
+/// packing takes (4 cycles per line), and waiting for operands from beyond the L2 cache.
+double cycles_of(const GemmProblem& p, AmxBlocks blocks, int threads) {
+  constexpr double kStep = 64;
+  constexpr double kBlockEnds = 150;
+  constexpr double kPackedTerm = 4.0 / 32;
+  constexpr double kByte = 0.03;
+  const std::int64_t row_parts = quotient(p.m, blocks.rows);
+  const std::int64_t parts = row_parts * quotient(p.n, blocks.columns);
+  const auto k = static_cast<double>(p.k);
+  const auto rows = static_cast<double>(blocks.rows);
+  const auto columns = static_cast<double>(blocks.columns);
+  const auto passes = static_cast<double>(quotient(p.k, blocks.terms));
+  const double blocks_of_sums = rows * columns / (kBlockSide * kBlockSide);
+  const double own = row_parts == 1 ? columns : rows;
+  const double part = blocks_of_sums * (k / kTileTerms * kStep + passes * kBlockEnds) +
+                      own * k * kPackedTerm + (rows + columns) * k * kBf16Bytes * kByte;
+  const auto shared = static_cast<double>(row_parts == 1 ? p.m : p.n);
+  return static_cast<double>(quotient(parts, threads)) * part + shared * k * kPackedTerm / threads;
+}
+
+/// Bytes that one part keeps in the L2 cache.
+std::int64_t cached_bytes(const GemmProblem& p, AmxBlocks x) {
+  const std::int64_t sums = p.k > x.terms ? x.rows * x.columns * 4 : 0;
+  const std::int64_t right = x.rows >= p.m ? x.columns * x.terms * kBf16Bytes : 0;
+  return x.rows * x.terms * kBf16Bytes + sums + right;
+}
+
+template <class Tiles>
+constexpr TileOps ops_of(const char* name, void (*begin)(), void (*end)()) {
+  return {.name = name, .begin = begin, .end = end, .multiply = multiply_block<Tiles>};
+}
+
+Stored stored(bool terms_are_neighbours) {
+  return terms_are_neighbours ? Stored::rows_of_terms : Stored::terms_of_rows;
+}
+
+/// pack_panels of an operand of which rows (op(a)) or columns (op(b)) from `first_row`, terms from
+/// `first_term` on.
+template <bool kRight>
+void pack_from(Stored how, std::int64_t panels, std::int64_t steps, std::int64_t rows, std::int64_t terms,
+               const Bf16* from, std::int64_t stride, std::int64_t first_row, std::int64_t first_term,
+               Bf16* to, std::int64_t panel_stride) {
+  if (how == Stored::rows_of_terms) {
+    pack_panels<Stored::rows_of_terms, kRight>(panels, steps, rows - first_row, terms - first_term,
+                                               from + first_row * stride + first_term, stride, to,
+                                               panel_stride);
+  } else {
+    pack_panels<Stored::terms_of_rows, kRight>(panels, steps, rows - first_row, terms - first_term,
+                                               from + first_term * stride + first_row, stride, to,
+                                               panel_stride);
+  }
+}
+
+/// The same on all threads, whole sums.
+template <bool kRight>
+void pack_shared(Stored how, std::int64_t panels, std::int64_t steps, std::int64_t rows, std::int64_t terms,
+                 const Bf16* from, std::int64_t stride, std::int64_t first_row, Bf16* to) {
+  const std::int64_t panel_stride = steps * kStepFactors;
+  parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    pack_from<kRight>(how, end - begin, steps, rows, terms, from, stride, first_row + begin * kBlockSide, 0,
+                      to + begin * panel_stride, panel_stride);
+  });
+}
+
+}  // namespace
+
+bool has_amx() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    const bool is_allowed = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+    return is_allowed && processor_has_tiles() && may_use_tiles();
+  }();
+  return has;
+#else
+  return false;
+#endif
+}
+
+const TileOps& emulated_tiles() {
+  static constexpr TileOps kOps = ops_of<EmulatedTiles>(
+      "emulated tiles", [] {}, [] {});
+  return kOps;
+}
+
+const TileOps& amx_tiles(TileLoads loads) {
+#if defined(__x86_64__)
+  static constexpr TileOps kPlain = ops_of<AmxTiles<TileLoads::plain>>("amx_gemm<bf16>", begin_amx, end_amx);
+  static constexpr TileOps kStream =
+      ops_of<AmxTiles<TileLoads::stream>>("amx_gemm<bf16>", begin_amx, end_amx);
+  static constexpr TileOps kPrefetch =
+      ops_of<AmxTiles<TileLoads::prefetch>>("amx_gemm<bf16>", begin_amx, end_amx);
+  if (loads == TileLoads::prefetch) return kPrefetch;
+  return loads == TileLoads::plain ? kPlain : kStream;
+#else
+  (void)loads;
+  return emulated_tiles();
+#endif
+}
+
+/// Arguments of one call. `kept`: the whole packed b, or nullptr.
+struct AmxGemm::Call {
+  const Bf16* a;
+  const Bf16* b;
+  const Bf16* kept;
+  std::byte* c;
+  const void* bias;
+  Bf16* scratch;
+};
+
+/// A part of c, and its operands as far as threads share them (else nullptr).
+struct AmxGemm::Part {
+  std::int64_t row, rows, column, columns;
+  const Bf16* left;
+  const Bf16* right;
+};
+
+bool AmxGemm::takes(const GemmProblem& p) {
+  constexpr std::int64_t kFewest = 32;
+  constexpr std::int64_t kFewestProducts = std::int64_t{1} << 21U;
+  return p.batch == 1 && p.a_type == DType::bf16 && p.m >= kFewest && p.n >= kFewest && p.k >= kFewest &&
+         p.m * p.n >= kFewestProducts / p.k;
+}
+
+AmxGemm::AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks, std::int64_t most_terms)
+    : problem_(problem), ops_(&ops), threads_(thread_count()) {
+  GemmProblem& p = problem_;
+  if (p.batch != 1 || p.a_type != DType::bf16 || p.b_type != DType::bf16 || p.m < 1 || p.n < 1 || p.k < 1)
+    throw core::UsageError(
+        fmt::format("GEMM by tiles [{}x] {} x {} x {} of {} and {}: only one matrix of bf16", p.batch, p.m,
+                    p.n, p.k, name_of(p.a_type), name_of(p.b_type)));
+  if (p.lda == 0) p.lda = p.trans_a ? p.m : p.k;
+  if (p.ldb == 0) p.ldb = p.trans_b ? p.k : p.n;
+  if (p.ldc == 0) p.ldc = p.n;
+  p.batch_stride_a = p.lda * (p.trans_a ? p.k : p.m);
+  p.batch_stride_b = p.ldb * (p.trans_b ? p.n : p.k);
+  p.batch_stride_c = p.ldc * p.m;
+  const auto c_bytes = static_cast<std::int64_t>(core::size_of(p.c_type));
+  streams_ = !p.accumulate && p.ldc * c_bytes % kLineBytes == 0 && is_streamed(p.m * p.n * c_bytes);
+  steps_ = quotient(p.k, kTileTerms);
+  choose_blocks(blocks, most_terms);
+  lay_out_scratch();
+}
+
+AmxGemm::AmxGemm(const GemmProblem& problem)
+    : AmxGemm(problem, has_amx() ? amx_tiles() : throw core::Unavailable("no AMX with bf16 here")) {}
+
+void AmxGemm::choose_blocks(AmxBlocks blocks, std::int64_t most_terms) {
+  constexpr std::int64_t kMostRows = 512;
+  constexpr std::int64_t kMostColumns = 2048;
+  const GemmProblem& p = problem_;
+  blocks_ = {.rows = kBlockSide, .columns = kBlockSide, .terms = even_part(p.k, most_terms)};
+  double least = cycles_of(p, blocks_, threads_);
+  const std::int64_t widest = std::min(kMostColumns, kMostChunkBytes / (steps_ * kTileTerms * kBf16Bytes));
+  for (std::int64_t most_rows = kBlockSide; most_rows <= kMostRows; most_rows += kBlockSide) {
+    for (std::int64_t most_columns = kBlockSide; most_columns <= widest; most_columns += kBlockSide) {
+      const AmxBlocks next{even_part(p.m, most_rows), even_part(p.n, most_columns), blocks_.terms};
+      if (cached_bytes(p, next) > kCacheBytes) continue;
+      const double cycles = cycles_of(p, next, threads_);
+      if (cycles < least) {
+        blocks_ = next;
+        least = cycles;
+      }
+    }
+  }
+  if (blocks.rows > 0) blocks_.rows = blocks.rows;
+  if (blocks.columns > 0) blocks_.columns = blocks.columns;
+  if (blocks.terms > 0) blocks_.terms = blocks.terms;
+}
+
+void AmxGemm::lay_out_scratch() {
+  const GemmProblem& p = problem_;
+  const bool one_row_part = row_parts() == 1;
+  const std::int64_t fit = kChunkBytes / (steps_ * kTileTerms * kBf16Bytes * blocks_.columns);
+  chunk_columns_ = std::min(rounded_up(p.n, kBlockSide), std::max<std::int64_t>(1, fit) * blocks_.columns);
+  shared_ = (one_row_part ? rounded_up(p.m, kBlockSide) : chunk_columns_) * steps_ * kTileTerms;
+  own_ = (one_row_part ? blocks_.columns : blocks_.rows) * blocks_.terms;
+  const std::int64_t blocks = blocks_.rows / kBlockSide * (blocks_.columns / kBlockSide);
+  sums_ = 2 * kBlockSums * (p.k > blocks_.terms ? blocks : 1);
+  scratch_bytes_ = static_cast<std::size_t>((shared_ + threads_ * (own_ + sums_)) * kBf16Bytes);
+}
+
+std::size_t AmxGemm::packed_bytes() const {
+  return static_cast<std::size_t>(rounded_up(problem_.n, kBlockSide) * steps_ * kTileTerms * kBf16Bytes);
+}
+
+void AmxGemm::pack_right(const void* b, void* packed) const {
+  const GemmProblem& p = problem_;
+  pack_shared<true>(stored(p.trans_b), quotient(p.n, kBlockSide), steps_, p.n, p.k,
+                    static_cast<const Bf16*>(b), p.ldb, 0, static_cast<Bf16*>(packed));
+}
+
+void AmxGemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
+  run({static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), nullptr, static_cast<std::byte*>(c), bias,
+       static_cast<Bf16*>(scratch)});
+}
+
+void AmxGemm::multiply_packed(const void* a, const void* packed, void* c, const void* bias,
+                              void* scratch) const {
+  run({static_cast<const Bf16*>(a), nullptr, static_cast<const Bf16*>(packed), static_cast<std::byte*>(c),
+       bias, static_cast<Bf16*>(scratch)});
+}
+
+void AmxGemm::run(const Call& call) const {
+  const GemmProblem& p = problem_;
+  if (row_parts() == 1) {
+    pack_shared<false>(stored(!p.trans_a), quotient(p.m, kBlockSide), steps_, p.m, p.k, call.a, p.lda, 0,
+                       call.scratch);
+    run_chunk(call, 0, p.n);
+    return;
+  }
+  const std::int64_t chunk = call.kept != nullptr ? p.n : chunk_columns_;
+  for (std::int64_t column = 0; column < p.n; column += chunk) {
+    const std::int64_t columns = std::min(chunk, p.n - column);
+    if (call.kept == nullptr) {
+      pack_shared<true>(stored(p.trans_b), quotient(columns, kBlockSide), steps_, p.n, p.k, call.b, p.ldb,
+                        column, call.scratch);
+    }
+    run_chunk(call, column, columns);
+  }
+}
+
+void AmxGemm::run_chunk(const Call& call, std::int64_t first_column, std::int64_t columns) const {
+  const GemmProblem& p = problem_;
+  const std::int64_t row_count = row_parts();
+  const std::int64_t count = row_count * quotient(columns, blocks_.columns);
+  const std::int64_t panel_stride = steps_ * kStepFactors;
+  std::atomic<std::int64_t> next{0};
+  const auto work = [&](std::int64_t worker) {
+    Bf16* own = call.scratch + shared_ + worker * (own_ + sums_);
+    auto* sums = reinterpret_cast<float*>(own + own_);
+    bool has_begun = false;
+    for (std::int64_t i = next++; i < count; i = next++) {
+      if (!has_begun) ops_->begin();
+      has_begun = true;
+      Part part{};
+      part.row = i % row_count * blocks_.rows;
+      part.rows = std::min(blocks_.rows, p.m - part.row);
+      const std::int64_t offset = i / row_count * blocks_.columns;
+      part.column = first_column + offset;
+      part.columns = std::min(blocks_.columns, columns - offset);
+      if (row_count == 1) part.left = call.scratch;
+      if (call.kept != nullptr) {
+        part.right = call.kept + part.column / kBlockSide * panel_stride;
+      } else if (row_count > 1) {
+        part.right = call.scratch + offset / kBlockSide * panel_stride;
+      }
+      run_part(call, part, own, sums);
+    }
+    if (has_begun) ops_->end();
+  };
+  if (count == 1 || threads_ == 1 || thread_count() == 1) {
+    work(0);
+    return;
+  }
+#pragma omp parallel
+  {
+    if (const int worker = omp_get_thread_num(); worker < threads_) work(worker);
+  }
+}
+
+void AmxGemm::run_part(const Call& call, const Part& part, Bf16* own, float* sums) const {
+  const GemmProblem& p = problem_;
+  const std::int64_t row_panels = quotient(part.rows, kBlockSide);
+  const std::int64_t column_panels = quotient(part.columns, kBlockSide);
+  const bool keeps_sums = p.k > blocks_.terms;
+  for (std::int64_t term = 0; term < p.k; term += blocks_.terms) {
+    const std::int64_t steps = quotient(std::min(blocks_.terms, p.k - term), kTileTerms);
+    const std::int64_t whole_stride = steps_ * kStepFactors;
+    const std::int64_t first_factor = term / kTileTerms * kStepFactors;
+    const std::int64_t left_stride = part.left != nullptr ? whole_stride : steps * kStepFactors;
+    const std::int64_t right_stride = part.right != nullptr ? whole_stride : steps * kStepFactors;
+    const Bf16* left = own;
+    const Bf16* right = own;
+    if (part.left != nullptr) {
+      left = part.left + first_factor;
+    } else {
+      pack_from<false>(stored(!p.trans_a), row_panels, steps, p.m, p.k, call.a, p.lda, part.row, term, own,
+                       left_stride);
+    }
+    if (part.right != nullptr) {
+      right = part.right + first_factor;
+    } else {
+      pack_from<true>(stored(p.trans_b), column_panels, steps, p.n, p.k, call.b, p.ldb, part.column, term,
+                      own, right_stride);
+    }
+    const bool is_last = term + blocks_.terms >= p.k;
+    for (std::int64_t j = 0; j < column_panels; ++j) {
+      const Bf16* panel = right + j * right_stride;
+      // A shared right panel comes from beyond the L2 cache: the next one, while this one is used.
+      const bool is_fetched = part.right != nullptr && (j + 1 < column_panels || !is_last);
+      const Bf16* ahead = j + 1 < column_panels ? panel + right_stride : right + steps * kStepFactors;
+      const std::int64_t lines = is_fetched ? quotient(kBlockSide, row_panels) : 0;
+      for (std::int64_t i = 0; i < row_panels; ++i) {
+        float* block = sums + (keeps_sums ? (j * row_panels + i) * kBlockSums : 0);
+        ops_->multiply(steps, left + i * left_stride, panel, block, term == 0,
+                       ahead + i * lines * steps * kTileTerms, lines);
+        if (is_last) write(call, part.row + i * kBlockSide, part.column + j * kBlockSide, block);
+      }
+    }
+  }
+  if (streams_) end_stream();
+}
+
+void AmxGemm::write(const Call& call, std::int64_t row, std::int64_t column, const float* sums) const {
+  const GemmProblem& p = problem_;
+  const std::int64_t rows = std::min(kBlockSide, p.m - row);
+  const std::int64_t columns = std::min(kBlockSide, p.n - column);
+  const auto with_types = [&]<class C, class Bias>(C* c, const Bias* bias) {
+    const bool streams =
+        streams_ && columns == kBlockSide && reinterpret_cast<std::uintptr_t>(c) % kLineBytes == 0;
+    for (std::int64_t r = 0; r < rows; ++r, c += p.ldc) {
+      const float* sum_row = sums + r / kTileSide * 2 * kTileSums + r % kTileSide * kTileSide;
+      for (std::int64_t tile = 0; tile * kTileSide < columns; ++tile) {
+        const float* from = sum_row + tile * kTileSums;
+        C* to = c + tile * kTileSide;
+        const auto lanes = [&](std::int64_t i, auto group) {
+          Floats x = load_at(from + i, plain(group));
+          if (p.alpha != 1.0F) x *= splat(p.alpha);
+          if (p.accumulate) x += load_at(to + i, plain(group));
+          if (p.bias) x += load_at(bias + column + tile * kTileSide + i, plain(group));
+          store_at(to + i, x, group);
+        };
+        const std::int64_t end = std::min(kTileSide, columns - tile * kTileSide);
+        if (streams) {
+          for (std::int64_t i = 0; i < kTileSide; i += kLanes) lanes(i, StreamedGroup{});
+        } else {
+          for_lanes(0, end, lanes);
+        }
+      }
+    }
+  };
+  const auto with_bias = [&](auto* c) {
+    if (p.bias_type == DType::bf16) {
+      with_types(c, static_cast<const Bf16*>(call.bias));
+    } else {
+      with_types(c, static_cast<const float*>(call.bias));
+    }
+  };
+  const std::int64_t at = row * p.ldc + column;
+  if (p.c_type == DType::f32) {
+    with_bias(reinterpret_cast<float*>(call.c) + at);
+  } else {
+    with_bias(reinterpret_cast<Bf16*>(call.c) + at);
+  }
+}
+
+}  // namespace rooflm::backends::cpu
+
+namespace rooflm::backends::cpu::fast {
+
+/// gemm.cpp binds them, before oneDNN's.
+MakerRows amx_gemm_rows() { return {}; }
+
+}  // namespace rooflm::backends::cpu::fast

@@ -1,0 +1,102 @@
+// bf16 GEMMs on processors with AMX, by our own kernels. oneDNN 2.6 reaches a fifth of what the tiles can.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "backends/cpu/fast/gemm.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cpu {
+
+/// How 32 x 32 sums are computed. `multiply` runs between `begin` and `end` of its thread, and nothing else
+/// there may use tiles.
+struct TileOps {
+  const char* name;  ///< "amx_gemm<bf16>"
+  void (*begin)();   ///< configures the tiles of this thread
+  void (*end)();     ///< releases them
+  /// sums (+)= left · right over 32 * steps terms, `first`: = instead of +=.
+  /// left [steps, 2 tiles, 16 rows, 32 terms]; right [steps, 2 tiles, 16 pairs of terms, 16 columns, 2];
+  /// sums [2 x 2 tiles, 16, 16]. After each step `lines` cache lines from `ahead` on, consecutive ones, are
+  /// brought into the L2 cache.
+  void (*multiply)(std::int64_t steps, const core::Bf16* left, const core::Bf16* right, float* sums,
+                   bool first, const core::Bf16* ahead, std::int64_t lines);
+};
+
+/// How the left factors reach the tiles: with plain loads, with loads that ask the L1 cache not to keep them,
+/// or with plain loads that an L1 prefetch precedes by four steps. The sums are the same.
+enum class TileLoads : std::uint8_t { plain, stream, prefetch };
+
+/// Whether this processor has AMX with bf16, the system lets this process use it, and ONEDNN_MAX_CPU_ISA does
+/// not forbid it. Asks the system once per process.
+bool has_amx();
+/// By AMX's instructions. Only where has_amx().
+const TileOps& amx_tiles(TileLoads loads = TileLoads::stream);
+/// The same sums in plain C++, for tests: fp32 to nearest even in the order of TDPBF16PS.
+const TileOps& emulated_tiles();
+
+/// Extents that one thread works on at a time. The sums do not depend on them.
+struct AmxBlocks {
+  std::int64_t rows = 0;     ///< of c, a multiple of 32
+  std::int64_t columns = 0;  ///< of c, a multiple of 32
+  std::int64_t terms = 0;    ///< of a sum before the next block of operands, a multiple of 32
+};
+
+/// A prepared GEMM of bf16 operands by tiles, as Gemm. Each element of c is one sum of fp32, in the order of
+/// its terms. It depends neither on the number of threads nor on the blocks.
+class AmxGemm {
+ public:
+  /// Longest `terms`: the right panel (32 KiB) stays in the L1 cache while left panels pass.
+  static constexpr std::int64_t kMostTerms = 512;
+
+  /// Whether AmxGemm computes the problem: one matrix of bf16, and large enough that tiles pay.
+  static bool takes(const GemmProblem& problem);
+  /// `blocks`, `most_terms` and `ops` are parameters for tests and benchmarks; blocks of 0 are chosen for the
+  /// shape and the number of threads. Throws core::UsageError unless the operands are bf16 and batch is 1.
+  explicit AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks = {},
+                   std::int64_t most_terms = kMostTerms);
+  /// With AMX. Throws core::Unavailable unless has_amx().
+  explicit AmxGemm(const GemmProblem& problem);
+
+  [[nodiscard]] const GemmProblem& problem() const { return problem_; }
+  [[nodiscard]] AmxBlocks blocks() const { return blocks_; }
+  [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
+  [[nodiscard]] std::string implementation() const { return ops_->name; }
+  /// Loops over all operands per call.
+  [[nodiscard]] std::size_t primitives() const { return 1; }
+
+  /// As Gemm::operator().
+  void operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const;
+
+  /// Packs b once for several calls of multiply_packed. `packed` has packed_bytes() bytes and is 64-byte
+  /// aligned.
+  [[nodiscard]] std::size_t packed_bytes() const;
+  void pack_right(const void* b, void* packed) const;
+  /// As operator() with the packed b; same bits.
+  void multiply_packed(const void* a, const void* packed, void* c, const void* bias, void* scratch) const;
+
+ private:
+  struct Call;
+  struct Part;
+  void run(const Call& call) const;
+  void run_chunk(const Call& call, std::int64_t first_column, std::int64_t columns) const;
+  void run_part(const Call& call, const Part& part, core::Bf16* own, float* sums) const;
+  void write(const Call& call, std::int64_t row, std::int64_t column, const float* sums) const;
+  void choose_blocks(AmxBlocks blocks, std::int64_t most_terms);
+  void lay_out_scratch();
+  [[nodiscard]] std::int64_t row_parts() const { return (problem_.m + blocks_.rows - 1) / blocks_.rows; }
+
+  GemmProblem problem_;
+  const TileOps* ops_;
+  int threads_;
+  AmxBlocks blocks_;
+  bool streams_ = false;            ///< c is written past the caches
+  std::int64_t steps_ = 0;          ///< 32 terms each, of a whole sum
+  std::int64_t chunk_columns_ = 0;  ///< columns of b that are packed at a time, where threads share them
+  /// Elements of bf16: what all threads share, and each thread's own block and sums.
+  std::int64_t shared_ = 0, own_ = 0, sums_ = 0;
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace rooflm::backends::cpu

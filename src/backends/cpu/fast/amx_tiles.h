@@ -1,0 +1,189 @@
+// The tile operations of AmxGemm, by AMX and in plain C++. For this folder only.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "backends/cpu/fast/amx_gemm.h"
+#include "backends/cpu/fast/vec.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+// Both kinds of operations go through one loop, so it has the attribute for both: the compiler uses tiles
+// only where it is told to.
+#if defined(__x86_64__)
+#define ROOFLM_TILES gnu::target("amx-tile,amx-bf16")
+#else
+#define ROOFLM_TILES gnu::noinline
+#endif
+
+namespace rooflm::backends::cpu {
+namespace {
+
+/// A tile has 16 rows of 64 bytes: 16 x 16 sums, 16 x 32 left factors, 16 x 16 pairs of right factors.
+constexpr std::int64_t kTileSide = 16;
+constexpr std::int64_t kTileTerms = 32;
+constexpr std::int64_t kTileSums = kTileSide * kTileSide;
+constexpr std::int64_t kTileFactors = kTileSide * kTileTerms;
+/// A block is 2 x 2 tiles of sums; a step is 32 terms of all of them: two tiles of each operand.
+constexpr std::int64_t kBlockSide = 2 * kTileSide;
+constexpr std::int64_t kBlockSums = 4 * kTileSums;
+constexpr std::int64_t kStepFactors = 2 * kTileFactors;
+
+/// TDPBF16PS in the order of Intel's manual: each instruction sums the products of even and of odd terms
+/// separately from zero, and adds their sum. The instruction also takes denormals for zero; this does not.
+class EmulatedTiles {
+ public:
+  void zero() { std::memset(sums_, 0, sizeof sums_); }
+  void load(const float* sums) { std::memcpy(sums_, sums, sizeof sums_); }
+  void store(float* sums) const { std::memcpy(sums, sums_, sizeof sums_); }
+  void step(const core::Bf16* left, const core::Bf16* right) {
+    for (std::int64_t i = 0; i < 2; ++i) {
+      for (std::int64_t j = 0; j < 2; ++j)
+        dot(left + i * kTileFactors, right + j * kTileFactors, sums_ + (2 * i + j) * kTileSums);
+    }
+  }
+
+ private:
+  static void dot(const core::Bf16* left, const core::Bf16* right, float* sums) {
+    for (std::int64_t row = 0; row < kTileSide; ++row) {
+      float even[kTileSide] = {};
+      float odd[kTileSide] = {};
+      for (std::int64_t k = 0; k < kTileTerms; k += 2) {
+        const auto left_even = static_cast<float>(left[row * kTileTerms + k]);
+        const auto left_odd = static_cast<float>(left[row * kTileTerms + k + 1]);
+        for (std::int64_t column = 0; column < kTileSide; ++column) {
+          const core::Bf16* pair = right + (k / 2) * kTileTerms + 2 * column;
+          even[column] += left_even * static_cast<float>(pair[0]);
+          odd[column] += left_odd * static_cast<float>(pair[1]);
+        }
+      }
+      for (std::int64_t column = 0; column < kTileSide; ++column)
+        sums[row * kTileSide + column] += even[column] + odd[column];
+    }
+  }
+
+  float sums_[kBlockSums];
+};
+
+#if defined(__x86_64__)
+
+/// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1;
+  std::uint8_t first_row = 0;
+  std::uint8_t unused[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileShapes) == 64);
+// Not on the stack: g++ 12's intrinsic tells the compiler only of its first eight bytes.
+constexpr TileShapes kTileShapes;
+
+/// Tiles 0 to 3 hold sums, 4 and 5 left, 6 and 7 right factors. The left factors come from the L2 cache, and
+/// each is used once before others of the panel: `kLoads` says how they are loaded.
+template <TileLoads kLoads>
+class AmxTiles {
+ public:
+  [[ROOFLM_TILES, gnu::always_inline]] static void zero() {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  [[ROOFLM_TILES, gnu::always_inline]] static void load(const float* sums) {
+    _tile_loadd(0, sums, kRowBytes);
+    _tile_loadd(1, sums + kTileSums, kRowBytes);
+    _tile_loadd(2, sums + 2 * kTileSums, kRowBytes);
+    _tile_loadd(3, sums + 3 * kTileSums, kRowBytes);
+  }
+  [[ROOFLM_TILES, gnu::always_inline]] static void store(float* sums) {
+    _tile_stored(0, sums, kRowBytes);
+    _tile_stored(1, sums + kTileSums, kRowBytes);
+    _tile_stored(2, sums + 2 * kTileSums, kRowBytes);
+    _tile_stored(3, sums + 3 * kTileSums, kRowBytes);
+  }
+  [[ROOFLM_TILES, gnu::always_inline]] static void step(const core::Bf16* left, const core::Bf16* right) {
+    if constexpr (kLoads == TileLoads::stream) {
+      _tile_stream_loadd(4, left, kRowBytes);
+    } else {
+      _tile_loadd(4, left, kRowBytes);
+    }
+    _tile_loadd(6, right, kRowBytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, right + kTileFactors, kRowBytes);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kLoads == TileLoads::stream) {
+      _tile_stream_loadd(5, left + kTileFactors, kRowBytes);
+    } else {
+      _tile_loadd(5, left + kTileFactors, kRowBytes);
+    }
+    if constexpr (kLoads == TileLoads::prefetch) fetch(left + kStepsAhead * kStepFactors);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+
+ private:
+  static constexpr int kRowBytes = 64;
+  static constexpr std::int64_t kStepsAhead = 4;
+  /// One step's left factors, into the L1 cache.
+  [[gnu::always_inline]] static void fetch(const core::Bf16* left) {
+#pragma GCC unroll 32
+    for (std::int64_t i = 0; i < kStepFactors; i += kTileTerms) __builtin_prefetch(left + i, 0, 3);
+  }
+};
+
+[[ROOFLM_TILES]] inline void begin_amx() { _tile_loadconfig(&kTileShapes); }
+[[ROOFLM_TILES]] inline void end_amx() { _tile_release(); }
+
+/// Linux gives a process the tile registers when it asks for them.
+inline bool may_use_tiles() {
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+/// Whether the processor has the instructions and the system keeps the registers (XCR0 bits 17 and 18).
+inline bool processor_has_tiles() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kSystemKeeps = 1U << 27U;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kSystemKeeps) == 0) return false;
+  constexpr unsigned kNeeded = 1U << 22U | 1U << 24U;  // AMX-BF16 and AMX-TILE
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kNeeded) != kNeeded) return false;
+  unsigned low = 0;
+  unsigned high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kRegisters = 3U << 17U;
+  return (low & kRegisters) == kRegisters;
+}
+
+#endif
+
+/// See TileOps::multiply. [[gnu::noipa]]: the intrinsics do not tell the compiler what they read.
+template <class Tiles>
+[[ROOFLM_TILES, gnu::noipa]] void multiply_block(std::int64_t steps, const core::Bf16* left,
+                                                 const core::Bf16* right, float* sums, bool first,
+                                                 const core::Bf16* ahead, std::int64_t lines) {
+  Tiles tiles;
+  if (first) {
+    tiles.zero();
+  } else {
+    tiles.load(sums);
+  }
+  for (std::int64_t step = 0; step < steps; ++step) {
+    tiles.step(left + step * kStepFactors, right + step * kStepFactors);
+    for (std::int64_t line = 0; line < lines; ++line, ahead += kTileTerms) __builtin_prefetch(ahead, 0, 2);
+  }
+  tiles.store(sums);
+}
+
+}  // namespace
+}  // namespace rooflm::backends::cpu
