@@ -160,7 +160,7 @@ void run_block_loop(Registers& registers, std::string_view name, TileLoads loads
         for (std::int64_t round = 0; round < rounds; ++round) {
           for (std::int64_t i = 0; i < panels; ++i) {
             ops.multiply(steps, left + (me * panels + i) * steps * 1024, right + me * steps * 1024,
-                         sums + me * 1024, true, right, 0);
+                         sums + me * 1024, true, {}, {});
           }
         }
         ops.end();

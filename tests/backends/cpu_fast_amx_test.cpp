@@ -157,9 +157,10 @@ TEST_P(CpuFastAmx, TilesSumInTheOrderOfTheEmulation) {
   for (const bool first : {true, false}) {
     auto sums = random_array<float>(1024, 3);
     auto expected = sums;
-    emulated_tiles().multiply(steps, left.data(), right.data(), expected.data(), first, left.data(), 0);
+    emulated_tiles().multiply(steps, left.data(), right.data(), expected.data(), first, {}, {});
     ops().begin();
-    ops().multiply(steps, left.data(), right.data(), sums.data(), first, left.data(), 1);
+    ops().multiply(steps, left.data(), right.data(), sums.data(), first, {left.data(), 2, 32, 64},
+                   {right.data(), 4, 32, 128});
     ops().end();
     expect_same_bits(sums, expected, first ? "first" : "added");
   }
@@ -183,7 +184,7 @@ TEST(CpuFastAmxRule, EmulatedTilesSumEvenAndOddTermsApart) {
     right[k / 2 * 32 + k % 2] = Bf16(terms[k]);
   }
   std::vector<float> sums(1024);
-  emulated_tiles().multiply(1, left.data(), right.data(), sums.data(), true, left.data(), 0);
+  emulated_tiles().multiply(1, left.data(), right.data(), sums.data(), true, {}, {});
   EXPECT_EQ(sums[0], 0x1p24F + 2.0F);
   EXPECT_EQ(sums[1], 0.0F);
 }

@@ -1,9 +1,8 @@
 // bf16 GEMMs by tiles: operands are packed into panels of 32 rows or columns, and threads take parts of c.
 //
 // A part's sums stay in the L2 cache while blocks of `terms` terms of its operands pass. In a block, a right
-// panel stays in the L1 cache and left panels stream through. Where c has several row parts, threads share a
-// packed right operand, and pack the left one for themselves; with one row part it is the other way round, so
-// that no element is packed for more than one part twice.
+// panel stays in the L1 cache and left panels stream through. What several parts need is packed before, for
+// all threads; what one part needs, by its thread, into its L2 cache. Meanwhile the next block is fetched.
 #include "backends/cpu/fast/amx_gemm.h"
 
 #include <fmt/format.h>
@@ -50,17 +49,18 @@ double cycles_of(const GemmProblem& p, AmxBlocks blocks, int threads) {
   constexpr double kPackedTerm = 4.0 / 32;
   constexpr double kByte = 0.03;
   const std::int64_t row_parts = quotient(p.m, blocks.rows);
-  const std::int64_t parts = row_parts * quotient(p.n, blocks.columns);
   const auto k = static_cast<double>(p.k);
   const auto rows = static_cast<double>(blocks.rows);
   const auto columns = static_cast<double>(blocks.columns);
   const auto passes = static_cast<double>(quotient(p.k, blocks.terms));
   const double blocks_of_sums = rows * columns / (kBlockSide * kBlockSide);
-  const double own = row_parts == 1 ? columns : rows;
+  const std::int64_t column_parts = quotient(p.n, blocks.columns);
+  const double own = (row_parts == 1 ? columns : 0) + (column_parts == 1 ? rows : 0);
   const double part = blocks_of_sums * (k / kTileTerms * kStep + passes * kBlockEnds) +
                       own * k * kPackedTerm + (rows + columns) * k * kBf16Bytes * kByte;
-  const auto shared = static_cast<double>(row_parts == 1 ? p.m : p.n);
-  return static_cast<double>(quotient(parts, threads)) * part + shared * k * kPackedTerm / threads;
+  const auto shared = static_cast<double>((row_parts == 1 ? 0 : p.n) + (column_parts == 1 ? 0 : p.m));
+  return static_cast<double>(quotient(row_parts * column_parts, threads)) * part +
+         shared * k * kPackedTerm / threads;
 }
 
 /// Bytes that one part keeps in the L2 cache.
@@ -69,6 +69,9 @@ std::int64_t cached_bytes(const GemmProblem& p, AmxBlocks x) {
   const std::int64_t right = x.rows >= p.m ? x.columns * x.terms * kBf16Bytes : 0;
   return x.rows * x.terms * kBf16Bytes + sums + right;
 }
+
+/// A packed panel, line after line.
+Ahead packed_ahead(const Bf16* from) { return {from, 0, kTileTerms, kStepFactors}; }
 
 template <class Tiles>
 constexpr TileOps ops_of(const char* name, void (*begin)(), void (*end)()) {
@@ -143,21 +146,22 @@ const TileOps& amx_tiles(TileLoads loads) {
 #endif
 }
 
-/// Arguments of one call. `kept`: the whole packed b, or nullptr.
+/// Arguments of one call. `left`: the whole packed a, or nullptr where each thread packs its own. `right`:
+/// the packed columns of b from `first_column` on, or nullptr.
 struct AmxGemm::Call {
   const Bf16* a;
   const Bf16* b;
-  const Bf16* kept;
   std::byte* c;
   const void* bias;
   Bf16* scratch;
+  const Bf16* left = nullptr;
+  const Bf16* right = nullptr;
+  std::int64_t first_column = 0, columns = 0;  ///< that are computed now
 };
 
-/// A part of c, and its operands as far as threads share them (else nullptr).
+/// A part of c.
 struct AmxGemm::Part {
   std::int64_t row, rows, column, columns;
-  const Bf16* left;
-  const Bf16* right;
 };
 
 bool AmxGemm::takes(const GemmProblem& p) {
@@ -215,14 +219,19 @@ void AmxGemm::choose_blocks(AmxBlocks blocks, std::int64_t most_terms) {
 
 void AmxGemm::lay_out_scratch() {
   const GemmProblem& p = problem_;
-  const bool one_row_part = row_parts() == 1;
-  const std::int64_t fit = kChunkBytes / (steps_ * kTileTerms * kBf16Bytes * blocks_.columns);
+  const std::int64_t terms = steps_ * kTileTerms;
+  const std::int64_t left = rounded_up(p.m, kBlockSide) * terms;
+  shares_left_ = p.n > blocks_.columns && left * kBf16Bytes <= kMostChunkBytes;
+  shares_right_ = row_parts() > 1;
+  const std::int64_t fit = kChunkBytes / (terms * kBf16Bytes * blocks_.columns);
   chunk_columns_ = std::min(rounded_up(p.n, kBlockSide), std::max<std::int64_t>(1, fit) * blocks_.columns);
-  shared_ = (one_row_part ? rounded_up(p.m, kBlockSide) : chunk_columns_) * steps_ * kTileTerms;
-  own_ = (one_row_part ? blocks_.columns : blocks_.rows) * blocks_.terms;
+  shared_left_ = shares_left_ ? left : 0;
+  shared_right_ = shares_right_ ? chunk_columns_ * terms : 0;
+  own_ = ((shares_left_ ? 0 : blocks_.rows) + (shares_right_ ? 0 : blocks_.columns)) * blocks_.terms;
   const std::int64_t blocks = blocks_.rows / kBlockSide * (blocks_.columns / kBlockSide);
   sums_ = 2 * kBlockSums * (p.k > blocks_.terms ? blocks : 1);
-  scratch_bytes_ = static_cast<std::size_t>((shared_ + threads_ * (own_ + sums_)) * kBf16Bytes);
+  scratch_bytes_ =
+      static_cast<std::size_t>((shared_left_ + shared_right_ + threads_ * (own_ + sums_)) * kBf16Bytes);
 }
 
 std::size_t AmxGemm::packed_bytes() const {
@@ -236,65 +245,72 @@ void AmxGemm::pack_right(const void* b, void* packed) const {
 }
 
 void AmxGemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
-  run({static_cast<const Bf16*>(a), static_cast<const Bf16*>(b), nullptr, static_cast<std::byte*>(c), bias,
-       static_cast<Bf16*>(scratch)});
+  run({.a = static_cast<const Bf16*>(a),
+       .b = static_cast<const Bf16*>(b),
+       .c = static_cast<std::byte*>(c),
+       .bias = bias,
+       .scratch = static_cast<Bf16*>(scratch)});
 }
 
 void AmxGemm::multiply_packed(const void* a, const void* packed, void* c, const void* bias,
                               void* scratch) const {
-  run({static_cast<const Bf16*>(a), nullptr, static_cast<const Bf16*>(packed), static_cast<std::byte*>(c),
-       bias, static_cast<Bf16*>(scratch)});
+  run({.a = static_cast<const Bf16*>(a),
+       .b = nullptr,
+       .c = static_cast<std::byte*>(c),
+       .bias = bias,
+       .scratch = static_cast<Bf16*>(scratch),
+       .right = static_cast<const Bf16*>(packed)});
 }
 
-void AmxGemm::run(const Call& call) const {
+void AmxGemm::run(Call call) const {
   const GemmProblem& p = problem_;
-  if (row_parts() == 1) {
+  if (shares_left_) {
     pack_shared<false>(stored(!p.trans_a), quotient(p.m, kBlockSide), steps_, p.m, p.k, call.a, p.lda, 0,
                        call.scratch);
-    run_chunk(call, 0, p.n);
+    call.left = call.scratch;
+  }
+  call.columns = p.n;
+  if (call.right != nullptr || !shares_right_) {
+    run_columns(call);
     return;
   }
-  const std::int64_t chunk = call.kept != nullptr ? p.n : chunk_columns_;
-  for (std::int64_t column = 0; column < p.n; column += chunk) {
-    const std::int64_t columns = std::min(chunk, p.n - column);
-    if (call.kept == nullptr) {
-      pack_shared<true>(stored(p.trans_b), quotient(columns, kBlockSide), steps_, p.n, p.k, call.b, p.ldb,
-                        column, call.scratch);
-    }
-    run_chunk(call, column, columns);
+  Bf16* chunk = call.scratch + shared_left_;
+  call.right = chunk;
+  for (; call.first_column < p.n; call.first_column += chunk_columns_) {
+    call.columns = std::min(chunk_columns_, p.n - call.first_column);
+    pack_shared<true>(stored(p.trans_b), quotient(call.columns, kBlockSide), steps_, p.n, p.k, call.b, p.ldb,
+                      call.first_column, chunk);
+    run_columns(call);
   }
 }
 
-void AmxGemm::run_chunk(const Call& call, std::int64_t first_column, std::int64_t columns) const {
-  const GemmProblem& p = problem_;
-  const std::int64_t row_count = row_parts();
-  const std::int64_t count = row_count * quotient(columns, blocks_.columns);
-  const std::int64_t panel_stride = steps_ * kStepFactors;
+/// Parts with the same columns follow each other: threads share these in the last-level cache.
+AmxGemm::Part AmxGemm::part_of(const Call& call, std::int64_t index) const {
+  const std::int64_t row = index % row_parts() * blocks_.rows;
+  const std::int64_t offset = index / row_parts() * blocks_.columns;
+  return {.row = row,
+          .rows = std::min(blocks_.rows, problem_.m - row),
+          .column = call.first_column + offset,
+          .columns = std::min(blocks_.columns, call.columns - offset)};
+}
+
+void AmxGemm::run_columns(const Call& call) const {
+  const std::int64_t count = row_parts() * quotient(call.columns, blocks_.columns);
+  const int threads = count == 1 ? 1 : std::min(threads_, thread_count());
   std::atomic<std::int64_t> next{0};
   const auto work = [&](std::int64_t worker) {
-    Bf16* own = call.scratch + shared_ + worker * (own_ + sums_);
-    auto* sums = reinterpret_cast<float*>(own + own_);
-    bool has_begun = false;
-    for (std::int64_t i = next++; i < count; i = next++) {
-      if (!has_begun) ops_->begin();
-      has_begun = true;
-      Part part{};
-      part.row = i % row_count * blocks_.rows;
-      part.rows = std::min(blocks_.rows, p.m - part.row);
-      const std::int64_t offset = i / row_count * blocks_.columns;
-      part.column = first_column + offset;
-      part.columns = std::min(blocks_.columns, columns - offset);
-      if (row_count == 1) part.left = call.scratch;
-      if (call.kept != nullptr) {
-        part.right = call.kept + part.column / kBlockSide * panel_stride;
-      } else if (row_count > 1) {
-        part.right = call.scratch + offset / kBlockSide * panel_stride;
-      }
-      run_part(call, part, own, sums);
+    Bf16* own = call.scratch + shared_left_ + shared_right_ + worker * (own_ + sums_);
+    std::int64_t i = next++;
+    if (i >= count) return;
+    ops_->begin();
+    for (; i < count; i = next++) {
+      // Which part is this thread's next is a guess. A wrong one is fetched in vain.
+      const Part after = part_of(call, i + threads < count ? i + threads : i);
+      run_part(call, part_of(call, i), after, own, reinterpret_cast<float*>(own + own_));
     }
-    if (has_begun) ops_->end();
+    ops_->end();
   };
-  if (count == 1 || threads_ == 1 || thread_count() == 1) {
+  if (threads == 1) {
     work(0);
     return;
   }
@@ -304,47 +320,73 @@ void AmxGemm::run_chunk(const Call& call, std::int64_t first_column, std::int64_
   }
 }
 
-void AmxGemm::run_part(const Call& call, const Part& part, Bf16* own, float* sums) const {
+void AmxGemm::run_part(const Call& call, const Part& part, const Part& next, Bf16* own, float* sums) const {
+  for (std::int64_t term = 0; term < problem_.k; term += blocks_.terms) {
+    run_block(call, part, next, term, own, sums);
+  }
+  if (streams_) end_stream();
+}
+
+/// One panel of an operand from a term on: packed in lines, or as it is stored.
+Ahead AmxGemm::left_of(const Call& call, std::int64_t row, std::int64_t term) const {
+  const GemmProblem& p = problem_;
+  if (call.left != nullptr) return packed_ahead(call.left + row * steps_ * kTileTerms + term * kBlockSide);
+  if (p.trans_a) return {call.a + term * p.lda + row, 0, p.lda, p.lda * kTileTerms};
+  return {call.a + row * p.lda + term, 0, p.lda, kTileTerms};
+}
+Ahead AmxGemm::right_of(const Call& call, std::int64_t column, std::int64_t term) const {
+  const GemmProblem& p = problem_;
+  if (call.right != nullptr) {
+    return packed_ahead(call.right + (column - call.first_column) * steps_ * kTileTerms + term * kBlockSide);
+  }
+  if (p.trans_b) return {call.b + column * p.ldb + term, 0, p.ldb, kTileTerms};
+  return {call.b + term * p.ldb + column, 0, p.ldb, p.ldb * kTileTerms};
+}
+
+void AmxGemm::run_block(const Call& call, const Part& part, const Part& next, std::int64_t term, Bf16* own,
+                        float* sums) const {
   const GemmProblem& p = problem_;
   const std::int64_t row_panels = quotient(part.rows, kBlockSide);
   const std::int64_t column_panels = quotient(part.columns, kBlockSide);
+  const std::int64_t steps = quotient(std::min(blocks_.terms, p.k - term), kTileTerms);
   const bool keeps_sums = p.k > blocks_.terms;
-  for (std::int64_t term = 0; term < p.k; term += blocks_.terms) {
-    const std::int64_t steps = quotient(std::min(blocks_.terms, p.k - term), kTileTerms);
-    const std::int64_t whole_stride = steps_ * kStepFactors;
-    const std::int64_t first_factor = term / kTileTerms * kStepFactors;
-    const std::int64_t left_stride = part.left != nullptr ? whole_stride : steps * kStepFactors;
-    const std::int64_t right_stride = part.right != nullptr ? whole_stride : steps * kStepFactors;
-    const Bf16* left = own;
-    const Bf16* right = own;
-    if (part.left != nullptr) {
-      left = part.left + first_factor;
-    } else {
-      pack_from<false>(stored(!p.trans_a), row_panels, steps, p.m, p.k, call.a, p.lda, part.row, term, own,
-                       left_stride);
-    }
-    if (part.right != nullptr) {
-      right = part.right + first_factor;
-    } else {
-      pack_from<true>(stored(p.trans_b), column_panels, steps, p.n, p.k, call.b, p.ldb, part.column, term,
-                      own, right_stride);
-    }
-    const bool is_last = term + blocks_.terms >= p.k;
-    for (std::int64_t j = 0; j < column_panels; ++j) {
-      const Bf16* panel = right + j * right_stride;
-      // A shared right panel comes from beyond the L2 cache: the next one, while this one is used.
-      const bool is_fetched = part.right != nullptr && (j + 1 < column_panels || !is_last);
-      const Bf16* ahead = j + 1 < column_panels ? panel + right_stride : right + steps * kStepFactors;
-      const std::int64_t lines = is_fetched ? quotient(kBlockSide, row_panels) : 0;
-      for (std::int64_t i = 0; i < row_panels; ++i) {
-        float* block = sums + (keeps_sums ? (j * row_panels + i) * kBlockSums : 0);
-        ops_->multiply(steps, left + i * left_stride, panel, block, term == 0,
-                       ahead + i * lines * steps * kTileTerms, lines);
-        if (is_last) write(call, part.row + i * kBlockSide, part.column + j * kBlockSide, block);
-      }
+  const bool is_last = term + blocks_.terms >= p.k;
+  const Bf16* left = call.left != nullptr ? left_of(call, part.row, term).from : own;
+  Bf16* own_right = own + (call.left != nullptr ? 0 : row_panels * steps * kStepFactors);
+  const Bf16* right = call.right != nullptr ? right_of(call, part.column, term).from : own_right;
+  const std::int64_t left_stride = (call.left != nullptr ? steps_ : steps) * kStepFactors;
+  const std::int64_t right_stride = (call.right != nullptr ? steps_ : steps) * kStepFactors;
+  if (call.left == nullptr) {
+    pack_from<false>(stored(!p.trans_a), row_panels, steps, p.m, p.k, call.a, p.lda, part.row, term, own,
+                     left_stride);
+  }
+  if (call.right == nullptr) {
+    pack_from<true>(stored(p.trans_b), column_panels, steps, p.n, p.k, call.b, p.ldb, part.column, term,
+                    own_right, right_stride);
+  }
+  // The same rows and columns from the next term on, or the next part.
+  const Part& from = is_last ? next : part;
+  const std::int64_t next_term = is_last ? 0 : term + blocks_.terms;
+  const std::int64_t left_lines = quotient(kBlockSide, column_panels);
+  const std::int64_t right_lines = quotient(kBlockSide, row_panels);
+  for (std::int64_t j = 0; j < column_panels; ++j) {
+    // A shared right operand passes panel by panel, so what is fetched is the next panel.
+    const bool is_next_panel = call.right != nullptr && j + 1 < column_panels;
+    Ahead next_right = is_next_panel           ? right_of(call, part.column + (j + 1) * kBlockSide, term)
+                       : call.right != nullptr ? right_of(call, from.column, next_term)
+                                               : right_of(call, from.column + j * kBlockSide, next_term);
+    next_right.lines = right_lines;
+    for (std::int64_t i = 0; i < row_panels; ++i) {
+      Ahead next_left = left_of(call, from.row + i * kBlockSide, next_term);
+      next_left.lines = left_lines;
+      next_left.from += j * left_lines * next_left.line_stride;
+      float* block = sums + (keeps_sums ? (j * row_panels + i) * kBlockSums : 0);
+      ops_->multiply(steps, left + i * left_stride, right + j * right_stride, block, term == 0, next_left,
+                     next_right);
+      next_right.from += right_lines * next_right.line_stride;
+      if (is_last) write(call, part.row + i * kBlockSide, part.column + j * kBlockSide, block);
     }
   }
-  if (streams_) end_stream();
 }
 
 void AmxGemm::write(const Call& call, std::int64_t row, std::int64_t column, const float* sums) const {

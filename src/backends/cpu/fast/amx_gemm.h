@@ -10,6 +10,15 @@
 
 namespace rooflm::backends::cpu {
 
+/// What is needed next, so that it is brought into the L2 cache in the meantime: in each step `lines` cache
+/// lines. Distances in elements.
+struct Ahead {
+  const core::Bf16* from = nullptr;
+  std::int64_t lines = 0;
+  std::int64_t line_stride = 0;
+  std::int64_t step_stride = 0;
+};
+
 /// How 32 x 32 sums are computed. `multiply` runs between `begin` and `end` of its thread, and nothing else
 /// there may use tiles.
 struct TileOps {
@@ -18,10 +27,9 @@ struct TileOps {
   void (*end)();     ///< releases them
   /// sums (+)= left · right over 32 * steps terms, `first`: = instead of +=.
   /// left [steps, 2 tiles, 16 rows, 32 terms]; right [steps, 2 tiles, 16 pairs of terms, 16 columns, 2];
-  /// sums [2 x 2 tiles, 16, 16]. After each step `lines` cache lines from `ahead` on, consecutive ones, are
-  /// brought into the L2 cache.
+  /// sums [2 x 2 tiles, 16, 16].
   void (*multiply)(std::int64_t steps, const core::Bf16* left, const core::Bf16* right, float* sums,
-                   bool first, const core::Bf16* ahead, std::int64_t lines);
+                   bool first, const Ahead& next_left, const Ahead& next_right);
 };
 
 /// How the left factors reach the tiles: with plain loads, with loads that ask the L1 cache not to keep them,
@@ -79,9 +87,14 @@ class AmxGemm {
  private:
   struct Call;
   struct Part;
-  void run(const Call& call) const;
-  void run_chunk(const Call& call, std::int64_t first_column, std::int64_t columns) const;
-  void run_part(const Call& call, const Part& part, core::Bf16* own, float* sums) const;
+  void run(Call call) const;
+  void run_columns(const Call& call) const;
+  [[nodiscard]] Ahead left_of(const Call& call, std::int64_t row, std::int64_t term) const;
+  [[nodiscard]] Ahead right_of(const Call& call, std::int64_t column, std::int64_t term) const;
+  [[nodiscard]] Part part_of(const Call& call, std::int64_t index) const;
+  void run_part(const Call& call, const Part& part, const Part& next, core::Bf16* own, float* sums) const;
+  void run_block(const Call& call, const Part& part, const Part& next, std::int64_t term, core::Bf16* own,
+                 float* sums) const;
   void write(const Call& call, std::int64_t row, std::int64_t column, const float* sums) const;
   void choose_blocks(AmxBlocks blocks, std::int64_t most_terms);
   void lay_out_scratch();
@@ -92,10 +105,12 @@ class AmxGemm {
   int threads_;
   AmxBlocks blocks_;
   bool streams_ = false;            ///< c is written past the caches
+  bool shares_left_ = false;        ///< all of a is packed before, for all threads
+  bool shares_right_ = false;       ///< chunks of b are
   std::int64_t steps_ = 0;          ///< 32 terms each, of a whole sum
   std::int64_t chunk_columns_ = 0;  ///< columns of b that are packed at a time, where threads share them
   /// Elements of bf16: what all threads share, and each thread's own block and sums.
-  std::int64_t shared_ = 0, own_ = 0, sums_ = 0;
+  std::int64_t shared_left_ = 0, shared_right_ = 0, own_ = 0, sums_ = 0;
   std::size_t scratch_bytes_ = 0;
 };
 

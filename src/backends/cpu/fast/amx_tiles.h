@@ -167,11 +167,18 @@ inline bool processor_has_tiles() {
 
 #endif
 
+ROOFLM_INLINE void fetch_step(const Ahead& next, std::int64_t step) {
+  const core::Bf16* line = next.from + step * next.step_stride;
+  for (std::int64_t i = 0; i < next.lines; ++i, line += next.line_stride) __builtin_prefetch(line, 0, 2);
+}
+
 /// See TileOps::multiply. [[gnu::noipa]]: the intrinsics do not tell the compiler what they read.
 template <class Tiles>
 [[ROOFLM_TILES, gnu::noipa]] void multiply_block(std::int64_t steps, const core::Bf16* left,
                                                  const core::Bf16* right, float* sums, bool first,
-                                                 const core::Bf16* ahead, std::int64_t lines) {
+                                                 const Ahead& next_left, const Ahead& next_right) {
+  const Ahead fetched_left = next_left;
+  const Ahead fetched_right = next_right;
   Tiles tiles;
   if (first) {
     tiles.zero();
@@ -180,7 +187,8 @@ template <class Tiles>
   }
   for (std::int64_t step = 0; step < steps; ++step) {
     tiles.step(left + step * kStepFactors, right + step * kStepFactors);
-    for (std::int64_t line = 0; line < lines; ++line, ahead += kTileTerms) __builtin_prefetch(ahead, 0, 2);
+    fetch_step(fetched_left, step);
+    fetch_step(fetched_right, step);
   }
   tiles.store(sums);
 }
