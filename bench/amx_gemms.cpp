@@ -143,7 +143,7 @@ void run_block_loop(Registers& registers, std::string_view name, TileLoads loads
   constexpr int kTurns = 5;
   const TileOps& ops = best_tiles(loads);
   const std::int64_t steps = terms / 32;
-  const std::int64_t rounds = std::max<std::int64_t>(1, (has_amx() ? 40'000 : 400) / (panels * steps));
+  const std::int64_t rounds = std::max<std::int64_t>(1, (has_amx() ? 400'000 : 400) / (panels * steps));
   const int threads = thread_count();
   const Array<Bf16> left(threads * panels * steps * 1024);
   const Array<Bf16> right(threads * steps * 1024);
@@ -260,8 +260,9 @@ void run_amx_gemms() {
   const std::int64_t n = has_amx() ? 2048 : 128;
   run_choices(problem(n, n, n, "NN"), false);
   run_choices(problem(256, has_amx() ? 3072 : 256, 768, "NT"), true);
-  run_packing(problem(256, n, n, "NT"), "NT");
-  run_packing(problem(256, n, n, "NN"), "NN");
+  for (const std::int64_t side : {n, 2 * n}) {
+    for (const std::string_view stored : {"NT", "NN"}) run_packing(problem(256, side, side, stored), stored);
+  }
 }
 
 }  // namespace rooflm::bench
