@@ -63,9 +63,7 @@ class Registers {
   std::vector<measure::InstructionOperands> operands_;
 };
 
-const TileOps& best_tiles(TileLoads loads = TileLoads::stream) {
-  return has_amx() ? amx_tiles(loads) : emulated_tiles();
-}
+const TileOps& best_tiles() { return has_amx() ? amx_tiles() : emulated_tiles(); }
 
 struct Operands {
   explicit Operands(const GemmProblem& p) : a(p.m * p.k), b(p.k * p.n), c(p.m * p.n) {}
@@ -136,12 +134,11 @@ GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k, std::string_
   return p;
 }
 
-/// What the loop over one block reaches without packing, c and other caches than those named: a right panel
-/// of `terms` terms in the L1 cache, `panels` left panels.
-void run_block_loop(Registers& registers, std::string_view name, TileLoads loads, std::int64_t panels,
-                    std::int64_t terms) {
+/// What the loop over one block reaches without packing and c: one right panel of `terms` terms, and `panels`
+/// left panels that pass it in turn. The L1 cache (48 KiB) serves both threads where they share a core.
+void run_block_loop(Registers& registers, std::int64_t panels, std::int64_t terms) {
   constexpr int kTurns = 5;
-  const TileOps& ops = best_tiles(loads);
+  const TileOps& ops = best_tiles();
   const std::int64_t steps = terms / 32;
   const std::int64_t rounds = std::max<std::int64_t>(1, (has_amx() ? 400'000 : 400) / (panels * steps));
   const int threads = thread_count();
@@ -171,51 +168,10 @@ void run_block_loop(Registers& registers, std::string_view name, TileLoads loads
     rates.push_back(kGiga * rate);
     shares.push_back(before > 0 ? 100 * rate / before : 0);
   }
-  fmt::print("block loop, {:<34} {:>5} terms {:>9.0f} GFLOP/s {:>4.0f}%\n", name, terms, median(rates),
-             median(shares));
-}
-
-void run_block_loops(Registers& registers) {
-  struct Loads {
-    const char* name;
-    TileLoads loads;
-  };
-  for (const Loads& x : {Loads{"plain", TileLoads::plain}, Loads{"stream", TileLoads::stream},
-                         Loads{"prefetch", TileLoads::prefetch}}) {
-    run_block_loop(registers, fmt::format("{}, all in L1", x.name), x.loads, 1, 256);
-    for (const std::int64_t terms : {256, 384, 512, 768, 1024})
-      run_block_loop(registers, fmt::format("{}, 8 left panels in L2", x.name), x.loads, 8, terms);
-  }
-}
-
-/// Ways to load and lengths of blocks, for one shape in turn.
-void run_choices(const GemmProblem& p, bool is_kept) {
-  constexpr int kTurns = 5;
-  const Operands x(p);
-  const Array<char> packed(static_cast<std::int64_t>(AmxGemm(p, best_tiles()).packed_bytes()));
-  AmxGemm(p, best_tiles()).pack_right(x.b, packed);
-  const double flop = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  for (const std::int64_t terms : {256, 320, 384, 512, 768, 1024}) {
-    fmt::print("{} x {} x {}{}, at most {} terms:", p.m, p.n, p.k, is_kept ? " kept" : "", terms);
-    for (const TileLoads loads : {TileLoads::plain, TileLoads::stream, TileLoads::prefetch}) {
-      const AmxGemm gemm(p, best_tiles(loads), {}, terms);
-      const Array<char> scratch(static_cast<std::int64_t>(gemm.scratch_bytes()));
-      std::vector<double> rates;
-      for (int turn = 0; turn <= kTurns; ++turn) {
-        const double seconds = time_s([&] {
-          if (is_kept) {
-            gemm.multiply_packed(x.a, packed, x.c, nullptr, scratch);
-          } else {
-            gemm(x.a, x.b, x.c, nullptr, scratch);
-          }
-        });
-        if (turn > 0) rates.push_back(kGiga * flop / seconds);
-      }
-      fmt::print(" {:>6.0f}", median(rates));
-    }
-    fmt::print("  (plain, stream, prefetch)\n");
-    std::fflush(stdout);
-  }
+  fmt::print(
+      "block loop, {} left panels of {:>3} terms ({:>3} KiB of operands per thread): {:.0f} GFLOP/s "
+      "{:.0f}%\n",
+      panels, terms, (panels + 1) * terms * 64 / 1024, median(rates), median(shares));
 }
 
 /// Packing of a right operand on all threads: GB/s read.
@@ -256,10 +212,9 @@ void run_amx_gemms() {
     run_shape(registers, "dx=dy*W NN", problem(kTokens, in, out, "NN"));
     run_shape(registers, "dW=dy^T*x TN", problem(out, in, kTokens, "TN"));
   }
-  run_block_loops(registers);
+  run_block_loop(registers, 1, 128);
+  for (const std::int64_t terms : {128, 256, 384, 512}) run_block_loop(registers, 8, terms);
   const std::int64_t n = has_amx() ? 2048 : 128;
-  run_choices(problem(n, n, n, "NN"), false);
-  run_choices(problem(256, has_amx() ? 3072 : 256, 768, "NT"), true);
   for (const std::int64_t side : {n, 2 * n}) {
     for (const std::string_view stored : {"NT", "NN"}) run_packing(problem(256, side, side, stored), stored);
   }

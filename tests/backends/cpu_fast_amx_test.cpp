@@ -15,7 +15,6 @@ using core::DType;
 struct TileCase {
   const char* name;
   bool is_real;
-  TileLoads loads;
 };
 
 class CpuFastAmx : public testing::TestWithParam<TileCase> {
@@ -23,9 +22,7 @@ class CpuFastAmx : public testing::TestWithParam<TileCase> {
   void SetUp() override {
     if (GetParam().is_real && !has_amx()) GTEST_SKIP() << "no AMX with bf16 here";
   }
-  [[nodiscard]] static const TileOps& ops() {
-    return GetParam().is_real ? amx_tiles(GetParam().loads) : emulated_tiles();
-  }
+  [[nodiscard]] static const TileOps& ops() { return GetParam().is_real ? amx_tiles() : emulated_tiles(); }
 
   template <class R>
   static void check(GemmProblem p, AmxBlocks blocks = {}) {
@@ -167,10 +164,7 @@ TEST_P(CpuFastAmx, TilesSumInTheOrderOfTheEmulation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiles, CpuFastAmx,
-                         testing::Values(TileCase{"emulated", false, TileLoads::plain},
-                                         TileCase{"amx_plain", true, TileLoads::plain},
-                                         TileCase{"amx_stream", true, TileLoads::stream},
-                                         TileCase{"amx_prefetch", true, TileLoads::prefetch}),
+                         testing::Values(TileCase{"emulated", false}, TileCase{"amx", true}),
                          [](const auto& tiles) { return std::string(tiles.param.name); });
 
 /// One instruction of EmulatedTiles, by hand: products of even terms first, then those of odd terms.

@@ -131,17 +131,11 @@ const TileOps& emulated_tiles() {
   return kOps;
 }
 
-const TileOps& amx_tiles(TileLoads loads) {
+const TileOps& amx_tiles() {
 #if defined(__x86_64__)
-  static constexpr TileOps kPlain = ops_of<AmxTiles<TileLoads::plain>>("amx_gemm<bf16>", begin_amx, end_amx);
-  static constexpr TileOps kStream =
-      ops_of<AmxTiles<TileLoads::stream>>("amx_gemm<bf16>", begin_amx, end_amx);
-  static constexpr TileOps kPrefetch =
-      ops_of<AmxTiles<TileLoads::prefetch>>("amx_gemm<bf16>", begin_amx, end_amx);
-  if (loads == TileLoads::prefetch) return kPrefetch;
-  return loads == TileLoads::plain ? kPlain : kStream;
+  static constexpr TileOps kOps = ops_of<AmxTiles>("amx_gemm<bf16>", begin_amx, end_amx);
+  return kOps;
 #else
-  (void)loads;
   return emulated_tiles();
 #endif
 }
@@ -171,7 +165,7 @@ bool AmxGemm::takes(const GemmProblem& p) {
          p.m * p.n >= kFewestProducts / p.k;
 }
 
-AmxGemm::AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks, std::int64_t most_terms)
+AmxGemm::AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks)
     : problem_(problem), ops_(&ops), threads_(thread_count()) {
   GemmProblem& p = problem_;
   if (p.batch != 1 || p.a_type != DType::bf16 || p.b_type != DType::bf16 || p.m < 1 || p.n < 1 || p.k < 1)
@@ -187,18 +181,19 @@ AmxGemm::AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks block
   const auto c_bytes = static_cast<std::int64_t>(core::size_of(p.c_type));
   streams_ = !p.accumulate && p.ldc * c_bytes % kLineBytes == 0 && is_streamed(p.m * p.n * c_bytes);
   steps_ = quotient(p.k, kTileTerms);
-  choose_blocks(blocks, most_terms);
+  choose_blocks(blocks);
   lay_out_scratch();
 }
 
 AmxGemm::AmxGemm(const GemmProblem& problem)
     : AmxGemm(problem, has_amx() ? amx_tiles() : throw core::Unavailable("no AMX with bf16 here")) {}
 
-void AmxGemm::choose_blocks(AmxBlocks blocks, std::int64_t most_terms) {
+void AmxGemm::choose_blocks(AmxBlocks blocks) {
+  constexpr std::int64_t kMostTerms = 512;  // a right panel of 32 KiB
   constexpr std::int64_t kMostRows = 512;
   constexpr std::int64_t kMostColumns = 2048;
   const GemmProblem& p = problem_;
-  blocks_ = {.rows = kBlockSide, .columns = kBlockSide, .terms = even_part(p.k, most_terms)};
+  blocks_ = {.rows = kBlockSide, .columns = kBlockSide, .terms = even_part(p.k, kMostTerms)};
   double least = cycles_of(p, blocks_, threads_);
   const std::int64_t widest = std::min(kMostColumns, kMostChunkBytes / (steps_ * kTileTerms * kBf16Bytes));
   for (std::int64_t most_rows = kBlockSide; most_rows <= kMostRows; most_rows += kBlockSide) {

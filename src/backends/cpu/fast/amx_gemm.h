@@ -32,15 +32,11 @@ struct TileOps {
                    bool first, const Ahead& next_left, const Ahead& next_right);
 };
 
-/// How the left factors reach the tiles: with plain loads, with loads that ask the L1 cache not to keep them,
-/// or with plain loads that an L1 prefetch precedes by four steps. The sums are the same.
-enum class TileLoads : std::uint8_t { plain, stream, prefetch };
-
 /// Whether this processor has AMX with bf16, the system lets this process use it, and ONEDNN_MAX_CPU_ISA does
 /// not forbid it. Asks the system once per process.
 bool has_amx();
 /// By AMX's instructions. Only where has_amx().
-const TileOps& amx_tiles(TileLoads loads = TileLoads::stream);
+const TileOps& amx_tiles();
 /// The same sums in plain C++, for tests: fp32 to nearest even in the order of TDPBF16PS.
 const TileOps& emulated_tiles();
 
@@ -55,15 +51,11 @@ struct AmxBlocks {
 /// its terms. It depends neither on the number of threads nor on the blocks.
 class AmxGemm {
  public:
-  /// Longest `terms`: the right panel (32 KiB) stays in the L1 cache while left panels pass.
-  static constexpr std::int64_t kMostTerms = 512;
-
   /// Whether AmxGemm computes the problem: one matrix of bf16, and large enough that tiles pay.
   static bool takes(const GemmProblem& problem);
-  /// `blocks`, `most_terms` and `ops` are parameters for tests and benchmarks; blocks of 0 are chosen for the
-  /// shape and the number of threads. Throws core::UsageError unless the operands are bf16 and batch is 1.
-  explicit AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks = {},
-                   std::int64_t most_terms = kMostTerms);
+  /// `blocks` and `ops` are parameters for tests and benchmarks; blocks of 0 are chosen for the shape and the
+  /// number of threads. Throws core::UsageError unless the operands are bf16 and batch is 1.
+  explicit AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks blocks = {});
   /// With AMX. Throws core::Unavailable unless has_amx().
   explicit AmxGemm(const GemmProblem& problem);
 
@@ -96,7 +88,7 @@ class AmxGemm {
   void run_block(const Call& call, const Part& part, const Part& next, std::int64_t term, core::Bf16* own,
                  float* sums) const;
   void write(const Call& call, std::int64_t row, std::int64_t column, const float* sums) const;
-  void choose_blocks(AmxBlocks blocks, std::int64_t most_terms);
+  void choose_blocks(AmxBlocks blocks);
   void lay_out_scratch();
   [[nodiscard]] std::int64_t row_parts() const { return (problem_.m + blocks_.rows - 1) / blocks_.rows; }
 

@@ -85,9 +85,8 @@ static_assert(sizeof(TileShapes) == 64);
 // Not on the stack: g++ 12's intrinsic tells the compiler only of its first eight bytes.
 constexpr TileShapes kTileShapes;
 
-/// Tiles 0 to 3 hold sums, 4 and 5 left, 6 and 7 right factors. The left factors come from the L2 cache, and
-/// each is used once before others of the panel: `kLoads` says how they are loaded.
-template <TileLoads kLoads>
+/// Tiles 0 to 3 hold sums, 4 and 5 left, 6 and 7 right factors. The left factors come from the L2 cache and
+/// are used once before others of the panel, so their loads ask the L1 cache not to keep them.
 class AmxTiles {
  public:
   [[ROOFLM_TILES, gnu::always_inline]] static void zero() {
@@ -109,33 +108,18 @@ class AmxTiles {
     _tile_stored(3, sums + 3 * kTileSums, kRowBytes);
   }
   [[ROOFLM_TILES, gnu::always_inline]] static void step(const core::Bf16* left, const core::Bf16* right) {
-    if constexpr (kLoads == TileLoads::stream) {
-      _tile_stream_loadd(4, left, kRowBytes);
-    } else {
-      _tile_loadd(4, left, kRowBytes);
-    }
+    _tile_stream_loadd(4, left, kRowBytes);
     _tile_loadd(6, right, kRowBytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, right + kTileFactors, kRowBytes);
     _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kLoads == TileLoads::stream) {
-      _tile_stream_loadd(5, left + kTileFactors, kRowBytes);
-    } else {
-      _tile_loadd(5, left + kTileFactors, kRowBytes);
-    }
-    if constexpr (kLoads == TileLoads::prefetch) fetch(left + kStepsAhead * kStepFactors);
+    _tile_stream_loadd(5, left + kTileFactors, kRowBytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
 
  private:
   static constexpr int kRowBytes = 64;
-  static constexpr std::int64_t kStepsAhead = 4;
-  /// One step's left factors, into the L1 cache.
-  [[gnu::always_inline]] static void fetch(const core::Bf16* left) {
-#pragma GCC unroll 32
-    for (std::int64_t i = 0; i < kStepFactors; i += kTileTerms) __builtin_prefetch(left + i, 0, 3);
-  }
 };
 
 [[ROOFLM_TILES]] inline void begin_amx() { _tile_loadconfig(&kTileShapes); }
