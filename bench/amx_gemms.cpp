@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/cpu/fast/amx_gemm.h"
+#include "backends/cpu/fast/amx/gemm.h"
 #include "backends/cpu/fast/gemm.h"
 #include "backends/cpu/fast/parallel.h"
 #include "kernel_bench.h"

@@ -1,7 +1,7 @@
 // GEMMs by tiles, emulated everywhere and by AMX where it is, against loops in double.
 #include <vector>
 
-#include "backends/cpu/fast/amx_gemm.h"
+#include "backends/cpu/fast/amx/gemm.h"
 #include "backends/cpu/resources.h"
 #include "core/error.h"
 #include "cpu_fast_gemm_testing.h"

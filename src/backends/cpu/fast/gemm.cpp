@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "backends/cpu/fast/amx_gemm.h"
+#include "backends/cpu/fast/amx/gemm.h"
 #include "backends/cpu/fast/converted_gemm.h"
 #include "backends/cpu/fast/maker.h"
 #include "core/error.h"

@@ -5,16 +5,32 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backends/cpu/fast/amx_tiles.h"
+#include "backends/cpu/fast/amx/tiles.h"
+#include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec.h"
 
 namespace rooflm::backends::cpu {
 namespace {
 
-/// How an operand is stored, seen from its panels of 32 rows of op(a) or 32 columns of op(b).
+/// How an operand is stored. Its lines are the rows of op(a) or the columns of op(b), and a panel is 32
+/// lines.
 enum class Stored : std::uint8_t {
-  rows_of_terms,  ///< a [m, k] or transposed b [n, k]: terms are neighbours
-  terms_of_rows   ///< transposed a [k, m] or b [k, n]: rows or columns are neighbours
+  lines_of_terms,  ///< a [m, k] or transposed b [n, k]: terms are neighbours
+  terms_of_lines   ///< transposed a [k, m] or b [k, n]: lines are neighbours
+};
+
+/// An operand as a call gets it: each of `lines` lines has `terms` terms. `stride`: elements between stored
+/// rows.
+struct Operand {
+  const core::Bf16* data;
+  std::int64_t stride;
+  Stored stored;
+  std::int64_t lines;
+  std::int64_t terms;
+
+  [[nodiscard]] const core::Bf16* at(std::int64_t line, std::int64_t term) const {
+    return data + (stored == Stored::lines_of_terms ? line * stride + term : term * stride + line);
+  }
 };
 
 /// A transposition of 16 x 16 words of 4 bytes; rows of `from` are `stride` bytes apart, those of `to` 64.
@@ -70,7 +86,7 @@ void pack_step(const core::Bf16* from, std::int64_t stride, core::Bf16* to) {
   const auto bytes = [](auto* p) { return reinterpret_cast<std::byte*>(p); };
   const auto const_bytes = [](const auto* p) { return reinterpret_cast<const std::byte*>(p); };
   for (std::int64_t half = 0; half < 2; ++half, to += kTileFactors) {
-    if constexpr (kStored == Stored::rows_of_terms) {
+    if constexpr (kStored == Stored::lines_of_terms) {
       const core::Bf16* rows = from + half * kTileSide * stride;
       if constexpr (kRight) {
         transpose_words(const_bytes(rows), stride * kBytes, bytes(to));
@@ -91,41 +107,57 @@ void pack_step(const core::Bf16* from, std::int64_t stride, core::Bf16* to) {
   }
 }
 
-/// Packs `panels` panels of `steps` steps from an operand whose part from here on has `rows` rows of op(a) or
-/// columns of op(b) and `terms` terms; what lies beyond is zero. Panels of `to` are panel_stride elements
-/// apart.
+/// Packs the step of `x` that begins at (line, term). What lies beyond the operand is zero.
 template <Stored kStored, bool kRight>
-void pack_panels(std::int64_t panels, std::int64_t steps, std::int64_t rows, std::int64_t terms,
-                 const core::Bf16* from, std::int64_t stride, core::Bf16* to, std::int64_t panel_stride) {
-  constexpr bool kByRows = kStored == Stored::rows_of_terms;
-  const auto pack = [&](std::int64_t panel, std::int64_t step) {
-    const std::int64_t row = panel * kBlockSide;
-    const std::int64_t term = step * kTileTerms;
-    const std::int64_t some_rows = std::clamp<std::int64_t>(rows - row, 0, kBlockSide);
-    const std::int64_t some_terms = std::clamp<std::int64_t>(terms - term, 0, kTileTerms);
-    core::Bf16* target = to + panel * panel_stride + step * kStepFactors;
-    const core::Bf16* source = from + (kByRows ? row * stride + term : term * stride + row);
-    if (some_rows == kBlockSide && some_terms == kTileTerms) {
-      pack_step<kStored, kRight>(source, stride, target);
-      return;
-    }
-    alignas(64) core::Bf16 padded[kBlockSide * kTileTerms] = {};
-    const std::int64_t lines = kByRows ? some_rows : some_terms;
-    const auto bytes = static_cast<std::size_t>(kByRows ? some_terms : some_rows) * sizeof(core::Bf16);
-    for (std::int64_t i = 0; i < lines; ++i)
-      std::memcpy(static_cast<void*>(padded + i * kTileTerms), source + i * stride, bytes);
-    pack_step<kStored, kRight>(padded, kTileTerms, target);
+void pack_step_at(const Operand& x, std::int64_t line, std::int64_t term, core::Bf16* to) {
+  const std::int64_t lines = std::clamp<std::int64_t>(x.lines - line, 0, kBlockSide);
+  const std::int64_t terms = std::clamp<std::int64_t>(x.terms - term, 0, kTileTerms);
+  const core::Bf16* from = x.at(line, term);
+  if (lines == kBlockSide && terms == kTileTerms) {
+    pack_step<kStored, kRight>(from, x.stride, to);
+    return;
+  }
+  constexpr bool kByLines = kStored == Stored::lines_of_terms;
+  alignas(64) core::Bf16 padded[kBlockSide * kTileTerms] = {};
+  const std::int64_t rows = kByLines ? lines : terms;
+  const auto bytes = static_cast<std::size_t>(kByLines ? terms : lines) * sizeof(core::Bf16);
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::memcpy(static_cast<void*>(padded + i * kTileTerms), from + i * x.stride, bytes);
+  pack_step<kStored, kRight>(padded, kTileTerms, to);
+}
+
+/// Packs `panels` panels of `steps` steps of `x` from (line, term) on. Panels of `to` are panel_stride
+/// elements apart.
+template <bool kRight>
+void pack_panels(const Operand& x, std::int64_t line, std::int64_t term, std::int64_t panels,
+                 std::int64_t steps, core::Bf16* to, std::int64_t panel_stride) {
+  const auto pack = [&]<Stored kStored>(std::int64_t panel, std::int64_t step) {
+    pack_step_at<kStored, kRight>(x, line + panel * kBlockSide, term + step * kTileTerms,
+                                  to + panel * panel_stride + step * kStepFactors);
   };
-  // Along the lines of the operand.
-  if constexpr (kByRows) {
+  // Along the stored rows.
+  if (x.stored == Stored::lines_of_terms) {
     for (std::int64_t panel = 0; panel < panels; ++panel) {
-      for (std::int64_t step = 0; step < steps; ++step) pack(panel, step);
+      for (std::int64_t step = 0; step < steps; ++step)
+        pack.template operator()<Stored::lines_of_terms>(panel, step);
     }
   } else {
     for (std::int64_t step = 0; step < steps; ++step) {
-      for (std::int64_t panel = 0; panel < panels; ++panel) pack(panel, step);
+      for (std::int64_t panel = 0; panel < panels; ++panel)
+        pack.template operator()<Stored::terms_of_lines>(panel, step);
     }
   }
+}
+
+/// Packs `lines` lines with all of their terms, on all threads.
+template <bool kRight>
+void pack_shared(const Operand& x, std::int64_t first_line, std::int64_t lines, core::Bf16* to) {
+  const std::int64_t steps = (x.terms + kTileTerms - 1) / kTileTerms;
+  const std::int64_t panel_stride = steps * kStepFactors;
+  parallel_for((lines + kBlockSide - 1) / kBlockSide, 1, [&](std::int64_t begin, std::int64_t end) {
+    pack_panels<kRight>(x, first_line + begin * kBlockSide, 0, end - begin, steps, to + begin * panel_stride,
+                        panel_stride);
+  });
 }
 
 }  // namespace

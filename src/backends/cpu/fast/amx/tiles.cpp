@@ -1,10 +1,9 @@
-// The tile operations of AmxGemm, by AMX and in plain C++. For this folder only.
-#pragma once
+// Sums by tiles: AMX's instructions, their emulation, and whether this process may use the former.
+#include "backends/cpu/fast/amx/tiles.h"
 
-#include <cstdint>
 #include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
 
-#include "backends/cpu/fast/amx_gemm.h"
 #include "backends/cpu/fast/vec.h"
 
 #if defined(__x86_64__)
@@ -24,16 +23,6 @@
 
 namespace rooflm::backends::cpu {
 namespace {
-
-/// A tile has 16 rows of 64 bytes: 16 x 16 sums, 16 x 32 left factors, 16 x 16 pairs of right factors.
-constexpr std::int64_t kTileSide = 16;
-constexpr std::int64_t kTileTerms = 32;
-constexpr std::int64_t kTileSums = kTileSide * kTileSide;
-constexpr std::int64_t kTileFactors = kTileSide * kTileTerms;
-/// A block is 2 x 2 tiles of sums; a step is 32 terms of all of them: two tiles of each operand.
-constexpr std::int64_t kBlockSide = 2 * kTileSide;
-constexpr std::int64_t kBlockSums = 4 * kTileSums;
-constexpr std::int64_t kStepFactors = 2 * kTileFactors;
 
 /// TDPBF16PS in the order of Intel's manual: each instruction sums the products of even and of odd terms
 /// separately from zero, and adds their sum. The instruction also takes denormals for zero; this does not.
@@ -122,18 +111,18 @@ class AmxTiles {
   static constexpr int kRowBytes = 64;
 };
 
-[[ROOFLM_TILES]] inline void begin_amx() { _tile_loadconfig(&kTileShapes); }
-[[ROOFLM_TILES]] inline void end_amx() { _tile_release(); }
+[[ROOFLM_TILES]] void begin_amx() { _tile_loadconfig(&kTileShapes); }
+[[ROOFLM_TILES]] void end_amx() { _tile_release(); }
 
 /// Linux gives a process the tile registers when it asks for them.
-inline bool may_use_tiles() {
+bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 /// Whether the processor has the instructions and the system keeps the registers (XCR0 bits 17 and 18).
-inline bool processor_has_tiles() {
+bool processor_has_tiles() {
   unsigned a = 0;
   unsigned b = 0;
   unsigned c = 0;
@@ -177,5 +166,39 @@ template <class Tiles>
   tiles.store(sums);
 }
 
+template <class Tiles>
+constexpr TileOps ops_of(const char* name, void (*begin)(), void (*end)()) {
+  return {.name = name, .begin = begin, .end = end, .multiply = multiply_block<Tiles>};
+}
+
 }  // namespace
+
+bool has_amx() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+    const bool is_allowed = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+    return is_allowed && processor_has_tiles() && may_use_tiles();
+  }();
+  return has;
+#else
+  return false;
+#endif
+}
+
+const TileOps& emulated_tiles() {
+  static constexpr TileOps kOps = ops_of<EmulatedTiles>(
+      "emulated tiles", [] {}, [] {});
+  return kOps;
+}
+
+const TileOps& amx_tiles() {
+#if defined(__x86_64__)
+  static constexpr TileOps kOps = ops_of<AmxTiles>("amx_gemm<bf16>", begin_amx, end_amx);
+  return kOps;
+#else
+  return emulated_tiles();
+#endif
+}
+
 }  // namespace rooflm::backends::cpu
