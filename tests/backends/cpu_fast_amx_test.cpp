@@ -100,6 +100,16 @@ TEST_P(CpuFastAmx, LongSumsTakeSeveralChunks) {
                    result<float>(AmxGemm(p, ops(), {64, 64, 512}), false), "chunks");
 }
 
+/// So large an a for so narrow a c that threads pack their own of it, for each of two column parts.
+TEST_P(CpuFastAmx, NarrowResultsPackLongSumsTwice) {
+  GemmProblem p{.m = 33, .n = 40, .k = 140'000};
+  p.a_type = p.b_type = DType::bf16;
+  const AmxGemm twice(p, ops(), {64, 32, 512});
+  EXPECT_LT(twice.scratch_bytes(), std::size_t{16} << 20U);
+  expect_same_bits(result<float>(twice, false), result<float>(AmxGemm(p, ops(), {64, 64, 512}), false),
+                   "once");
+}
+
 TEST_P(CpuFastAmx, BitsDependOnlyOnTheOperands) {
   for (const std::int64_t rows : {150, 530}) {
     GemmProblem p{.m = rows, .n = 250, .k = 700, .trans_b = true, .bias = true};
