@@ -76,6 +76,11 @@ class RowReader {
     return has_python;
   }
 
+  [[nodiscard]] bool has_worked(const std::string& device) const {
+    return std::ranges::any_of(
+        streams_, [&](const auto& stream) { return fmt::format("cuda:{}", stream.first.first) == device; });
+  }
+
   /// What the ops of a step need, where the operators of one were noted.
   void add_work() {
     std::map<std::string, std::size_t> problems;
@@ -83,7 +88,10 @@ class RowReader {
     for (const auto& [what, times] : problems) run_.count(what, times);
     constexpr std::string_view kDevice = "device ";
     for (const auto& [key, value] : into_.facts) {
-      if (key.starts_with(kDevice)) run_.device_names[key.substr(kDevice.size())] = core::printable(value);
+      if (!key.starts_with(kDevice)) continue;
+      const std::string device = key.substr(kDevice.size());
+      run_.device_names[device] = core::printable(value);
+      if (has_worked(device)) run_.add_environment(key, run_.device_names[device]);
     }
     if (const auto why = into_.facts.find("no shapes"); why != into_.facts.end()) {
       run_.say("shapes of operators are missing: " + core::printable(why->second));

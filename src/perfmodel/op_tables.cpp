@@ -26,6 +26,10 @@ std::vector<MatmulTable::Tile> tiles_of(const Json& json) {
   return tiles;
 }
 
+MatmulTable::Layout layout_of(const Json& json) {
+  return {.share = json.at("share"), .splits_k = json.at("splits_k")};
+}
+
 MatmulTable matmul_of(const Json& json) {
   MatmulTable table{.flop_per_s = json.at("flop_per_s"),
                     .launch_s = json.at("launch_s"),
@@ -35,6 +39,13 @@ MatmulTable matmul_of(const Json& json) {
                     .whole_waves = json.at("whole_waves"),
                     .rate_of_dtype = json.at("rate_of_dtype"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
+  for (const auto& [dtype, entry] : json.at("layouts").at("of_dtype").items()) {
+    table.layouts[dtype] = {.plain = layout_of(entry.at("nn")),
+                            .b_transposed = layout_of(entry.at("nt")),
+                            .a_transposed = layout_of(entry.at("tn")),
+                            .whole_waves = entry.at("whole_waves"),
+                            .least_split_k = entry.at("least_split_k")};
+  }
   table.tiles = tiles_of(json.at("tiles"));
   table.simt_tiles = tiles_of(json.at("simt").at("tiles"));
   return table;

@@ -49,6 +49,11 @@ std::string name_of_rate(core::DType dtype, bool tf32) {
   return tf32 && dtype == core::DType::f32 ? "tf32" : std::string(core::name_of(dtype));
 }
 
+const MatmulTable::Layout& layout_of(const MatmulTable::Layouts& layouts, const Op& op) {
+  if (op.attrs.flag("trans_a")) return layouts.a_transposed;
+  return op.attrs.flag("trans_b") ? layouts.b_transposed : layouts.plain;
+}
+
 /// Kinds that were never measured are as fast as elementwise ops that were.
 constexpr const char* kElementwise = "swiglu";
 
@@ -127,6 +132,8 @@ void OpTimes::take_power(const devices::Device& device) {
 struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
   double moved_bytes = 0, stored_bytes = 0;
+  bool is_simt = false, splits_k = true;
+  double whole_waves = 0, least_split_k = 0;
 };
 
 double OpTimes::rate_of(core::DType dtype, bool tf32) const {
@@ -166,17 +173,17 @@ double OpTimes::matmul_joule(double flop, core::DType dtype, bool tf32) const {
   return bf16 == known.end() ? 0 : flop * bf16->second * pipe_joule(dtype, tf32);
 }
 
-double OpTimes::matmul_seconds(const Problem& p, double rate, bool is_simt) const {
+double OpTimes::matmul_seconds(const Problem& p, double rate) const {
   const MatmulTable& table = tables_.matmul;
   const double bandwidth = table.byte_per_s * memory_scale_;
   double best = std::numeric_limits<double>::infinity();
-  for (const MatmulTable::Tile& tile : is_simt ? table.simt_tiles : table.tiles) {
+  for (const MatmulTable::Tile& tile : p.is_simt ? table.simt_tiles : table.tiles) {
     const double tiles = p.batch * std::ceil(p.m / tile.rows) * std::ceil(p.n / tile.columns);
     for (const double split : kSplits) {
-      if (split > 1 && (is_simt || tiles > multiprocessors_ || p.k / split < kLeastSplitK)) continue;
+      if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < p.least_split_k)) continue;
       const double exact = tiles * split / multiprocessors_;
       const double waves =
-          std::max(1.0, table.whole_waves * std::ceil(exact) + (1 - table.whole_waves) * exact);
+          std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
       const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
                              multiprocessors_ / (rate * tile.share);
       const double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
@@ -185,6 +192,21 @@ double OpTimes::matmul_seconds(const Problem& p, double rate, bool is_simt) cons
     }
   }
   return best;
+}
+
+MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, bool tf32) const {
+  const auto found = tables_.matmul.layouts.find(name_of_rate(dtype, tf32));
+  if (found != tables_.matmul.layouts.end()) return found->second;
+  return {.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
+}
+
+/// GEMMs of cuBLASLt have GELU in their epilogue in 16 bits only: what is counted of it is a kernel of its own.
+double OpTimes::gelu_seconds(const Op& op, Problem& problem) const {
+  const double result = problem.batch * problem.m * problem.n * sizeof(float);
+  const double moved = (op.is(ops::kMatmulGelu) ? 2 : 3) * result;
+  problem.stored_bytes = result;
+  problem.moved_bytes -= moved - result;
+  return moved_time(op, moved).seconds;
 }
 
 OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
@@ -199,25 +221,36 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .k = number("k"),
                   .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
-  if (op.is(ops::kMatmulGeluBackward)) problem.stored_bytes *= 2;  // it reads as much beside
   const core::DType dtype = factors_of(program, op);
   const bool tf32 = op.attrs.flag("tf32");
-  const double rate = rate_of(dtype, tf32);
+  problem.is_simt = is_simt_product(dtype, tf32);
+  double gelu_s = 0;
+  if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {
+    gelu_s = gelu_seconds(op, problem);
+  } else if (op.is(ops::kMatmulGeluBackward)) {
+    problem.stored_bytes *= 2;  // it reads as much beside
+  }
+  const MatmulTable::Layouts layouts = layouts_of(dtype, tf32);
+  const MatmulTable::Layout& layout = layout_of(layouts, op);
+  problem.splits_k = layout.splits_k;
+  problem.whole_waves = layouts.whole_waves;
+  problem.least_split_k = layouts.least_split_k;
+  const double rate = layout.share * rate_of(dtype, tf32);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
-  time.seconds = times * matmul_seconds(problem, rate, is_simt_product(dtype, tf32)) + time.launch_s;
+  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
-  time.moved_s = times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
+  time.moved_s = gelu_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, tf32);
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
   const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, tf32));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
     const double own = static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s);
-    time.most_share = std::max(1.0, most->second * parts_of_chip() / own);
+    time.most_share = std::max(1.0, most->second * layout.share * parts_of_chip() / own);
   }
   time.basis = basis_of(dtype);
   time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);

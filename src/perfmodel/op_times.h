@@ -35,7 +35,18 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
-  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores, where k is not split
+  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores
+  /// What differs by whether A and B are stored transposed. Matrix instructions in TF32 want both operands
+  /// with k in rows: A as it is, B transposed.
+  struct Layout {
+    double share = 1;      ///< of the dtype's rate
+    bool splits_k = true;  ///< the library's first choice, where tiles are few
+  };
+  struct Layouts {
+    Layout plain{}, b_transposed{}, a_transposed{};
+    double whole_waves = 0, least_split_k = 0;
+  };
+  std::map<std::string, Layouts> layouts{};
   /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
   std::map<std::string, double> most_flop_per_s{};
 };
@@ -124,7 +135,9 @@ class OpTimes {
  private:
   struct Problem;
   void take_tables(const devices::Device& device);
-  [[nodiscard]] double matmul_seconds(const Problem& problem, double rate, bool is_simt) const;
+  [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
+  [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, bool tf32) const;
+  [[nodiscard]] double gelu_seconds(const program::Op& op, Problem& problem) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
   struct Attention;
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;

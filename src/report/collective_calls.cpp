@@ -105,7 +105,6 @@ void add_calls(const RunData& run, std::size_t number, double zero_s, Collective
     if (activity.step) steps.insert(*activity.step);
   }
   all.steps[number] = static_cast<std::int64_t>(steps.size());
-  if (!steps.empty()) std::erase_if(found, [](const record::Activity* one) { return !one->step; });
   // Those of one kernel, by its call and start.
   std::map<std::pair<std::int64_t, std::int64_t>, double> bytes_of_kernel;
   const auto kernel_of = [](const record::Activity& one) {
@@ -130,6 +129,7 @@ void add_calls(const RunData& run, std::size_t number, double zero_s, Collective
          .rank = extra.number("rank", -1),
          .is_message = extra.has("peer"),
          .has_kernel = !extra.has("host"),
+         .is_counted = steps.empty() || one->step.has_value(),
          .bytes = bytes,
          .start_s = zero_s + static_cast<double>(one->start_ns) * kNs,
          .time_s = (static_cast<double>(one->end_ns) - static_cast<double>(one->start_ns)) * kNs * share});
@@ -178,7 +178,9 @@ CollectiveCalls collective_calls(const RecordSet& set) {
   if (std::ranges::none_of(set.runs, has_communication)) return all;
   all.zeros_s = zeros_of(set, all.has_common_clock);
   for (std::size_t i = 0; i < set.runs.size(); ++i) add_calls(set.runs[i], i, all.zeros_s[i], all);
+  // Ranks leave out warm-ups of their own, so that a call in a step may meet one before another rank's steps.
   find_waiting(all.calls);
+  std::erase_if(all.calls, [](const CollectiveCall& call) { return !call.is_counted; });
   return all;
 }
 

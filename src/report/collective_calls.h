@@ -19,6 +19,7 @@ struct CollectiveCall {
   std::int64_t ranks = 0, rank = -1;  ///< 0 ranks, rank -1: not known
   bool is_message = false;            ///< to or from one other rank
   bool has_kernel = true;             ///< else it is only known when the host asked for it, and times are 0
+  bool is_counted = true;             ///< in a step, where the run has any
   std::int64_t bytes = 0;             ///< of this rank's count
   double start_s = 0,
          time_s = 0;  ///< of its kernel, or the share of one that several have; on the common clock

@@ -260,7 +260,7 @@ class Record(unittest.TestCase):
 
     def test_operators_have_prices_and_roofs(self):
         stream = streams.training_run()
-        stream.facts["device cuda:0"] = "NVIDIA H200"
+        stream.facts.update({"device cuda:0": "NVIDIA H200", "device cuda:7": "NVIDIA H200"})
         matrix = [["bfloat16", [512, 768]], ["bfloat16", [768, 768]]]
         for number, (phase, count) in enumerate((("forward", 1), ("backward", 2))):
             for layer in range(2):
@@ -272,6 +272,8 @@ class Record(unittest.TestCase):
         said = self.import_stream(stream)
         self.assertIn("calls of flash::forward have no price", said)
         self.assertIn("2 notes of operators cannot be read", said)
+        # Devices that are there and did nothing are not named.
+        self.assertEqual(self.rows("SELECT key, value FROM environment WHERE key LIKE 'device%'"), [("device cuda:0", "NVIDIA H200")])
         flop = 2 * 512 * 768 * 768
         self.assertEqual(self.rows("SELECT matmul_flop, dtype, shapes FROM op WHERE scope = 'h.0/m' ORDER BY phase DESC"),
                          [(flop, "bf16", "[512,768] x [768,768]"), (2 * flop, "bf16", "[512,768] x [768,768]")])

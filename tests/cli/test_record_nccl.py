@@ -131,10 +131,10 @@ class Plugin(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
 
 
-def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0, timed=0, communicator="7f"):
+def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0, timed=0, communicator="7f", unmarked=0):
     """A step of one kernel, then an all-reduce and a fused pair of gathers; this rank begins them `late_us` late and all end
     together. The process began `rank` ms after the first, and the clock of this boot is off by `shift_ns`. After the third step
-    come `timed` steps that are timed alone: NCCL tells of its calls, and no kernel is recorded."""
+    come `timed` steps that are timed alone: NCCL tells of its calls, and no kernel is recorded. The first `unmarked` are no steps."""
     stream = streams.Stream(process=100 + rank, start_ns=10**12 + rank * 1000 * US + shift_ns)
     stream.facts.update({"boot": boot, "environment RANK": str(rank)})
     at = -rank * 1000 * US + 10_000 * US
@@ -162,7 +162,8 @@ def rank_stream(rank, late_us, source="plugin", boot="one", steps=6, shift_ns=0,
             collective("AllGather", 2 * step, 3 << 10, "Bfloat16", call)
             collective("AllGather", 2 * step + 1, 1 << 10, "Bfloat16", call + 1)
         at += 500 * US
-        stream.row(streams.RANGE, "step, timed alone" if is_timed else "step", begin, at - US, stream.process, what=streams.STEP)
+        if step >= unmarked:
+            stream.row(streams.RANGE, "step, timed alone" if is_timed else "step", begin, at - US, stream.process, what=streams.STEP)
     return stream
 
 
@@ -200,6 +201,13 @@ class Ranks(Case):
         text = self.text(*records)
         self.assertIn("AllReduce", text)
         self.assertNotIn("times of day", text)
+
+    def test_ranks_whose_steps_begin_one_apart(self):
+        records = [self.imported("r0", rank_stream(0, 0)), self.imported("r1", rank_stream(1, 40, unmarked=1))]
+        reduce_ = next(row for row in self.tables(*records)["collectives"]["rows"] if row["op"] == "AllReduce")
+        self.assertEqual(reduce_["calls"], 11)
+        self.assertAlmostEqual(reduce_["waiting_s"], 6 * 40e-6 / 11, delta=1e-9)
+        self.assertAlmostEqual(reduce_["transfer_s"], 60e-6, delta=1e-9)
 
     def test_calls_in_steps_that_are_timed_alone_take_no_kernel_of_another_step(self):
         for source in ("plugin", "nvtx"):

@@ -89,31 +89,34 @@ TEST(OpTimes, BytesTakeWhatStreamsReach) {
   EXPECT_NEAR(moved(a100) / moved(h100), 3.35 / 2.039 * 0.887 / 0.834, 1e-6);
 }
 
-/// cublasSgemm and TF32 of 8192^3 on an H100: 52.1 and 412 TFLOP/s; CUDA cores do 66.9 at their highest
-/// clock.
+/// cublasSgemm and TF32 of 8192^3 on an H100: 52.1 and 412 TFLOP/s, the latter with k in rows of both operands;
+/// CUDA cores do 66.9 at their highest clock. GEMMs of steps reach nine tenths of both.
 TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
   const auto device = devices::find_device("h100-sxm");
   const perfmodel::OpTimes times(device, {});
   const auto rate = [&](std::int64_t m, std::int64_t k, bool tf32, double hz) {
-    const auto program = product_of(core::DType::f32, m, 8192, k, tf32);
+    auto program = product_of(core::DType::f32, m, 8192, k, tf32);
+    program.ops[0].attrs.set("trans_b", tf32);
     const auto time = times.time_of(program, program.ops[0]);
     const double flop = 2.0 * static_cast<double>(m * k) * 8192;
     return flop / perfmodel::OpTimes::at_clock(time, hz / times.power().table_hz);
   };
-  EXPECT_NEAR(rate(8192, 8192, false, 1.98e9) / 52.1e12, 1, 0.03);
+  EXPECT_NEAR(rate(8192, 8192, false, 1.98e9) / 52.1e12, 0.9, 0.03);
   EXPECT_LT(rate(8192, 8192, false, 1.48e9), 132 * 256 * 1.48e9);
-  EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 1, 0.1);
+  EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 0.88, 0.05);
 }
 
-/// 18 tiles of 128 x 64 on 132 multiprocessors, however long k is.
-TEST(OpTimes, ProductsOnCudaCoresAreNotSplit) {
+/// 36 tiles of 64 x 64 on 132 multiprocessors, however long k is; the gradient of x is split.
+TEST(OpTimes, ForwardProductsOnCudaCoresAreNotSplit) {
   const auto device = devices::find_device("h100-sxm");
   const perfmodel::OpTimes times(device, {});
-  const auto seconds = [&](core::DType dtype, std::int64_t k) {
-    const auto program = product_of(dtype, 384, 384, k);
+  const auto seconds = [&](core::DType dtype, std::int64_t k, bool is_forward = true) {
+    auto program = product_of(dtype, 384, 384, k);
+    program.ops[0].attrs.set("trans_b", is_forward);
     return times.time_of(program, program.ops[0]).seconds;
   };
   EXPECT_GT(seconds(core::DType::f32, 8192) / seconds(core::DType::f32, 1024), 6);
+  EXPECT_LT(seconds(core::DType::f32, 8192, false) / seconds(core::DType::f32, 1024, false), 4);
   EXPECT_LT(seconds(core::DType::bf16, 8192) / seconds(core::DType::bf16, 1024), 4);
 }
 
@@ -168,7 +171,7 @@ TEST(OpTimes, AttentionThatWasMeasuredAsADeviceRunsIsNotScaled) {
   EXPECT_NEAR(half / times.time_of(program, program.ops[0]).seconds / (0.4 * 312e12), 1, 0.01);
 }
 
-/// LayerNorm was measured at 100 MB only: 51 us.
+/// LayerNorm was measured from 38 MB on: 19 us.
 TEST(OpTimes, KindsMeasuredAtLargeSizesOnlyTakeLessForSmallOnes) {
   const auto seconds = [](std::int64_t rows, const char* device) {
     program::Program program;
@@ -185,7 +188,7 @@ TEST(OpTimes, KindsMeasuredAtLargeSizesOnlyTakeLessForSmallOnes) {
   for (const char* device : {"h100-sxm", "h200", "a100-sxm"}) {
     EXPECT_LT(seconds(1024, device), 9e-6) << device;  // 3 MB
     EXPECT_GT(seconds(1, device), 1e-6) << device;
-    EXPECT_NEAR(seconds(16384, device) / seconds(32768, device), 0.52, 0.05) << device;
+    EXPECT_NEAR(seconds(16384, device) / seconds(32768, device), 0.48, 0.05) << device;
   }
 }
 

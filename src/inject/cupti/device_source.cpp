@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "inject/activity_rows.h"
@@ -193,7 +194,7 @@ class CuptiSource final : public DeviceSource {
     if (!knows_devices_) {
       knows_devices_ = true;
       Session::end_at_exit();  // the driver has long begun
-      rows_.set_devices(trace::query_limits());
+      note_devices();
     }
     decoder_.add(buffer, valid);
     rows_.add(decoder_.take());
@@ -232,6 +233,13 @@ class CuptiSource final : public DeviceSource {
       const bool is_wanted = all ? matters(plain) : starts_work(plain);
       if (!is_wanted) static_cast<void>(enable(static_cast<CUpti_CallbackId>(call), 0));
     }
+  }
+
+  void note_devices() {
+    std::vector<trace::DeviceLimits> devices = trace::query_limits();
+    for (const trace::DeviceLimits& device : devices)
+      if (!device.name.empty()) writer_.fact("device cuda:" + std::to_string(device.device), device.name);
+    rows_.set_devices(std::move(devices));
   }
 
   void note_version() {

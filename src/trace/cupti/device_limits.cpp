@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <array>
 #include <cstdint>
 
 namespace rooflm::trace {
@@ -21,6 +22,7 @@ std::vector<DeviceLimits> query_limits() {
   const auto find_device = reinterpret_cast<decltype(&cuDeviceGet)>(dlsym(library, "cuDeviceGet"));
   const auto ask = reinterpret_cast<decltype(&cuDeviceGetAttribute)>(dlsym(library, "cuDeviceGetAttribute"));
   if (count_devices == nullptr || find_device == nullptr || ask == nullptr) return {};
+  const auto name = reinterpret_cast<decltype(&cuDeviceGetName)>(dlsym(library, "cuDeviceGetName"));
   int count = 0;
   if (count_devices(&count) != CUDA_SUCCESS) return {};
   std::vector<DeviceLimits> all;
@@ -31,7 +33,10 @@ std::vector<DeviceLimits> query_limits() {
       int value = 0;
       return ask(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
     };
+    std::array<char, 256> text{};
+    if (name == nullptr || name(text.data(), static_cast<int>(text.size()) - 1, device) != CUDA_SUCCESS) text = {};
     all.push_back({.device = i,
+                   .name = text.data(),
                    .multiprocessors = of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
                    .warps = of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / kWarp,
                    .blocks = of(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR),
