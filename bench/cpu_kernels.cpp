@@ -1,9 +1,11 @@
 // Times the fast CPU kernels and compares each with the machine's own limits, measured in the same run.
 //
 //   cpu_kernels [--small] [--threads N] [--cpu-clock] [FILTER]
+//   cpu_kernels --amx [--threads N]
 //
-// --small skips GEMMs and attention. FILTER selects the kernels whose name contains it. --cpu-clock reads the
-// CPU time of the calling thread instead of the wall clock, for busy machines; it implies one thread. Every
+// --amx compares bf16 GEMMs by AMX with oneDNN's and with the tile registers, and does nothing else. --small
+// skips GEMMs and attention. FILTER selects the kernels whose name contains it. --cpu-clock reads the CPU
+// time of the calling thread instead of the wall clock, for busy machines; it implies one thread. Every
 // figure is the best of several runs: what the kernel can do.
 #include <fmt/format.h>
 #include <omp.h>
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "amx_gemms.h"
 #include "backends/cpu/fast/activation.h"
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/elementwise.h"
@@ -257,22 +260,29 @@ void run_small_ops(const Bench& bench) {
 int main(int argc, char** argv) {
   bool cpu_clock = false;
   bool small = false;
+  bool amx = false;
   std::string filter;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--cpu-clock") {
       cpu_clock = true;
       omp_set_num_threads(1);
+    } else if (argument == "--amx") {
+      amx = true;
     } else if (argument == "--small") {
       small = true;
     } else if (argument == "--threads" && i + 1 < argc) {
       omp_set_num_threads(std::max(1, std::atoi(argv[++i])));
     } else if (argument.starts_with("--")) {
-      fmt::print(stderr, "usage: cpu_kernels [--small] [--threads N] [--cpu-clock] [FILTER]\n");
+      fmt::print(stderr, "usage: cpu_kernels [--small | --amx] [--threads N] [--cpu-clock] [FILTER]\n");
       return 2;
     } else {
       filter = argument;
     }
+  }
+  if (amx) {
+    run_amx_gemms();
+    return 0;
   }
   Bench bench(cpu_clock, filter);
   fmt::print("{} threads, {} clock, best of several runs\n", thread_count(),

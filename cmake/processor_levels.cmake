@@ -1,12 +1,12 @@
-# rooflm_processor_level(TARGET NAME level OPTIONS flag... FAST file... REFERENCE file...): compiles CPU
-# kernel files again with other flags, as one object of TARGET with only two global symbols: the tables
-# rooflm_NAME_fast and rooflm_NAME_reference. All other symbols become local, so the linker never takes an
+# rooflm_processor_level(TARGET NAME level OPTIONS flag... FAST file... REFERENCE file... [PARTS file...]):
+# compiles CPU kernel files, and PARTS without rows of their own, again with other flags, as one object of
+# TARGET with only two global symbols: the tables rooflm_NAME_fast and rooflm_NAME_reference. All other symbols become local, so the linker never takes an
 # inline function (of the standard library, say) from here for other code: it might contain instructions that
 # a lesser CPU lacks.
 function(rooflm_processor_level target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "OPTIONS;FAST;REFERENCE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAME" "OPTIONS;FAST;REFERENCE;PARTS")
   set(objects ${target}_${arg_NAME})
-  add_library(${objects} OBJECT ${arg_FAST} ${arg_REFERENCE})
+  add_library(${objects} OBJECT ${arg_FAST} ${arg_REFERENCE} ${arg_PARTS})
   set_target_properties(${objects} PROPERTIES ROOFLM_PROCESSOR "${arg_OPTIONS}")
   target_compile_options(${objects} PRIVATE -fno-gnu-unique)  # such symbols cannot be made local
   rooflm_kernel_table(${objects} NAMESPACE cpu::fast HEADER backends/cpu/resources.h FILES ${arg_FAST})

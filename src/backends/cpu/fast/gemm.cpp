@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
 #include <vector>
 
+#include "backends/cpu/fast/amx/gemm.h"
 #include "backends/cpu/fast/converted_gemm.h"
 #include "backends/cpu/fast/maker.h"
 #include "core/error.h"
@@ -296,15 +298,17 @@ template <class AnyGemm>
 KernelInfo info_of(const AnyGemm& gemm, std::int64_t count) {
   const dnnl_version_t& version = *dnnl_version();
   const GemmProblem& p = gemm.problem();
+  const bool is_ours = std::same_as<AnyGemm, AmxGemm>;
   return {.name = gemm.implementation(),
-          .library = fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
+          .library = is_ours ? std::string("rooflm")
+                             : fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
           .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
           .workspace_bytes = static_cast<std::int64_t>(gemm.scratch_bytes()),
           .launches = count * static_cast<std::int64_t>(gemm.primitives())};
 }
 
-/// Looped: one GEMM after the other, each on all threads. Empty if AnyGemm (Gemm, ConvertedGemm) has no
-/// kernel for the dtypes on this CPU.
+/// Looped: one GEMM after the other, each on all threads. Empty if AnyGemm (AmxGemm, Gemm, ConvertedGemm) has
+/// no kernel for the dtypes on this CPU.
 template <class AnyGemm>
 Kernel make_kernel(const OpView& v, const GemmProblem& p) {
   std::shared_ptr<const AnyGemm> gemm;
@@ -337,6 +341,13 @@ Kernel make_kernel(const OpView& v, const GemmProblem& p) {
 
 }  // namespace
 
+/// bf16 on a processor with AMX, from some size on. The rule is fixed, so results are reproducible bit for
+/// bit.
+Kernel make_amx_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  return AmxGemm::takes(p) && is_supported(v, p) && has_amx() ? make_kernel<AmxGemm>(v, p) : Kernel{};
+}
+
 /// oneDNN also has bf16 GEMMs for AVX-512 without bf16 instructions, which emulate them: tiny at T=1024 takes
 /// 2.4 times as long with them as with converted panels.
 Kernel make_matmul(const OpView& v) {
@@ -357,7 +368,9 @@ Kernel make_converted_matmul(const OpView& v) {
 
 MakerRows gemm_rows() {
   namespace ops = program::ops;
-  return {{&ops::kMatmul, make_matmul, "matmul"}, {&ops::kMatmul, make_converted_matmul, "matmul converted"}};
+  return {{&ops::kMatmul, make_amx_matmul, "matmul by tiles"},
+          {&ops::kMatmul, make_matmul, "matmul"},
+          {&ops::kMatmul, make_converted_matmul, "matmul converted"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast
