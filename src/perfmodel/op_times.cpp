@@ -182,8 +182,7 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
     for (const double split : kSplits) {
       if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < p.least_split_k)) continue;
       const double exact = tiles * split / multiprocessors_;
-      const double waves =
-          std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
+      const double waves = std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
       const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
                              multiprocessors_ / (rate * tile.share);
       const double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
@@ -200,7 +199,8 @@ MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, bool tf32) const {
   return {.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
 }
 
-/// GEMMs of cuBLASLt have GELU in their epilogue in 16 bits only: what is counted of it is a kernel of its own.
+/// GEMMs of cuBLASLt have GELU in their epilogue in 16 bits only: what is counted of it is a kernel of its
+/// own.
 double OpTimes::gelu_seconds(const Op& op, Problem& problem) const {
   const double result = problem.batch * problem.m * problem.n * sizeof(float);
   const double moved = (op.is(ops::kMatmulGelu) ? 2 : 3) * result;

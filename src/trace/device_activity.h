@@ -43,7 +43,7 @@ struct DeviceActivity {
 /// Device limits that determine occupancy.
 struct DeviceLimits {
   std::int64_t device = 0;
-  std::string name{};  ///< the driver's
+  std::string name{};                                       ///< the driver's
   std::int64_t multiprocessors = 0, warps = 0, blocks = 0;  ///< warps and blocks per multiprocessor
   std::int64_t registers = 0, shared_bytes = 0;             ///< per multiprocessor
   int major = 0, minor = 0;                                 ///< compute capability

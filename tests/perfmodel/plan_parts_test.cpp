@@ -89,8 +89,8 @@ TEST(OpTimes, BytesTakeWhatStreamsReach) {
   EXPECT_NEAR(moved(a100) / moved(h100), 3.35 / 2.039 * 0.887 / 0.834, 1e-6);
 }
 
-/// cublasSgemm and TF32 of 8192^3 on an H100: 52.1 and 412 TFLOP/s, the latter with k in rows of both operands;
-/// CUDA cores do 66.9 at their highest clock. GEMMs of steps reach nine tenths of both.
+/// cublasSgemm and TF32 of 8192^3 on an H100: 52.1 and 412 TFLOP/s, the latter with k in rows of both
+/// operands; CUDA cores do 66.9 at their highest clock. GEMMs of steps reach nine tenths of both.
 TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
   const auto device = devices::find_device("h100-sxm");
   const perfmodel::OpTimes times(device, {});

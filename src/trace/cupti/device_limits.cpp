@@ -34,7 +34,8 @@ std::vector<DeviceLimits> query_limits() {
       return ask(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
     };
     std::array<char, 256> text{};
-    if (name == nullptr || name(text.data(), static_cast<int>(text.size()) - 1, device) != CUDA_SUCCESS) text = {};
+    if (name == nullptr || name(text.data(), static_cast<int>(text.size()) - 1, device) != CUDA_SUCCESS)
+      text = {};
     all.push_back({.device = i,
                    .name = text.data(),
                    .multiprocessors = of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),

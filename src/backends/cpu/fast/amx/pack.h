@@ -45,10 +45,10 @@ inline void transpose_words(const std::byte* from, std::int64_t stride, std::byt
     // Quarters of rows i, i + 4, i + 8 and i + 12, so that 4 x 4 transpositions inside of quarters finish it.
 #pragma GCC unroll 4
     for (std::int64_t i = 0; i < 4; ++i) {
-      x[i] = _mm512_zextsi128_si512(quarter(4 * 0 + i, part));
-      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(4 * 1 + i, part), 1);
-      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(4 * 2 + i, part), 2);
-      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(4 * 3 + i, part), 3);
+      x[i] = _mm512_zextsi128_si512(quarter(i, part));
+      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(4 + i, part), 1);
+      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(8 + i, part), 2);
+      x[i] = _mm512_maskz_inserti32x4(kAll, x[i], quarter(12 + i, part), 3);
     }
     constexpr __mmask8 kEight = 0xff;
     const __m512i low01 = _mm512_maskz_unpacklo_epi32(kAll, x[0], x[1]);
