@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/tile_shapes.h"
+
 namespace rooflm::measure {
 namespace {
 
@@ -163,20 +165,9 @@ constexpr std::ptrdiff_t kAvx512Chains = 24;
 constexpr int kTileChains = 6;
 constexpr std::ptrdiff_t kTileSums = 256;
 
-/// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1;
-  std::uint8_t first_row = 0;
-  std::uint8_t unused[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileShapes) == 64);
-
 [[gnu::target("amx-tile,amx-bf16")]] void run_amx_bf16(std::int64_t rounds, Operands& io) {
   constexpr int kRowBytes = 64;
-  const TileShapes shapes;
-  _tile_loadconfig(&shapes);
+  _tile_loadconfig(&core::kTileShapes);
   float* sums = numbers<float>(io.sums.data());
   _tile_loadd(0, sums, kRowBytes);
   _tile_loadd(1, sums + 1 * kTileSums, kRowBytes);

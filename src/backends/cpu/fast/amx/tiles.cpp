@@ -5,6 +5,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "backends/cpu/fast/vec.h"
+#include "core/tile_shapes.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -62,18 +63,6 @@ class EmulatedTiles {
 
 #if defined(__x86_64__)
 
-/// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1;
-  std::uint8_t first_row = 0;
-  std::uint8_t unused[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(TileShapes) == 64);
-// Not on the stack: g++ 12's intrinsic tells the compiler only of its first eight bytes.
-constexpr TileShapes kTileShapes;
-
 /// Tiles 0 to 3 hold sums, 4 and 5 left, 6 and 7 right factors. The left factors come from the L2 cache and
 /// are used once before others of the panel, so their loads ask the L1 cache not to keep them.
 class AmxTiles {
@@ -111,7 +100,7 @@ class AmxTiles {
   static constexpr int kRowBytes = 64;
 };
 
-[[ROOFLM_TILES]] void begin_amx() { _tile_loadconfig(&kTileShapes); }
+[[ROOFLM_TILES]] void begin_amx() { _tile_loadconfig(&core::kTileShapes); }
 [[ROOFLM_TILES]] void end_amx() { _tile_release(); }
 
 /// Linux gives a process the tile registers when it asks for them.
