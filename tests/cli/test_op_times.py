@@ -22,7 +22,7 @@ def make_record(path):
     """Two norms of 777,000 bytes, of 3 and 5 us, and a GEMM; each is seen three times."""
     database = sqlite3.connect(path)
     database.executescript(SCHEMA)
-    database.execute("INSERT INTO meta (key, value) VALUES ('command', 'rooflm profile --seq 24'), ('started_utc', '2026-01-01'), ('revision', 'x')")
+    database.execute("INSERT INTO meta (key, value) VALUES ('command', 'rooflm profile --seq 24 -o /home/me/tiny.rooflm --data=/d/text'), ('started_utc', '2026-01-01'), ('revision', 'x')")
     database.execute("INSERT INTO run (id, label, status) VALUES (1, 'made', 'success')")
     for op, kind, moved, us in ((0, "add_layernorm", 777_000, 3), (1, "add_layernorm", 777_000, 5), (2, "matmul", 5000, 9)):
         database.execute(f"INSERT INTO op ({COLUMNS}) VALUES ({', '.join('?' * 17)})",
@@ -62,7 +62,7 @@ class Into(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
         after = self.entry()
         self.assertEqual(len(after["sources"]), len(before["sources"]) + 1)
-        self.assertIn("--seq 24", after["sources"][-1]["command"])
+        self.assertEqual(after["sources"][-1]["command"], "rooflm profile --seq 24 -o tiny.rooflm --data=text")
         self.assertEqual({key: value for key, value in after.items() if key not in ("moved", "sources")},
                          {key: value for key, value in before.items() if key not in ("moved", "sources")})
         added = {kind: [point for point in points if point not in before["moved"].get(kind, [])] for kind, points in after["moved"].items()}
