@@ -76,6 +76,14 @@ class Into(unittest.TestCase):
         self.assertEqual(self.join().returncode, 0)
         self.assertEqual(self.tables.read_text(), text)
 
+    def test_what_is_no_record_is_named(self):
+        broken = self.folder / "broken.rooflm"
+        broken.write_text("nothing")
+        for path in (broken, self.folder / "missing.rooflm"):
+            done = subprocess.run([sys.executable, SCRIPT, "--device", "h100-sxm", path], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, rf"^op_times: {path} is no record of a run: .*\n$")
+
     def test_devices_without_curves_are_named(self):
         for device in ("h200", "nonsense"):
             text = self.tables.read_text()
