@@ -257,14 +257,15 @@ void Engine::find_phases() {
     if (op.phase == Phase::setup) continue;
     append(phases_, op.phase);
     if (!runs_beside(op)) append(recorded_phases_, op.phase);
+    if (!is_of_side_thread(op)) append(own_phases_, op.phase);
   }
   stopwatch_ = store_->backend().make_stopwatch(agreed_mark() + 1);  // a recording needs fewer
 }
 
 /// The phases between the marks that the stopwatch took.
 const std::vector<Phase>& Engine::phases_of(const backends::Recording* recording, Observers observers) const {
-  const bool is_beside = recording != nullptr ? observers.empty() : runs_side_thread(observers);
-  return is_beside ? recorded_phases_ : phases_;
+  if (recording != nullptr) return observers.empty() ? recorded_phases_ : phases_;
+  return runs_side_thread(observers) ? own_phases_ : phases_;
 }
 
 void Engine::forget_others() {

@@ -179,8 +179,9 @@ class Engine {
   std::vector<void*> address_;                   ///< by TensorId
   std::vector<Step> steps_;
   /// The phases in the order in which they begin, with one stopwatch mark between each two: those of the
-  /// program, and those of a recording. In a recording ops on other lanes begin no phase.
-  std::vector<program::Phase> phases_, recorded_phases_;
+  /// program, those of a recording, in which ops on other lanes begin no phase, and those that the submitting
+  /// thread runs itself beside a side thread.
+  std::vector<program::Phase> phases_, recorded_phases_, own_phases_;
   /// One mark per phase change, and one before the step (agreed_mark).
   std::unique_ptr<backends::Stopwatch> stopwatch_;
   std::unique_ptr<backends::Stopwatch> op_ends_;  ///< replays: the start of the step and the end of each op

@@ -74,7 +74,7 @@ void Engine::submit_beside(Observers observers) {
       side_->submit(i);
       continue;
     }
-    if (!runs_beside(op) && op.phase != recorded_phases_[phase]) stopwatch_->mark(++phase);
+    if (op.phase != own_phases_[phase]) stopwatch_->mark(++phase);
     for (const int wait : op.waits) {
       const auto before = static_cast<std::size_t>(wait);
       if (is_of_side_thread(program_.ops[before])) wait_beside(observers, [&] { side_->wait_for(before); });
@@ -82,7 +82,7 @@ void Engine::submit_beside(Observers observers) {
     run_op(i, observers);
   }
   wait_beside(observers, [&] { side_->wait(); });
-  if (!recorded_phases_.empty()) stopwatch_->mark(recorded_phases_.size());
+  if (!own_phases_.empty()) stopwatch_->mark(own_phases_.size());
   for (Observer* observer : observers) observer->on_beside(program_, side_->ops());
 }
 

@@ -14,6 +14,14 @@ from training_runs import TrainingRuns  # noqa: E402
 
 
 class Barriers(test_ranks.Ranks):
+    def test_early_updates_are_in_their_phase(self):
+        """On processors the thread of the step runs them between the ops of the backward pass."""
+        record = self.folder / "early.rooflm"
+        size = ["512" if word == "32" else word for word in test_ranks.Profiles.SIZE]  # updates longer than what verify allows
+        self.ok("launch", "-n", 2, "--", "profile", *size, "--zero", "1", "--clip", "0", "--collectives", "peer-memory",
+                "--overlap", "on", "--steps", 3, "-o", record, "--view", "overview")
+        self.ok("verify", record)
+
     def test_they_are_rows_without_bandwidth(self):
         record = self.folder / "peer.rooflm"
         self.ok("launch", "-n", 2, "--", "profile", *test_ranks.Profiles.SIZE, "--zero", "1", "--clip", "0", "--collectives", "peer-memory",

@@ -59,7 +59,7 @@ class TrainingRuns(unittest.TestCase):
 
     def ok(self, *arguments):
         result = self.run_rooflm(*arguments)
-        self.assertEqual(result.returncode, 0, f"{arguments}: {result.stderr}")
+        self.assertEqual(result.returncode, 0, f"{arguments}: {result.stderr}{result.stdout}")
         return result.stdout
 
     def fails(self, code, *arguments, says=(), **options):
