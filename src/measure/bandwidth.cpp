@@ -14,89 +14,18 @@
 #include <stdexcept>
 #include <string_view>
 
-// A binary for many processors has each loop once more for wider registers, and takes the widest that are
-// here: kernels do the same, and none may beat its roof. Arguments are no vectors, whose passing differs.
-#if defined(ROOFLM_LOOP_CLONES)
-#define ROOFLM_LOOP [[gnu::noinline, gnu::target_clones(ROOFLM_LOOP_CLONES, "default")]]
-#else
-#define ROOFLM_LOOP [[gnu::noinline]]
-#endif
-
 namespace rooflm::measure {
 namespace {
 
-/// A cache line of eight numbers, which the compiler keeps in one register where the processor has such.
+/// A cache line.
 struct alignas(64) Line {
-  using Numbers [[gnu::vector_size(64)]] = double;
-  Numbers numbers{};
+  double numbers[8];
 };
 
-/// Lines that one round of a loop handles: as many registers as hide the latency of an addition.
-constexpr std::size_t kRound = 8;
 constexpr double kScale = 2.0;
 
 /// Keeps the compiler from leaving out a pass whose result the next one makes again.
 void keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }
-
-ROOFLM_LOOP void read_lines(std::span<Line> a) {
-  std::array<Line, kRound> sums{};
-  for (std::size_t i = 0; i < a.size(); i += kRound) {
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) sums[j].numbers += a[i + j].numbers;
-  }
-  keep(sums.data());
-}
-
-ROOFLM_LOOP void write_lines(std::span<Line> a, const Line& value) {
-  for (std::size_t i = 0; i < a.size(); i += kRound) {
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) a[i + j].numbers = value.numbers;
-  }
-}
-
-/// Reads and writes the same lines, as optimizers do. Memory that moves both ways at once is often the
-/// fastest.
-ROOFLM_LOOP void update_lines(std::span<Line> a) {
-  for (std::size_t i = 0; i < a.size(); i += kRound) {
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) a[i + j].numbers = a[i + j].numbers * kScale + kScale;
-  }
-}
-
-ROOFLM_LOOP void copy_lines(std::span<const Line> a, std::span<Line> b) {
-  for (std::size_t i = 0; i < a.size(); i += kRound) {
-    std::array<Line, kRound> lines;
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) lines[j].numbers = a[i + j].numbers;
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) b[i + j].numbers = lines[j].numbers;
-  }
-}
-
-ROOFLM_LOOP void triad_lines(std::span<Line> a, std::span<const Line> b, std::span<const Line> c) {
-  for (std::size_t i = 0; i < a.size(); i += kRound) {
-#pragma GCC unroll 8
-    for (std::size_t j = 0; j < kRound; ++j) a[i + j].numbers = b[i + j].numbers + kScale * c[i + j].numbers;
-  }
-}
-
-/// Parameters, gradients and two moments are read; all but the gradients are written.
-ROOFLM_LOOP void adamw_lines(std::span<Line> p, std::span<const Line> g, std::span<Line> m,
-                             std::span<Line> v) {
-  constexpr double kDecay = 0.5;
-  constexpr std::size_t kLines = kRound / 2;  // of each array, so that all fit into registers
-  for (std::size_t i = 0; i < p.size(); i += kLines) {
-#pragma GCC unroll 4
-    for (std::size_t j = 0; j < kLines; ++j) {
-      const Line::Numbers gradient = g[i + j].numbers;
-      const Line::Numbers first = kDecay * m[i + j].numbers + gradient;
-      const Line::Numbers second = kDecay * v[i + j].numbers + gradient * gradient;
-      m[i + j].numbers = first;
-      v[i + j].numbers = second;
-      p[i + j].numbers -= first * second;
-    }
-  }
-}
 
 enum class Loop : std::uint8_t { read, write, update, copy, triad, adamw };
 struct LoopKind {
@@ -111,6 +40,33 @@ constexpr std::array<LoopKind, kBandwidthLoops> kLoops = {{{Loop::read, "read", 
                                                            {Loop::copy, "copy", 2, 2},
                                                            {Loop::triad, "triad", 3, 3},
                                                            {Loop::adamw, "adamw", 4, 7}}};
+
+namespace usual {
+#if defined(__AVX512F__)
+constexpr std::size_t kWidth = 64;
+#elif defined(__AVX__)
+constexpr std::size_t kWidth = 32;
+#else
+constexpr std::size_t kWidth = 16;
+#endif
+#include "measure/bandwidth_loops.inc"
+}  // namespace usual
+
+// A binary for many processors has the loops once more for wider registers: kernels do the same, and none may
+// beat its roof.
+#if defined(ROOFLM_LEVELS)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4")
+namespace wide {
+constexpr std::size_t kWidth = 64;
+#include "measure/bandwidth_loops.inc"
+}  // namespace wide
+#pragma GCC pop_options
+
+const auto kWalk = __builtin_cpu_supports("x86-64-v4") ? wide::walk : usual::walk;
+#else
+constexpr auto kWalk = usual::walk;
+#endif
 
 /// As the processor backend does for its tensors: with small pages address translation binds, not memory.
 void ask_for_huge_pages(Line* data, std::size_t bytes) {
@@ -144,36 +100,18 @@ class Blocks {
     for_each_block([&](std::vector<Line>& block) {
       const std::span<Line> all = block;
       for (int pass = 0; pass < passes; ++pass) {
-        walk(kind.loop, all, n);
+        kWalk(kind.loop, all, n);
         keep(all.data());
       }
     });
   }
 
  private:
-  static constexpr std::size_t kFewestLines = std::size_t{4} * 8 * kRound;
+  static constexpr std::size_t kRoundLines = 8;  ///< of a loop, with the widest registers
+  static constexpr std::size_t kFewestLines = std::size_t{4} * 8 * kRoundLines;
 
   [[nodiscard]] std::size_t array_lines(const LoopKind& kind) const {
-    return lines_ / kind.arrays / kRound * kRound;
-  }
-
-  /// Arrays of n lines each, one after the other.
-  static void walk(Loop loop, std::span<Line> all, std::size_t n) {
-    const auto array = [&](std::size_t i) { return all.subspan(i * n, n); };
-    switch (loop) {
-      case Loop::read:
-        return read_lines(array(0));
-      case Loop::write:
-        return write_lines(array(0), Line{});
-      case Loop::update:
-        return update_lines(array(0));
-      case Loop::copy:
-        return copy_lines(array(0), array(1));
-      case Loop::triad:
-        return triad_lines(array(0), array(1), array(2));
-      case Loop::adamw:
-        return adamw_lines(array(0), array(1), array(2), array(3));
-    }
+    return lines_ / kind.arrays / kRoundLines * kRoundLines;
   }
 
   /// One thread per block; were there fewer threads, some would do several.

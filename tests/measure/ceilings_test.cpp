@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "measure/bandwidth.h"
@@ -75,6 +78,33 @@ TEST(Bandwidth, EveryLoopInItsMemory) {
             "458752 bytes, 585 passes");  // seven passes over 512 lines in each of two threads
   EXPECT_THROW(measure_bandwidth({.name = "L1", .working_bytes = 8 * kKib}, 1, {}), std::invalid_argument);
 }
+
+#if defined(NDEBUG) && defined(__OPTIMIZE__)
+/// Bytes per second of additions that wait for each other: one number in three or four cycles, in any cache.
+double chain_rate(std::span<const double> numbers) {
+  const auto sum = [&] {
+    double total = 0;
+    for (const double number : numbers) total += number;
+    asm volatile("" : : "m"(total));
+  };
+  return measure_rate(static_cast<double>(numbers.size_bytes()), sum, {.seconds = 0, .min_samples = 9}).median;
+}
+
+/// Sums that the compiler kept on the stack read 15 GB/s from a cache that moves 145: twice a chain's rate.
+TEST(Bandwidth, SumsStayInRegisters) {
+  const std::vector<double> numbers(4 * kMib / sizeof(double), 1.0);
+  constexpr int kAttempts = 5;  // others may have the processor meanwhile
+  constexpr double kTimes = 6;
+  double best = 0;
+  for (int i = 0; i < kAttempts && best < kTimes; ++i) {
+    const auto peaks =
+        measure_bandwidth({.name = "L1", .working_bytes = 16 * kKib}, 1, {.seconds = 0, .min_samples = 5});
+    ASSERT_EQ(peaks[0].what, "read");
+    best = std::max(best, peaks[0].rate.median / chain_rate(numbers));
+  }
+  EXPECT_GE(best, kTimes);
+}
+#endif
 
 /// A folder that goes away, and XDG_CACHE_HOME pointing there.
 class CeilingFile : public testing::Test {
