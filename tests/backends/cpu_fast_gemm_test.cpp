@@ -67,6 +67,13 @@ TEST(CpuFastGemm, RightFactorsOfManyRowsArePacked) {
   check<float, float>({.m = 1027, .n = 3, .k = 5001, .accumulate = true});
 }
 
+/// Without AVX-512, for few rows, where rows of b are a multiple of 2 KiB apart.
+TEST(CpuFastGemm, RightFactorsOfFewRowsArePadded) {
+  check<float, float>({.m = 33, .n = 512, .k = 70});
+  check<float, float>({.m = 33, .n = 500, .k = 70, .bias = true, .ldb = 512});
+  check<float, float>({.m = 40, .n = 512, .k = 4700, .trans_a = true, .accumulate = true});
+}
+
 TEST(CpuFastGemm, BatchesWithStrides) {
   check<float, float>({.batch = 3, .m = 20, .n = 24, .k = 16, .trans_b = true});
   check<float, float>({.batch = 3,
@@ -130,6 +137,16 @@ TYPED_TEST(CpuFastConvertedGemm, BiasAccumulationBatchesAndScale) {
     check_converted<TypeParam, TypeParam>({.batch = 5, .m = 20, .n = 24, .k = 17}, most);
     check_converted<TypeParam, float>({.batch = 2, .m = 20, .n = 24, .k = 16, .accumulate = true}, most);
     check_converted<TypeParam, float>({.m = 1, .n = 1, .k = 1, .alpha = 0.125F}, most);
+  }
+}
+
+/// Rows of 512 converted numbers are padded.
+TYPED_TEST(CpuFastConvertedGemm, PaddedRows) {
+  for (const std::int64_t most : {std::int64_t{512 * 16}, std::int64_t{1} << 22U}) {
+    check_converted<TypeParam, float>({.m = 20, .n = 1024, .k = 33}, most);
+    check_converted<TypeParam, TypeParam>({.m = 20, .n = 17, .k = 1024, .trans_b = true}, most);
+    check_converted<TypeParam, float>(
+        {.batch = 3, .m = 5, .n = 512, .k = 40, .trans_a = true, .accumulate = true}, most);
   }
 }
 

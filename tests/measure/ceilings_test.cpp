@@ -87,7 +87,8 @@ double chain_rate(std::span<const double> numbers) {
     for (const double number : numbers) total += number;
     asm volatile("" : : "m"(total));
   };
-  return measure_rate(static_cast<double>(numbers.size_bytes()), sum, {.seconds = 0, .min_samples = 9}).median;
+  return measure_rate(static_cast<double>(numbers.size_bytes()), sum, {.seconds = 0, .min_samples = 9})
+      .median;
 }
 
 /// Sums that the compiler kept on the stack read 15 GB/s from a cache that moves 145: twice a chain's rate.

@@ -39,7 +39,7 @@ class ConvertedGemm {
     const std::size_t gemm_scratch = make_gemms();
     const auto aligned = [](std::int64_t elements) { return (elements + 15) / 16 * 16; };
     b_at_ = aligned(batch_ * m_ * k_);
-    c_at_ = b_at_ + aligned(batch_ * k_ * n_);
+    c_at_ = b_at_ + aligned(batch_ * (problem.trans_b ? n_ * padded(k_) : k_ * padded(n_)));
     bias_at_ = c_at_ + (rounds_ ? aligned(batch_ * m_ * n_) : 0);
     scratch_at_ = bias_at_ + (converts_bias() ? aligned(n_) : 0);
     scratch_bytes_ = static_cast<std::size_t>(scratch_at_) * sizeof(float) + gemm_scratch;
@@ -62,12 +62,12 @@ class ConvertedGemm {
     for_blocks([&](const Block& x) {
       if (!x.has_same_a(of_a)) {
         load(static_cast<const S*>(a), x, p.trans_a ? Part{x.l, x.k, p.k} : Part{x.i, x.m, p.m},
-             p.trans_a ? Part{x.i, x.m, p.m} : Part{x.l, x.k, p.k}, panels);
+             p.trans_a ? Part{x.i, x.m, p.m} : Part{x.l, x.k, p.k}, panels, p.trans_a ? x.m : x.k);
         of_a = x;
       }
       if (!x.has_same_b(of_b)) {
         load(static_cast<const S*>(b), x, p.trans_b ? Part{x.j, x.n, p.n} : Part{x.l, x.k, p.k},
-             p.trans_b ? Part{x.l, x.k, p.k} : Part{x.j, x.n, p.n}, panels + b_at_);
+             p.trans_b ? Part{x.l, x.k, p.k} : Part{x.j, x.n, p.n}, panels + b_at_, b_stride(x));
         of_b = x;
       }
       const std::int64_t first_c = (x.matrix * p.m + x.i) * p.n + x.j;
@@ -95,6 +95,10 @@ class ConvertedGemm {
   struct Part {
     std::int64_t first, count, all;
   };
+
+  static std::int64_t padded(std::int64_t row) { return row % kPaddedEvery == 0 ? row + kRowPadding : row; }
+  /// Elements from one row of a converted part of b to the next.
+  [[nodiscard]] std::int64_t b_stride(const Block& x) const { return padded(problem_.trans_b ? x.k : x.n); }
 
   /// Length of equal parts of `extent`, at most `most` elements but at least 16.
   static std::int64_t even_part(std::int64_t extent, std::int64_t most) {
@@ -176,6 +180,8 @@ class ConvertedGemm {
     part.a_type = part.b_type = part.c_type = part.bias_type = core::DType::f32;
     part.bias = problem_.bias && x.l == 0;
     part.accumulate = problem_.accumulate || x.l > 0;
+    part.ldb = b_stride(x);
+    part.batch_stride_b = part.ldb * (problem_.trans_b ? x.n : x.k);
     if (!rounds_) {
       part.ldc = problem_.n;
       part.batch_stride_c = problem_.m * problem_.n;
@@ -183,12 +189,13 @@ class ConvertedGemm {
     return part;
   }
 
-  /// to [matrices, rows, columns] = a part of the matrices `from` [.., rows.all, columns.all], converted.
-  static void load(const S* from, const Block& x, Part rows, Part columns, float* to) {
+  /// to [matrices, rows, columns of stride] = a part of the matrices `from` [.., rows.all, columns.all],
+  /// converted.
+  static void load(const S* from, const Block& x, Part rows, Part columns, float* to, std::int64_t stride) {
     parallel_for(x.matrices * rows.count, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const std::int64_t row = (x.matrix + r / rows.count) * rows.all + rows.first + r % rows.count;
-        cast(columns.count, from + row * columns.all + columns.first, to + r * columns.count);
+        cast(columns.count, from + row * columns.all + columns.first, to + r * stride);
       }
     });
   }

@@ -40,6 +40,11 @@ struct GemmProblem {
   float alpha = 1.0F;
 };
 
+/// Rows of fp32 operands that a multiple of so many elements apart share few lines of an L1 cache; with so
+/// much padding they do not.
+constexpr std::int64_t kPaddedEvery = 512;
+constexpr std::int64_t kRowPadding = 16;
+
 /// A prepared GEMM. Calls of one object may overlap if their scratch differs. Uses all OpenMP threads and
 /// returns when c is written. The result does not depend on earlier calls. bf16 operands accumulate in fp32.
 class Gemm {

@@ -39,7 +39,16 @@ constexpr Ints kLaneIndex = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 1
 constexpr Ints kLaneIndex = {0, 1, 2, 3, 4, 5, 6, 7};
 #endif
 
-ROOFLM_INLINE Floats splat(float x) { return Floats{} + x; }
+/// x in all lanes. `Floats{} + x` is an addition before that: -0 + 0 is not -0.
+ROOFLM_INLINE Floats splat(float x) {
+#if defined(__AVX512F__)
+  return _mm512_set1_ps(x);
+#elif defined(__AVX__)
+  return _mm256_set1_ps(x);
+#else
+  return Floats{} + x;
+#endif
+}
 
 /// Zero-extends 16-bit words to 32 bits, and truncates them back. GCC 12 converts the halves of a vector
 /// separately, so intrinsics are used.
