@@ -414,7 +414,10 @@ class Measured(CommandLine):
 
     @unittest.skipIf(os.environ.get("ROOFLM_SANITIZER") == "address", "oneDNN's products, without the sanitizer, pass the peak of our loops")
     def test_peaks(self):
-        rows = json.loads(self.ok(*self.PEAKS, "--seconds", "0.01"))
+        for _ in range(5):  # beside other programs the instruction peak may be measured below the matmuls, and is then left out
+            rows = json.loads(self.ok(*self.PEAKS, "--seconds", "0.01"))
+            if rows[1]["what"] == "instruction":
+                break
         levels = self.memory_levels(json.loads(self.ok("info", "--format", "json")))
         self.assertEqual([(row["what"], row["level"]) for row in rows],
                          [("matmul", ""), ("instruction", "")] +

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <concepts>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
@@ -133,13 +134,16 @@ class Packing {
   dnnl::reorder reorder_;
 };
 
+constexpr std::size_t kCodeBytes = std::size_t{4} << 20U;
+/// Of all GEMMs, which oneDNN makes when the first of them runs, without AVX-512.
+constexpr std::size_t kAllCodeBytes = std::size_t{32} << 20U;
+
 /// oneDNN crashes if it gets no memory for its JIT code. Allocates more than that needs, and frees it.
-void require_room(const GemmProblem& p) {
-  constexpr std::size_t kBytes = std::size_t{4} << 20U;
-  void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+void require_room(const GemmProblem& p, std::size_t bytes) {
+  void* room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED)
-    throw core::OutOfMemory(describe(p) + ": out of memory for its code", static_cast<double>(kBytes));
-  ::munmap(room, kBytes);
+    throw core::OutOfMemory(describe(p) + ": out of memory for its code", static_cast<double>(bytes));
+  ::munmap(room, bytes);
 }
 
 // One primitive over a part of the inner extent, with memory objects whose pointers are set at every call.
@@ -236,6 +240,7 @@ struct Gemm::Plan {
   dnnl::stream stream;
   std::vector<Step> steps;
   std::size_t scratch_bytes = 0;
+  std::atomic<bool> has_run = false;
 
   explicit Plan(const GemmProblem& given)
       : problem(with_strides(given)), engine(dnnl::engine::kind::cpu, 0), stream(engine) {
@@ -252,7 +257,7 @@ struct Gemm::Plan {
 
 Gemm::Gemm(const GemmProblem& problem) {
   check_problem(problem);
-  require_room(problem);
+  require_room(problem, kCodeBytes);
   try {
     plan_ = std::make_unique<Plan>(problem);
   } catch (const dnnl::error& error) {
@@ -270,6 +275,7 @@ const std::string& Gemm::implementation() const { return plan_->steps.front().im
 std::size_t Gemm::primitives() const { return plan_->steps.size(); }
 
 void Gemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
+  if (!plan_->has_run.exchange(true, std::memory_order_relaxed)) require_room(plan_->problem, kAllCodeBytes);
   try {
     for (Step& step : plan_->steps) step.run(plan_->stream, a, b, c, bias, scratch);
   } catch (const dnnl::error& error) {
