@@ -68,10 +68,10 @@ struct GemmChoices {
   std::string text{};     ///< the algorithms, for MakeOptions::gemm_choices; "" if there are none
 };
 
-/// The usable devices of a backend on this machine.
-struct FoundDevices {
-  std::vector<std::string> names;  ///< "cuda:0", ...
-  std::string missing{};           ///< why there are none; "" if there are, or if none would be expected
+/// A device of a backend on this machine that works.
+struct FoundDevice {
+  std::string name;       ///< "cuda:0"; "" if there is none
+  std::string missing{};  ///< why there is none; "" if there is, or if none would be expected
 };
 
 /// Describes and makes the devices of one backend. Stateless. `device` is a name that parse() returned.
@@ -104,8 +104,11 @@ class Provider {
   /// backend has no ranks. May load a library.
   [[nodiscard]] virtual std::string collectives() const { return {}; }
 
-  /// Its devices on this machine. May load a driver.
-  [[nodiscard]] virtual FoundDevices found() const { return {}; }
+  /// The first of its devices here that works, tried from number `first` on and round. May load a driver;
+  /// opens the devices that it tries, and no others.
+  [[nodiscard]] virtual FoundDevice find_usable(int /*first*/) const { return {}; }
+  /// How many of its devices this process sees. May load a driver; opens none.
+  [[nodiscard]] virtual int count() const { return 0; }
   /// The dtypes, by option names, that its devices compute in, if this machine may have one: decided by the
   /// presence of driver files, which is fast. With `anywhere`: those of any machine that this build supports.
   [[nodiscard]] virtual std::vector<std::string> offered_dtypes(bool /*anywhere*/) const { return {}; }
@@ -114,8 +117,9 @@ class Provider {
   /// Whether its kernels run on this machine's CPU in this process, so that the process's clock, resident
   /// memory, hardware counters and threads describe the device.
   [[nodiscard]] virtual bool is_host() const { return false; }
-  /// What `info` prints and records store: versions, sizes, current and maximum clocks.
-  [[nodiscard]] virtual Lines environment() const { return {}; }
+  /// What `info` prints and records store: versions, sizes, current and maximum clocks. With `opens`, each
+  /// device is opened and tried; otherwise only the driver is asked, which takes no memory on any device.
+  [[nodiscard]] virtual Lines environment(bool /*opens*/) const { return {}; }
   /// The same as a JSON object; "" for none.
   [[nodiscard]] virtual std::string environment_json() const { return {}; }
   /// What a device reports while it works. Never throws.

@@ -60,14 +60,14 @@ std::string parse_device(std::string_view name) {
   throw core::UsageError(core::unknown_name("device", name, names));
 }
 
-DefaultDevice default_device() {
+DefaultDevice default_device(int first) {
   DefaultDevice chosen{.name = {}, .why = {}};
   for (const Provider* provider : providers()) {
-    const FoundDevices found = provider->found();
+    const FoundDevice found = provider->find_usable(first);
     if (!found.missing.empty() && chosen.why.empty()) chosen.why = found.missing;
-    if (found.names.empty()) continue;
+    if (found.name.empty()) continue;
     // Any supported GPU is faster than the CPU.
-    if (chosen.name.empty() || !provider->is_host()) chosen.name = found.names.front();
+    if (chosen.name.empty() || !provider->is_host()) chosen.name = found.name;
     if (provider->is_host()) continue;
     chosen.why = fmt::format("the fastest here: {}", provider->describe(chosen.name).name);
     break;

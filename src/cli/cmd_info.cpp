@@ -57,7 +57,7 @@ int run(const TableOptions& options) {
     return 0;
   }
   Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
-  for (const auto& [what, value] : lab::machine_lines()) table.rows.push_back(line_of(what, value));
+  for (const auto& [what, value] : lab::machine_lines(true)) table.rows.push_back(line_of(what, value));
   for (const backends::Provider* provider : backends::providers()) {
     const std::string carrier = provider->collectives();
     if (!carrier.empty())

@@ -56,7 +56,7 @@ std::string own_device(const std::string& name) {
   std::string first = lab::parse_device(name);
   const std::string prefix = first.substr(0, first.find(':') + 1);
   // Where a starter shows each rank one GPU, that is the first.
-  const auto here = static_cast<int>(backends::provider_of(first).found().names.size());
+  const int here = backends::provider_of(first).count();
   if (prefix.empty() || here == 1) return first;
   return fmt::format("{}{}", prefix,
                      place.shares_gpus && here > 0 ? place.local_rank % here : place.local_rank);
@@ -94,7 +94,7 @@ std::string dtype_names(const CommandLine& line) {
 
 std::string device_or_default(const std::string& typed) {
   if (!typed.empty()) return own_device(typed);
-  const backends::DefaultDevice chosen = lab::default_device();
+  const backends::DefaultDevice chosen = lab::default_device(ranks::find_place().local_rank);
   note("device: {} ({})", chosen.name, chosen.why);
   return own_device(chosen.name.substr(0, chosen.name.find(':')));
 }

@@ -59,6 +59,7 @@ Json counters_json() {
   return {{"available", counters.is_available()}, {"reason", counters.reason()}};
 }
 
+/// Without devices other than the processor.
 Json collect() {
   const measure::SystemMemory memory = measure::query_memory();
   const auto bytes = [](std::optional<std::int64_t> value) { return value ? Json(*value) : Json(); };
@@ -68,13 +69,8 @@ Json collect() {
       {"cpu", cpu_json(measure::query_processor())},
       {"memory", {{"total_bytes", bytes(memory.total_bytes)}, {"free_bytes", bytes(memory.available_bytes)}}},
       {"default_threads", resolve_threads(0)},
-      {"dtypes", dtypes_json()}};
-  for (const backends::Provider* provider : backends::providers()) {
-    const std::string about = provider->environment_json();
-    if (!about.empty()) info[std::string(provider->name())] = Json::parse(about);
-  }
-  info["counters"] = counters_json();
-  info["libraries"] = libraries_json();
+      {"counters", counters_json()},
+      {"libraries", libraries_json()}};
   return info;
 }
 
@@ -84,9 +80,17 @@ std::string amount(const Json& bytes) {
 
 }  // namespace
 
-std::string machine_json() { return collect().dump(1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string machine_json() {
+  Json info = collect();
+  info["dtypes"] = dtypes_json();
+  for (const backends::Provider* provider : backends::providers()) {
+    const std::string about = provider->environment_json();
+    if (!about.empty()) info[std::string(provider->name())] = Json::parse(about);
+  }
+  return info.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
-std::vector<std::pair<std::string, std::string>> machine_lines() {
+std::vector<std::pair<std::string, std::string>> machine_lines(bool opens) {
   const Json info = collect();
   const Json& cpu = info["cpu"];
   std::vector<std::pair<std::string, std::string>> lines = {
@@ -109,7 +113,7 @@ std::vector<std::pair<std::string, std::string>> machine_lines() {
           "available: fp32, bf16, fp16 (reference kernels except for GEMMs and casts); {} threads by default",
           info["default_threads"].get<int>()));
   for (const backends::Provider* provider : backends::providers()) {
-    const backends::Lines about = provider->environment();
+    const backends::Lines about = provider->environment(opens);
     lines.insert(lines.end(), about.begin(), about.end());
   }
   const Json& counters = info["counters"];

@@ -36,7 +36,7 @@ std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, c
                                             bool overwrite, bool has_machine) {
   auto writer = std::make_unique<record::Writer>(path, command_line(command), overwrite);
   if (!has_machine) return writer;
-  for (const auto& [key, value] : machine_lines()) {
+  for (const auto& [key, value] : machine_lines(false)) {
     writer->add(record::Environment{.key = key, .value = value, .unit = {}});
   }
   return writer;

@@ -45,12 +45,13 @@ class CpuProvider final : public Provider {
     const std::string missing = ranks::missing_mpi();
     return "sockets" + (missing.empty() ? ", under mpirun Open MPI" : "; under mpirun nothing: " + missing);
   }
-  [[nodiscard]] FoundDevices found() const override { return {.names = {"cpu"}}; }
+  [[nodiscard]] FoundDevice find_usable(int /*first*/) const override { return {.name = "cpu"}; }
+  [[nodiscard]] int count() const override { return 1; }
   [[nodiscard]] std::vector<std::string> offered_dtypes(bool /*anywhere*/) const override {
     return devices::device_of_kind(devices::Kind::cpu).dtypes;
   }
   [[nodiscard]] bool is_host() const override { return true; }
-  [[nodiscard]] Lines environment() const override {
+  [[nodiscard]] Lines environment(bool /*opens*/) const override {
     return {{"kernels of cpu", std::string(cpu::level().name)}};
   }
 };

@@ -39,7 +39,7 @@ std::string try_kernels(int index) {
   return probe_device(index);
 }
 
-// Fills in `device`. Returns "" if the device works; otherwise the reason.
+// Fills in what the driver says of the device without opening it. Returns "" or the reason.
 std::string describe(int index, CudaDevice& device) {
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, index); error != cudaSuccess) {
@@ -50,9 +50,15 @@ std::string describe(int index, CudaDevice& device) {
   device.sm_count = properties.multiProcessorCount;
   device.compute_major = properties.major;
   device.compute_minor = properties.minor;
+  device.total_bytes = static_cast<double>(properties.totalGlobalMem);
+  return {};
+}
+
+// Opens the device and fills in its memory. Returns "" if it works; otherwise the reason.
+std::string try_device(int index, CudaDevice& device) {
   if (std::string failure = try_kernels(index); !failure.empty()) {
-    return fmt::format("{} (compute capability {}.{}): {}", device.name, properties.major, properties.minor,
-                       failure);
+    return fmt::format("{} (compute capability {}.{}): {}", device.name, device.compute_major,
+                       device.compute_minor, failure);
   }
   std::size_t free = 0;
   std::size_t total = 0;
@@ -62,9 +68,8 @@ std::string describe(int index, CudaDevice& device) {
   return {};
 }
 
-}  // namespace
-
-CudaStatus query_cuda(std::optional<int> only) {
+// The GPUs that the driver shows, or `only` one of them; those that work if each is to be tried.
+CudaStatus ask(std::optional<int> only, bool tries) {
   CudaStatus status;
   int driver_version = 0;
   int runtime_version = 0;
@@ -81,7 +86,9 @@ CudaStatus query_cuda(std::optional<int> only) {
     CudaDevice device;
     device.driver_version = driver_version;
     device.runtime_version = runtime_version;
-    if (std::string failure = describe(index, device); failure.empty()) {
+    std::string failure = describe(index, device);
+    if (failure.empty() && tries) failure = try_device(index, device);
+    if (failure.empty()) {
       status.devices.push_back(std::move(device));
     } else {
       status.reason += fmt::format("{}cuda:{}: {}", status.reason.empty() ? "" : "; ", index, failure);
@@ -90,6 +97,12 @@ CudaStatus query_cuda(std::optional<int> only) {
   if (count == 0) status.reason = "no CUDA device: the driver lists none";
   return status;
 }
+
+}  // namespace
+
+CudaStatus query_cuda(std::optional<int> only) { return ask(only, true); }
+
+CudaStatus list_cuda() { return ask({}, false); }
 
 bool is_compiled_in() { return true; }
 

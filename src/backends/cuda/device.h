@@ -7,7 +7,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// A GPU on which our own code has run.
+/// A GPU of this machine.
 struct CudaDevice {
   int index = 0;          ///< N of `--device cuda:N`
   std::string name;       ///< as the driver reports it, "NVIDIA H200"
@@ -31,6 +31,9 @@ struct CudaStatus {
 /// their contexts), waits for them, and leaves the last one current. Never throws for an absent driver or
 /// device: see `reason`.
 [[nodiscard]] CudaStatus query_cuda(std::optional<int> only = {});
+/// The GPUs that the driver shows this process. Opens none, so it takes no memory on them, and whether they
+/// work is not known: free_bytes is 0. Never throws.
+[[nodiscard]] CudaStatus list_cuda();
 
 /// Whether this build has CUDA.
 [[nodiscard]] bool is_compiled_in();

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "backends/cuda/clocks.h"
+#include "backends/cuda/gpu_state.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
 #include "backends/cuda/kernels_file.h"
@@ -56,23 +56,24 @@ Json device_json(const cuda::CudaDevice& device) {
 
 void add_device(Lines& lines, const cuda::CudaDevice& device) {
   const std::string name = fmt::format("device cuda:{}", device.index);
-  lines.emplace_back(name,
-                     fmt::format("{}, {} of {} free", device.name, core::format_bytes(device.free_bytes),
-                                 core::format_bytes(device.total_bytes)));
-  const cuda::GpuClocks clocks = cuda::query_clocks(device.index);
+  const cuda::GpuState state = cuda::query_state(device.index);
+  const std::string free =
+      state.free_bytes ? fmt::format("{} of ", core::format_bytes(*state.free_bytes)) : std::string();
+  lines.emplace_back(name, fmt::format("{}, {}{}{}", device.name, free, core::format_bytes(device.total_bytes),
+                                       free.empty() ? "" : " free"));
   lines.emplace_back(name + " processors",
                      fmt::format("{} multiprocessors, compute capability {}.{}", device.sm_count,
                                  device.compute_major, device.compute_minor));
   lines.emplace_back(
       name + " driver",
-      fmt::format("{}, for CUDA up to {}", clocks.driver.empty() ? "version not known" : clocks.driver,
+      fmt::format("{}, for CUDA up to {}", state.driver.empty() ? "version not known" : state.driver,
                   version_text(device.driver_version)));
   lines.emplace_back(name + " CUDA runtime", version_text(device.runtime_version));
-  const std::string sm = clock_text("multiprocessors", clocks.sm_mhz, clocks.sm_max_mhz);
-  const std::string memory = clock_text("memory", clocks.memory_mhz, clocks.memory_max_mhz);
+  const std::string sm = clock_text("multiprocessors", state.sm_mhz, state.sm_max_mhz);
+  const std::string memory = clock_text("memory", state.memory_mhz, state.memory_max_mhz);
   if (!sm.empty()) lines.emplace_back(name + " clocks", memory.empty() ? sm : sm + "; " + memory);
-  if (clocks.power_limit_w) {
-    lines.emplace_back(name + " power", fmt::format("{:.0f} W at most", *clocks.power_limit_w));
+  if (state.power_limit_w) {
+    lines.emplace_back(name + " power", fmt::format("{:.0f} W at most", *state.power_limit_w));
   }
   const std::string missing = cuda::find_gauges(device.index).missing;
   if (!missing.empty()) lines.emplace_back(name + " power, clocks and energy", "not available: " + missing);
@@ -139,21 +140,28 @@ class CudaProvider final : public Provider {
     }
   }
 
-  [[nodiscard]] FoundDevices found() const override {
-    const cuda::CudaStatus status = cuda::query_cuda();
-    FoundDevices found{.names = {}, .missing = status.reason};
-    for (const cuda::CudaDevice& device : status.devices)
-      found.names.push_back(fmt::format("cuda:{}", device.index));
+  [[nodiscard]] FoundDevice find_usable(int first) const override {
+    const cuda::CudaStatus listed = cuda::list_cuda();
+    const std::size_t count = listed.devices.size();
+    FoundDevice found{.name = {}, .missing = listed.reason};
+    for (std::size_t i = 0; i < count; ++i) {
+      const int index = listed.devices[(static_cast<std::size_t>(first) + i) % count].index;
+      const cuda::CudaStatus tried = cuda::query_cuda(index);
+      if (!tried.devices.empty()) return {.name = fmt::format("cuda:{}", index)};
+      found.missing += (found.missing.empty() ? "" : "; ") + tried.reason;
+    }
     return found;
   }
+
+  [[nodiscard]] int count() const override { return static_cast<int>(cuda::list_cuda().devices.size()); }
 
   [[nodiscard]] std::vector<std::string> offered_dtypes(bool anywhere) const override {
     const bool is_offered = anywhere ? cuda::is_compiled_in() : cuda::may_be_here();
     return is_offered ? devices::device_of_kind(devices::Kind::gpu).dtypes : std::vector<std::string>();
   }
 
-  [[nodiscard]] Lines environment() const override {
-    const cuda::CudaStatus status = cuda::query_cuda();
+  [[nodiscard]] Lines environment(bool opens) const override {
+    const cuda::CudaStatus status = opens ? cuda::query_cuda() : cuda::list_cuda();
     Lines lines;
     if (std::string kernels = cuda::describe_kernels(); !kernels.empty()) {
       lines.emplace_back("kernels of cuda", std::move(kernels));

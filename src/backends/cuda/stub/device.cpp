@@ -9,6 +9,8 @@ CudaStatus query_cuda(std::optional<int>) {
   return {{}, "rooflm was built without CUDA: " ROOFLM_CUDA_REASON};
 }
 
+CudaStatus list_cuda() { return query_cuda({}); }
+
 bool is_compiled_in() { return false; }
 
 bool may_be_here() { return false; }

@@ -1,8 +1,8 @@
 // Stub for builds without a CUDA compiler.
-#include "backends/cuda/clocks.h"
+#include "backends/cuda/gpu_state.h"
 
 namespace rooflm::backends::cuda {
 
-GpuClocks query_clocks(int /*index*/) { return {}; }
+GpuState query_state(int /*index*/) { return {}; }
 
 }  // namespace rooflm::backends::cuda

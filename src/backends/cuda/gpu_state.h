@@ -1,4 +1,4 @@
-// Driver version, clocks and power limit of a GPU, from NVML.
+// Driver version, free memory, clocks and power limit of a GPU, from NVML.
 #pragma once
 
 #include <optional>
@@ -6,14 +6,15 @@
 
 namespace rooflm::backends::cuda {
 
-struct GpuClocks {
+struct GpuState {
   std::string driver{};  ///< "580.65.06"; "" if unknown
+  std::optional<double> free_bytes{};
   std::optional<int> sm_mhz{}, sm_max_mhz{}, memory_mhz{}, memory_max_mhz{};
   std::optional<double> power_limit_w{};  ///< clocks drop to stay below it
 };
 
 /// The current values of GPU `index`. NVML (libnvidia-ml.so.1) is opened at run time; without it nothing is
 /// known.
-GpuClocks query_clocks(int index);
+GpuState query_state(int index);
 
 }  // namespace rooflm::backends::cuda
