@@ -15,7 +15,8 @@ std::span<const Provider* const> providers();
 
 /// The full name of a device as typed: "cuda" is "cuda:0". Throws core::UsageError with a suggestion.
 std::string parse_device(std::string_view name);
-/// The device that commands use if none is named; of several GPUs, the first that works from number `first` on.
+/// The device that commands use if none is named; of several GPUs, the first that works from number `first`
+/// on.
 struct DefaultDevice {
   std::string name;  ///< "cuda:0", a GPU of this machine; otherwise "cpu"
   std::string why;   ///< "the fastest here: NVIDIA H100", "no CUDA device: ..."

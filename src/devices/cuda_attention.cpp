@@ -19,6 +19,16 @@ bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; 
 constexpr std::array<std::int64_t, 2> kOnePassHeadDims = {64, 128};
 constexpr std::int64_t kOnePassFrom = 1024;
 
+/// What cuDNN computes at a time. It computes the rest of a sequence's last tile, too, masked.
+constexpr std::int64_t kCudnnTile = 128;
+
+/// Sequences that end within a tile: own kernels on warp groups are about as fast as cuDNN's at whole tiles,
+/// and those on tensor cores with bf16 and heads of 32; other heads take them 1.3 to 2.8 times as long as
+/// cuDNN takes whole tiles, from 1000 positions on (one H100, 2026-11-26; docs/performance.md, "Sequences
+/// that end within a tile").
+constexpr std::int64_t kBrokenFrom = 512;
+constexpr std::int64_t kNarrowest = 32;
+
 AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
                            const AttentionSizes& sizes) {
   if (use.dtype == DType::bf16 && has_warp_group_kernels(device_key, sizes))
@@ -30,7 +40,6 @@ AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
 
 /// As with_tile_dim of kernels/attention_tiles.cuh.
 std::int64_t tensor_core_width(const AttentionUse& use, std::int64_t head_dim) {
-  constexpr std::int64_t kNarrowest = 32;
   if (use.dtype == DType::bf16 && head_dim <= kNarrowest) return kNarrowest;
   const std::int64_t middle = use.dtype == DType::f32 ? 96 : 80;
   const std::array<std::int64_t, 4> widths = {64, middle, 128, 192};
@@ -59,9 +68,15 @@ AttentionTile cuda_core_tile(std::int64_t head_dim) {
 }  // namespace
 
 bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
-  constexpr std::int64_t kTile = 128;  // before 9.16 gradients of other lengths need a padding mask
-  return is_half(dtype) && sizes.seq % kTile == 0 && sizes.head_dim % kWhole == 0 &&
-         sizes.head_dim <= kMostHeadDim;
+  return is_half(dtype) && sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim;
+}
+
+std::int64_t whole_tiles(std::int64_t seq) { return (seq + kCudnnTile - 1) / kCudnnTile * kCudnnTile; }
+
+bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on_warp_groups) {
+  if (whole_tiles(sizes.seq) == sizes.seq) return false;
+  const bool is_narrow = dtype == DType::bf16 && sizes.head_dim <= kNarrowest;
+  return on_warp_groups || is_narrow || sizes.seq < kBrokenFrom;
 }
 
 bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
@@ -76,9 +91,11 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
       is_one_pass_gradient_faster(sizes)) {
     return AttentionFamily::one_pass;
   }
-  const bool is_own_faster = own == AttentionFamily::warp_groups &&
-                             (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
-                                              : is_short_attention(sizes));
+  const bool on_warp_groups = own == AttentionFamily::warp_groups;
+  const bool is_own_faster =
+      is_own_faster_within_tile(use.dtype, sizes, on_warp_groups) ||
+      (on_warp_groups && (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
+                                          : is_short_attention(sizes)));
   const bool is_too_long =
       use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
   if (is_own_faster || is_too_long || !fits_cudnn_attention(use.dtype, sizes)) return own;

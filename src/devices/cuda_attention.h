@@ -25,9 +25,15 @@ struct AttentionUse {
   bool operator==(const AttentionUse&) const = default;
 };
 
-/// Whether cuDNN's engines are asked for such a problem at all: 16 bits, `seq` a multiple of 128, head sizes
-/// that are multiples of 8, up to 256.
+/// Whether cuDNN's engines are asked for such a problem at all: 16 bits, head sizes that are multiples of 8,
+/// up to 256.
 [[nodiscard]] bool fits_cudnn_attention(core::DType dtype, const AttentionSizes& sizes);
+/// The positions that cuDNN computes for a sequence: the next multiple of 128.
+[[nodiscard]] std::int64_t whole_tiles(std::int64_t seq);
+/// Whether rooflm's kernels are preferred because sequences end within a tile. `on_warp_groups`: whether they
+/// would be those for warp groups.
+[[nodiscard]] bool is_own_faster_within_tile(core::DType dtype, const AttentionSizes& sizes,
+                                             bool on_warp_groups);
 
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
 /// has_warp_group_kernels: heads of 64 and 128, and 1024 positions or more, as measured on an H100

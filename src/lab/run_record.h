@@ -16,8 +16,8 @@
 
 namespace rooflm::lab {
 
-/// A record of this command, with its environment in it unless `has_machine` is false; no GPU is opened to find
-/// it out. Throws core::InputError when it cannot be made.
+/// A record of this command, with its environment in it unless `has_machine` is false; no GPU is opened to
+/// find it out. Throws core::InputError when it cannot be made.
 std::unique_ptr<record::Writer> open_record(const std::filesystem::path& path, const std::string& command,
                                             bool overwrite, bool has_machine = true);
 

@@ -123,8 +123,9 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const Attention a(program, op, kernels_.is_deterministic);
   // The tables have ops of steps in bf16, with whichever kernels ran where cuDNN takes the shape; gradients
   // in one pass were not among them.
-  const bool is_in_tables =
-      a.use.dtype == core::DType::bf16 && devices::fits_cudnn_attention(a.use.dtype, a.sizes);
+  const bool is_in_tables = a.use.dtype == core::DType::bf16 &&
+                            devices::whole_tiles(a.sizes.seq) == a.sizes.seq &&
+                            devices::fits_cudnn_attention(a.use.dtype, a.sizes);
   const AttentionFamily family = devices::attention_family_of(device_->key, a.use, a.sizes);
   if (kernels_.attention == kOwnAttention && !a.is_ring &&
       (family == AttentionFamily::one_pass || (!is_in_tables && family != AttentionFamily::cudnn))) {
@@ -136,7 +137,11 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   double rate = head.flop_per_s * a.seq() / (a.seq() + head.half_seq) * relative;
   if (!a.is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
   OpTime time;
-  time.work_s = a.flop / rate;
+  // Both axes of the scores are computed to the end of a tile; frameworks' kernels have smaller tiles.
+  const double tiles = kernels_.attention == kOwnAttention && family == AttentionFamily::cudnn
+                           ? static_cast<double>(devices::whole_tiles(a.sizes.seq)) / a.seq()
+                           : 1;
+  time.work_s = a.flop * tiles * tiles / rate;
   time.moved_s = a.bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.byte_j = a.bytes * tables_.energies.joule_per_byte;
   time.launch_s = a.is_forward ? table.forward_launch_s : table.backward_launch_s;

@@ -18,13 +18,17 @@ AttentionFamily family(DType dtype, std::int64_t seq, std::int64_t head_dim, Att
       device, use, {.batch = 4, .seq = seq, .heads = 8, .kv_heads = 8, .head_dim = head_dim});
 }
 
-TEST(CudaAttention, CudnnTakesSixteenBitsAndMultiplesOf128) {
+TEST(CudaAttention, CudnnTakesSixteenBits) {
   EXPECT_EQ(family(DType::bf16, 1024, 64), AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::f16, 1024, 96), AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::bf16, 1000, 64), AttentionFamily::warp_groups);
-  EXPECT_EQ(family(DType::bf16, 1000, 96), AttentionFamily::tensor_cores);
-  EXPECT_EQ(family(DType::bf16, 1000, 64, {}, "a100-sxm"), AttentionFamily::tensor_cores);
-  EXPECT_EQ(family(DType::f16, 1000, 64), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::bf16, 1000, 96), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::bf16, 1000, 32), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::bf16, 500, 96), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::bf16, 512, 96), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::bf16, 1000, 64, {}, "a100-sxm"), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::f16, 1000, 64), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::f16, 1000, 64, {.is_gradient = true}), AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::f16, 1000, 60), AttentionFamily::cuda_cores);
 }
 

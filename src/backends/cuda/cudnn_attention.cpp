@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/check.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/cudnn_attention_graphs.h"
 #include "backends/cuda/cudnn_graph.h"
 #include "backends/cuda/cudnn_library.h"
+#include "backends/cuda/handles.h"
 #include "core/error.h"
 #include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
@@ -122,6 +126,24 @@ const CudnnForward& CudnnAttention::forward(const AttentionShape& s, DType dtype
 
 namespace {
 
+/// A number in device memory, once for each batch element.
+class DeviceCounts {
+ public:
+  /// Throws core::OutOfMemory, core::Unavailable.
+  DeviceCounts(std::int64_t count, std::int64_t value) {
+    const std::vector<std::int32_t> values(static_cast<std::size_t>(count), static_cast<std::int32_t>(value));
+    const std::size_t bytes = values.size() * sizeof(std::int32_t);
+    void* data = nullptr;
+    check_allocation(cudaMalloc(&data, bytes), bytes);
+    data_.reset(data);
+    check(cudaMemcpy(data, values.data(), bytes, cudaMemcpyHostToDevice), "copying to the device");
+  }
+  [[nodiscard]] void* data() const { return data_.get(); }
+
+ private:
+  std::unique_ptr<void, Destroy<cudaFree>> data_;
+};
+
 /// Runs a gradient's plan for one part after another.
 class GradientRun {
  public:
@@ -136,6 +158,7 @@ class GradientRun {
     delta_bytes_ = aligned(rows * sizeof(float));
     const std::size_t row_bytes = static_cast<std::size_t>(s.head_dim) * sizeof(float);
     sums_bytes_ = order.deterministic ? 0 : aligned(rows * row_bytes);
+    if (plan_.lengths) lengths_.emplace(part_.batch, s.seq);
   }
 
   [[nodiscard]] std::size_t workspace_bytes() const {
@@ -167,6 +190,10 @@ class GradientRun {
             {plan_.dv, to.value},
             {plan_.delta, delta}};
         if (!plan_.deterministic) bindings.push_back({plan_.sums, sums});
+        if (plan_.lengths) {
+          bindings.push_back({plan_.lengths->query, lengths_->data()});
+          bindings.push_back({plan_.lengths->key, lengths_->data()});
+        }
         plan_.plan->submit(handle, bindings, sums + sums_bytes_);
       }
     }
@@ -178,6 +205,7 @@ class GradientRun {
   std::size_t size_;
   CudnnGradientPlan plan_;
   std::size_t delta_bytes_ = 0, sums_bytes_ = 0;
+  std::optional<DeviceCounts> lengths_;
 };
 
 }  // namespace

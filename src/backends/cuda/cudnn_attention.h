@@ -51,9 +51,8 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
   ~CudnnAttention();
 
-  /// `submit` is empty if cuDNN is missing or has no engine: it supports bf16 and fp16, sequence lengths that
-  /// are a multiple of 128, and head sizes that are a multiple of 8. Compiles on first use, so call it while
-  /// a kernel is made.
+  /// `submit` is empty if cuDNN is missing or has no engine: it supports bf16 and fp16, and head sizes that
+  /// are a multiple of 8. Compiles on first use, so call it while a kernel is made.
   const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
   /// The same for the gradient; see GradientOrder.
   const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);

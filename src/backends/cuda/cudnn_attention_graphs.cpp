@@ -3,12 +3,16 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <vector>
 
 namespace rooflm::backends::cuda {
 namespace {
 
 constexpr std::int64_t kRowAxis = 2;
 constexpr std::int64_t kColumnAxis = 3;
+/// Gradients of sequences that are no multiple of this are wrong before 9.16 without their lengths.
+constexpr std::int64_t kWholeTile = 128;
 
 /// Adds the operands of a part to a graph. D is contiguous; a transposed operand has the same memory with
 /// other strides.
@@ -25,8 +29,14 @@ class Operands {
   }
   CudnnValue output() { return rows(part_.heads, shape_.heads * shape_.head_dim); }
   CudnnValue lse() {
-    return graph_.in_memory(CUDNN_DATA_FLOAT, per_row(), {shape_.heads * shape_.seq, shape_.seq, 1, 1});
+    // That of a part of the heads begins in the middle.
+    constexpr std::int64_t kFloat = 4;
+    const bool is_aligned = part_.heads == shape_.heads || shape_.seq % kFloat == 0;
+    return graph_.in_memory(CUDNN_DATA_FLOAT, per_row(), {shape_.heads * shape_.seq, shape_.seq, 1, 1},
+                            is_aligned ? CudnnGraph::kAlignment : kFloat);
   }
+  /// The length of each sequence.
+  CudnnValue lengths() { return graph_.in_memory(CUDNN_DATA_INT32, {part_.batch, 1, 1, 1}, {1, 1, 1, 1}); }
   /// An intermediate with the shape of the keys.
   CudnnValue key_rows() {
     return graph_.between(type_, {part_.batch, part_.kv_heads, shape_.seq, shape_.head_dim},
@@ -59,17 +69,41 @@ CudnnValue causal(CudnnGraph& g, CudnnValue s) {
                      {s, g.constant(-std::numeric_limits<float>::infinity()), keep});
 }
 
+/// Keeps s where the query and the key are within the sequences.
+CudnnValue within(CudnnGraph& g, CudnnValue s, const CudnnLengths& lengths) {
+  const CudnnValue is_query = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
+  g.pointwise(CUDNN_POINTWISE_CMP_LT, {g.index(s, kRowAxis), lengths.query}, is_query);
+  const CudnnValue is_key = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
+  g.pointwise(CUDNN_POINTWISE_CMP_LT, {g.index(s, kColumnAxis), lengths.key}, is_key);
+  const CudnnValue keep = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
+  g.pointwise(CUDNN_POINTWISE_LOGICAL_AND, {is_query, is_key}, keep);
+  return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
+                     {s, g.constant(-std::numeric_limits<float>::infinity()), keep});
+}
+
+constexpr auto kM = CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC;
+constexpr auto kN = CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC;
+constexpr auto kK = CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC;
+
+/// Bounds the extents of a matmul that count queries and keys, if their lengths are given.
+std::vector<CudnnGraph::Length> bounds(const std::optional<CudnnLengths>& lengths,
+                                       cudnnBackendAttributeName_t queries,
+                                       cudnnBackendAttributeName_t keys) {
+  if (!lengths) return {};
+  return {{queries, lengths->query}, {keys, lengths->key}};
+}
+
 float scale_of(const AttentionShape& s) { return 1.0F / std::sqrt(static_cast<float>(s.head_dim)); }
 
 /// to = weights^T rows, summed over the query heads of a key/value head.
 void sum_over_queries(CudnnGraph& g, const Operands& operands, CudnnValue weights, CudnnValue rows,
-                      CudnnValue to) {
+                      CudnnValue to, const std::optional<CudnnLengths>& lengths) {
   const CudnnExtents s = operands.scores();
   const CudnnValue transposed = g.between(operands.type(), s, {s[1] * s[2] * s[3], s[2] * s[3], 1, s[3]});
   g.reshape(weights, transposed);
-  if (g.extents(to) == operands.per_head()) return g.matmul(transposed, rows, to);
+  if (g.extents(to) == operands.per_head()) return g.matmul(transposed, rows, to, bounds(lengths, kK, kM));
   const CudnnValue all = g.between(operands.type(), operands.per_head());
-  g.matmul(transposed, rows, all);
+  g.matmul(transposed, rows, all, bounds(lengths, kK, kM));
   g.reduce(CUDNN_REDUCE_TENSOR_ADD, all, to);
 }
 
@@ -123,29 +157,31 @@ CudnnGradientPlan::CudnnGradientPlan(const CudnnLibrary& library, const CudnnDes
   delta = g.in_memory(CUDNN_DATA_FLOAT, rows, {rows[1] * rows[2], rows[2], 1, 1});
   g.pointwise(CUDNN_POINTWISE_MUL, {row_sums, g.constant(1)}, delta);
 
+  if (s.seq % kWholeTile != 0) lengths = {operands.lengths(), operands.lengths()};
   const CudnnValue scale = g.constant(scale_of(s));
   const CudnnValue raw_scores = g.between(CUDNN_DATA_FLOAT, operands.scores());
-  g.matmul(q, k, raw_scores);
-  const CudnnValue scaled = g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, scale});
+  g.matmul(q, k, raw_scores, bounds(lengths, kM, kN));
+  CudnnValue scaled = g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, scale});
+  if (lengths) scaled = within(g, scaled, *lengths);
   const CudnnValue p =
       g.pointwise(CUDNN_POINTWISE_EXP, {causal(g, g.pointwise(CUDNN_POINTWISE_SUB, {scaled, lse}))});
-  sum_over_queries(g, operands, p, dy, dv);
+  sum_over_queries(g, operands, p, dy, dv, lengths);
 
   const CudnnValue dp = g.between(CUDNN_DATA_FLOAT, operands.scores());
-  g.matmul(dy, v, dp);
+  g.matmul(dy, v, dp, bounds(lengths, kM, kN));
   const CudnnValue centred = g.pointwise(CUDNN_POINTWISE_SUB, {dp, delta});
   const CudnnValue ds =
       g.pointwise(CUDNN_POINTWISE_MUL, {g.pointwise(CUDNN_POINTWISE_MUL, {centred, p}), scale});
-  sum_over_queries(g, operands, ds, q, dk);
+  sum_over_queries(g, operands, ds, q, dk, lengths);
 
   const CudnnValue keys = operands.key_rows();
   g.reshape(k, keys);
   if (deterministic) {
-    g.matmul(ds, keys, dq);
+    g.matmul(ds, keys, dq, bounds(lengths, kM, kK));
   } else {
     const CudnnExtents e = operands.per_head();
     sums = g.in_memory(CUDNN_DATA_FLOAT, e, {e[1] * e[2] * e[3], e[2] * e[3], e[3], 1});
-    g.matmul(ds, keys, sums);
+    g.matmul(ds, keys, sums, bounds(lengths, kM, kK));
     g.pointwise(CUDNN_POINTWISE_IDENTITY, {sums}, dq);
   }
   plan = g.plan(device);

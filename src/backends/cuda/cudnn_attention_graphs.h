@@ -14,6 +14,12 @@ struct CudnnPart {
   std::int64_t batch, heads, kv_heads;
 };
 
+/// The lengths of the queries' and keys' sequences, int32 of each batch element. cuDNN wants a value for
+/// each.
+struct CudnnLengths {
+  CudnnValue query, key;
+};
+
 /// y = softmax(scale q k^T) v and lse, with the softmax written out. Throws core::Unavailable if no engine
 /// supports the shape.
 struct CudnnForwardPlan {
@@ -27,9 +33,10 @@ struct CudnnForwardPlan {
 /// With p = exp(scale q k^T - lse):
 ///   dv = p^T dy,  ds = scale p (dy v^T - rowsum(dy y)),  dq = ds k,  dk = ds^T q
 /// Deterministic: ds is stored and read again for dq. Otherwise dq is accumulated in `sums`, fp32, in any
-/// order. `delta` holds rowsum(dy y). Both are dense.
+/// order. `delta` holds rowsum(dy y). Both are dense. `lengths` are there if cuDNN has to be told them.
 struct CudnnGradientPlan {
   CudnnValue q, k, v, y, dy, lse, dq, dk, dv, delta, sums;
+  std::optional<CudnnLengths> lengths;
   bool deterministic;
   std::optional<CudnnPlan> plan;
 

@@ -8,7 +8,6 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;
 /// Number of cuDNN's proposals that are tried.
 constexpr std::size_t kCandidates = 16;
 
@@ -116,7 +115,7 @@ void CudnnPlan::submit(cudnnHandle_t handle, std::span<const Binding> bindings, 
 }
 
 CudnnValue CudnnGraph::add(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides,
-                           Place place) {
+                           Place place, std::int64_t alignment) {
   CudnnDescriptor tensor(*library_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   const CudnnValue value{values_.size()};
   const std::int64_t id = id_of(value);
@@ -124,7 +123,7 @@ CudnnValue CudnnGraph::add(cudnnDataType_t type, const CudnnExtents& extents, co
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, strides);
   tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, id);
-  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, kAlignment);
+  tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, alignment);
   tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, place == Place::between);
   tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, place == Place::host);
   tensor.finalize("describing a tensor");
@@ -133,8 +132,8 @@ CudnnValue CudnnGraph::add(cudnnDataType_t type, const CudnnExtents& extents, co
 }
 
 CudnnValue CudnnGraph::in_memory(cudnnDataType_t type, const CudnnExtents& extents,
-                                 const CudnnExtents& strides) {
-  return add(type, extents, strides, Place::memory);
+                                 const CudnnExtents& strides, std::int64_t alignment) {
+  return add(type, extents, strides, Place::memory, alignment);
 }
 CudnnValue CudnnGraph::between(cudnnDataType_t type, const CudnnExtents& extents) {
   return add(type, extents, dense(extents), Place::between);
@@ -156,7 +155,7 @@ CudnnDescriptor& CudnnGraph::add_operation(cudnnBackendDescriptorType_t type) {
   return operations_.emplace_back(*library_, type);
 }
 
-void CudnnGraph::matmul(CudnnValue a, CudnnValue b, CudnnValue c) {
+void CudnnGraph::matmul(CudnnValue a, CudnnValue b, CudnnValue c, std::span<const Length> lengths) {
   CudnnDescriptor kind(*library_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   kind.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
   kind.finalize("describing a matmul");
@@ -165,15 +164,17 @@ void CudnnGraph::matmul(CudnnValue a, CudnnValue b, CudnnValue c) {
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, kind);
+  for (const Length& l : lengths) operation.set(l.extent, at(l.length));
   operation.finalize("adding a matmul");
 }
 
 CudnnDescriptor CudnnGraph::make_pointwise(cudnnPointwiseMode_t mode, std::int64_t axis) const {
-  const bool compares = mode >= CUDNN_POINTWISE_CMP_EQ && mode <= CUDNN_POINTWISE_CMP_LE;
+  const bool is_boolean = (mode >= CUDNN_POINTWISE_CMP_EQ && mode <= CUDNN_POINTWISE_CMP_LE) ||
+                          mode == CUDNN_POINTWISE_LOGICAL_AND;
   CudnnDescriptor kind(*library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   kind.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
   kind.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
-           compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT);
+           is_boolean ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT);
   if (mode == CUDNN_POINTWISE_GEN_INDEX) kind.set(CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, axis);
   kind.finalize("describing an elementwise operation");
   return kind;

@@ -94,15 +94,22 @@ class CudnnGraph {
  public:
   explicit CudnnGraph(const CudnnLibrary& library) : library_(&library) {}
 
-  /// A value in device memory, aligned to 16 bytes.
-  CudnnValue in_memory(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
+  static constexpr std::int64_t kAlignment = 16;
+  /// A value in device memory, aligned to so many bytes.
+  CudnnValue in_memory(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides,
+                       std::int64_t alignment = kAlignment);
   /// An intermediate value; dense unless strides are given.
   CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents);
   CudnnValue between(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides);
   CudnnValue constant(float number);
 
+  /// An extent of a matmul [m, k] [k, n] of which only the first `length` count, int32 of each batch element.
+  struct Length {
+    cudnnBackendAttributeName_t extent;  ///< CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, N or K
+    CudnnValue length;
+  };
   /// c = a b.
-  void matmul(CudnnValue a, CudnnValue b, CudnnValue c);
+  void matmul(CudnnValue a, CudnnValue b, CudnnValue c, std::span<const Length> lengths = {});
   /// y = f(x, b). For CUDNN_POINTWISE_BINARY_SELECT a third operand selects between x and b.
   void pointwise(cudnnPointwiseMode_t mode, std::initializer_list<CudnnValue> operands, CudnnValue y);
   /// The same with a new fp32 y that has the shape of the first operand.
@@ -128,7 +135,8 @@ class CudnnGraph {
     CudnnDescriptor descriptor;
     CudnnExtents extents;
   };
-  CudnnValue add(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides, Place place);
+  CudnnValue add(cudnnDataType_t type, const CudnnExtents& extents, const CudnnExtents& strides, Place place,
+                 std::int64_t alignment = kAlignment);
   [[nodiscard]] const CudnnDescriptor& at(CudnnValue value) const {
     return values_.at(value.index).descriptor;
   }

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
-#include "backends/cuda/gpu_state.h"
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/device.h"
+#include "backends/cuda/gpu_state.h"
 #include "backends/cuda/kernels_file.h"
 #include "backends/cuda/nvml.h"
 #include "backends/cuda/peaks.h"
@@ -59,15 +59,14 @@ void add_device(Lines& lines, const cuda::CudaDevice& device) {
   const cuda::GpuState state = cuda::query_state(device.index);
   const std::string free =
       state.free_bytes ? fmt::format("{} of ", core::format_bytes(*state.free_bytes)) : std::string();
-  lines.emplace_back(name, fmt::format("{}, {}{}{}", device.name, free, core::format_bytes(device.total_bytes),
-                                       free.empty() ? "" : " free"));
+  lines.emplace_back(name, fmt::format("{}, {}{}{}", device.name, free,
+                                       core::format_bytes(device.total_bytes), free.empty() ? "" : " free"));
   lines.emplace_back(name + " processors",
                      fmt::format("{} multiprocessors, compute capability {}.{}", device.sm_count,
                                  device.compute_major, device.compute_minor));
-  lines.emplace_back(
-      name + " driver",
-      fmt::format("{}, for CUDA up to {}", state.driver.empty() ? "version not known" : state.driver,
-                  version_text(device.driver_version)));
+  lines.emplace_back(name + " driver", fmt::format("{}, for CUDA up to {}",
+                                                   state.driver.empty() ? "version not known" : state.driver,
+                                                   version_text(device.driver_version)));
   lines.emplace_back(name + " CUDA runtime", version_text(device.runtime_version));
   const std::string sm = clock_text("multiprocessors", state.sm_mhz, state.sm_max_mhz);
   const std::string memory = clock_text("memory", state.memory_mhz, state.memory_max_mhz);

@@ -30,12 +30,15 @@ devices::AttentionSizes sizes_of(const AttentionShape& s) {
 }
 
 bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
-  return runs_on_warp_groups(dtype, s) && devices::is_short_attention(sizes_of(s));
+  const bool on_warp_groups = runs_on_warp_groups(dtype, s);
+  return devices::is_own_faster_within_tile(dtype, sizes_of(s), on_warp_groups) ||
+         (on_warp_groups && devices::is_short_attention(sizes_of(s)));
 }
 
 bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
-  return runs_on_warp_groups(dtype, s) &&
-         devices::is_own_attention_gradient_faster(sizes_of(s), deterministic);
+  const bool on_warp_groups = runs_on_warp_groups(dtype, s);
+  return devices::is_own_faster_within_tile(dtype, sizes_of(s), on_warp_groups) ||
+         (on_warp_groups && devices::is_own_attention_gradient_faster(sizes_of(s), deterministic));
 }
 
 /// Whether the gradient is computed in one pass, if its sums may be in any order.
