@@ -36,6 +36,7 @@ MatmulTable matmul_of(const Json& json) {
                     .fill_k = json.at("fill_k"),
                     .byte_per_s = json.at("byte_per_s"),
                     .store_share = json.at("store_share"),
+                    .epilogues = json.at("epilogues").at("of_op"),
                     .whole_waves = json.at("whole_waves"),
                     .rate_of_dtype = json.at("rate_of_dtype"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
@@ -161,6 +162,9 @@ OpTables measured_of(const Json& json) {
     for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
   }
   continue_to_small_sizes(tables.moved);
+  for (const auto& [kind, points] : json.at("long_rows").at("of_op").items()) {
+    for (const Json& point : points) tables.long_rows[kind].emplace_back(point.at(0), point.at(1));
+  }
   return tables;
 }
 

@@ -227,8 +227,9 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   double gelu_s = 0;
   if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {
     gelu_s = gelu_seconds(op, problem);
-  } else if (op.is(ops::kMatmulGeluBackward)) {
-    problem.stored_bytes *= 2;  // it reads as much beside
+  } else if (const auto own = tables_.matmul.epilogues.find(op.def->name);
+             own != tables_.matmul.epilogues.end()) {
+    problem.stored_bytes *= own->second;
   }
   const MatmulTable::Layouts layouts = layouts_of(dtype, tf32);
   const MatmulTable::Layout& layout = layout_of(layouts, op);
@@ -276,11 +277,24 @@ OpTime OpTimes::moved_time(const Op& op, double bytes) const {
   return time;
 }
 
+/// Of rooflm's kernels; what frameworks move is by their own factors.
+double OpTimes::row_factor(const Program& program, const Op& op) const {
+  const auto found = tables_.long_rows.find(op.def->name);
+  if (found == tables_.long_rows.end() || kernels_.moved.contains(op.def->name)) return 1;
+  const program::Tensor& rows = program.tensor(op.inputs.front());
+  const auto bytes = static_cast<double>(rows.shape[rows.shape.rank() - 1] * static_cast<std::int64_t>(core::size_of(rows.dtype)));
+  double factor = 1;
+  for (const auto& [from, of_rows] : found->second) {
+    if (bytes >= from) factor = of_rows;
+  }
+  return factor;
+}
+
 OpTime OpTimes::time_of(const Program& program, const Op& op) const {
   if (is_matmul(op)) return matmul_time(program, op);
   if (is_flash(op)) return attention_time(program, op);
   const program::Cost cost = program::cost_of(program, op);
-  return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written));
+  return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written) * row_factor(program, op));
 }
 
 }  // namespace rooflm::perfmodel

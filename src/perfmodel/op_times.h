@@ -33,6 +33,8 @@ struct MatmulTable {
   double fill_k = 0;       ///< what filling a tile's pipeline takes, as steps along k
   double byte_per_s = 0;   ///< of operands
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
+  /// By kind of op, the time of an epilogue by that of storing the op's results.
+  std::map<std::string, double, std::less<>> epilogues{};
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
   std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores
@@ -81,6 +83,8 @@ struct OpTables {
   AttentionTable attention{};
   OwnAttention own_attention{};
   std::map<std::string, Curve, std::less<>> moved{};
+  /// By kind of op, where the kernel's time a byte depends on the bytes of a row: from so many on, its factor.
+  std::map<std::string, Curve, std::less<>> long_rows{};
   double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
 };
 
@@ -144,6 +148,7 @@ class OpTimes {
   [[nodiscard]] OpTime own_attention_time(const Attention& attention) const;
   [[nodiscard]] AttentionTable::Head table_head(const Attention& attention) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
+  [[nodiscard]] double row_factor(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
   [[nodiscard]] double scale_of(core::DType dtype, bool tf32) const;    ///< of rates, to those of the tables
   [[nodiscard]] double pipe_joule(core::DType dtype, bool tf32) const;  ///< energy by that of bf16
