@@ -23,9 +23,9 @@ constexpr std::int64_t kOnePassFrom = 1024;
 constexpr std::int64_t kCudnnTile = 128;
 
 /// Sequences that end within a tile: own kernels on warp groups are about as fast as cuDNN's at whole tiles,
-/// and those on tensor cores with bf16 and heads of 32; other heads take them 1.3 to 2.8 times as long as
-/// cuDNN takes whole tiles, from 1000 positions on (one H100, 2026-11-26; docs/performance.md, "Sequences
-/// that end within a tile").
+/// and those on tensor cores with heads of up to 32; other heads take them 1.3 to 2.8 times as long as cuDNN
+/// takes whole tiles, from 1000 positions on (one H100, 2026-11-26; docs/performance.md, "Sequences that end
+/// within a tile").
 constexpr std::int64_t kBrokenFrom = 512;
 constexpr std::int64_t kNarrowest = 32;
 
@@ -40,7 +40,7 @@ AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
 
 /// As with_tile_dim of kernels/attention_tiles.cuh.
 std::int64_t tensor_core_width(const AttentionUse& use, std::int64_t head_dim) {
-  if (use.dtype == DType::bf16 && head_dim <= kNarrowest) return kNarrowest;
+  if (is_half(use.dtype) && head_dim <= kNarrowest) return kNarrowest;
   const std::int64_t middle = use.dtype == DType::f32 ? 96 : 80;
   const std::array<std::int64_t, 4> widths = {64, middle, 128, 192};
   const auto* found = std::ranges::find_if(widths, [&](std::int64_t width) { return head_dim <= width; });
@@ -75,7 +75,7 @@ std::int64_t whole_tiles(std::int64_t seq) { return (seq + kCudnnTile - 1) / kCu
 
 bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on_warp_groups) {
   if (whole_tiles(sizes.seq) == sizes.seq) return false;
-  const bool is_narrow = dtype == DType::bf16 && sizes.head_dim <= kNarrowest;
+  const bool is_narrow = is_half(dtype) && sizes.head_dim <= kNarrowest;
   return on_warp_groups || is_narrow || sizes.seq < kBrokenFrom;
 }
 

@@ -282,7 +282,8 @@ double OpTimes::row_factor(const Program& program, const Op& op) const {
   const auto found = tables_.long_rows.find(op.def->name);
   if (found == tables_.long_rows.end() || kernels_.moved.contains(op.def->name)) return 1;
   const program::Tensor& rows = program.tensor(op.inputs.front());
-  const auto bytes = static_cast<double>(rows.shape[rows.shape.rank() - 1] * static_cast<std::int64_t>(core::size_of(rows.dtype)));
+  const auto bytes = static_cast<double>(rows.shape[rows.shape.rank() - 1] *
+                                         static_cast<std::int64_t>(core::size_of(rows.dtype)));
   double factor = 1;
   for (const auto& [from, of_rows] : found->second) {
     if (bytes >= from) factor = of_rows;

@@ -83,7 +83,8 @@ struct OpTables {
   AttentionTable attention{};
   OwnAttention own_attention{};
   std::map<std::string, Curve, std::less<>> moved{};
-  /// By kind of op, where the kernel's time a byte depends on the bytes of a row: from so many on, its factor.
+  /// By kind of op, where the kernel's time a byte depends on the bytes of a row: from so many on, its
+  /// factor.
   std::map<std::string, Curve, std::less<>> long_rows{};
   double matmul_spread = 0, attention_spread = 0, moved_spread = 0;  ///< relative, about 90 % of ops
 };

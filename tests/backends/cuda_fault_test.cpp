@@ -181,6 +181,7 @@ TEST_F(CudaFault, IdsOutsideOfTheVocabularyAreNamed) {
 }
 
 TEST_F(CudaFault, AFullGpuIsOutOfMemory) {
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);  // of several, another may be current
   std::vector<void*> taken;
   for (std::size_t bytes = std::size_t{64} << 30U; bytes >= std::size_t{1} << 20U;) {
     void* data = nullptr;

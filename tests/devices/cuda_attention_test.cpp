@@ -24,6 +24,7 @@ TEST(CudaAttention, CudnnTakesSixteenBits) {
   EXPECT_EQ(family(DType::bf16, 1000, 64), AttentionFamily::warp_groups);
   EXPECT_EQ(family(DType::bf16, 1000, 96), AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::bf16, 1000, 32), AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f16, 1000, 32), AttentionFamily::tensor_cores);
   EXPECT_EQ(family(DType::bf16, 500, 96), AttentionFamily::tensor_cores);
   EXPECT_EQ(family(DType::bf16, 512, 96), AttentionFamily::cudnn);
   EXPECT_EQ(family(DType::bf16, 1000, 64, {}, "a100-sxm"), AttentionFamily::cudnn);
@@ -70,6 +71,7 @@ TEST(CudaAttention, TilesPadHeads) {
   EXPECT_DOUBLE_EQ(tile.padding, 1.2);
   EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, tf32, 32).width, 64);
   EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, {.dtype = DType::bf16}, 32).width, 32);
+  EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, {.dtype = DType::f16}, 32).width, 32);
   EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, {.dtype = DType::f16}, 160).width, 192);
   // Scores have 80 columns, results 96.
   EXPECT_DOUBLE_EQ(devices::attention_tile(AttentionFamily::cuda_cores, {.dtype = DType::f32}, 80).padding,

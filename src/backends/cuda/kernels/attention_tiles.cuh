@@ -138,7 +138,7 @@ constexpr bool has_few_kernels = !std::is_same_v<E, bf16>;
 /// multiples of 32 wide.
 template <class E, class Body>
 void with_tile_dim(std::int64_t head_dim, Body&& body) {
-  if constexpr (!has_few_kernels<E>) {
+  if constexpr (!is_wide<E>) {
     if (head_dim <= 32) return body(std::integral_constant<int, 32>{});
   }
   if (head_dim <= 64) return body(std::integral_constant<int, 64>{});

@@ -1,5 +1,6 @@
 // Cross entropy: one block per row, which reads the row once forward and once backward.
 #include <algorithm>
+#include <type_traits>
 
 #include "backends/cuda/kernels/cross_entropy.h"
 #include "backends/cuda/kernels/launch.cuh"
@@ -12,6 +13,27 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kMeanThreads = 1024;
+/// Rows of so many bytes leave room for one block on a multiprocessor, in half of Hopper's shared memory.
+/// Then it has twice the threads, so that as many loads are in flight.
+constexpr std::size_t kLongRow = std::size_t{113} * 1024;
+constexpr int kLongThreads = 1024;
+/// Packs of a long row that a thread keeps in registers if shared memory is too small for it: 80 KB of a row
+/// in 16 bits.
+constexpr int kHeldPacks = 5;
+
+template <class T>
+constexpr bool has_long_rows = sizeof(T) == 2;  // more bytes in flight than registers of 1024 threads hold
+
+/// Calls body with the number of threads of a row as a type: std::integral_constant. The same for all
+/// kernels, so that sums have the same bits.
+template <class T, class Body>
+void with_threads(std::int64_t cols, Body&& body) {
+  if constexpr (has_long_rows<T>) {
+    if (static_cast<std::size_t>(cols) * sizeof(T) > kLongRow)
+      return body(std::integral_constant<int, kLongThreads>{});
+  }
+  body(std::integral_constant<int, kThreads>{});
+}
 
 /// Adds the first `count` of eight elements.
 __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t count = kPack) {
@@ -27,18 +49,23 @@ __device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t
   total.merge(part);
 }
 
-/// The loss of a row whose logits are `x`. `bad_id` may be null.
+/// The logit of a row's target; 0 if it has none.
 template <class T>
-__device__ float loss_of(const T* x, std::int32_t target, std::int64_t valid, float log_sum,
-                         std::int32_t* bad_id) {
+__device__ float logit_of(const T* x, std::int32_t target, std::int64_t valid) {
+  return target >= 0 && target < valid ? to_float(x[target]) : 0.0F;
+}
+
+/// The loss of a row. `bad_id` may be null.
+__device__ inline float loss_of(float logit, std::int32_t target, std::int64_t valid, float log_sum,
+                                std::int32_t* bad_id) {
   if (target < 0) return 0.0F;
-  if (target < valid) return log_sum - to_float(x[target]);
+  if (target < valid) return log_sum - logit;
   if (bad_id != nullptr) *bad_id = 1;
   return __int_as_float(0x7fffffff);
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
+template <class T, int kThreadsOf>
+__global__ void __launch_bounds__(kThreadsOf)
     cross_entropy(LossShape shape, bool aligned, const T* logits, const std::int32_t* targets, float* losses,
                   float* lse, std::int32_t* bad_id) {
   const std::int64_t row = blockIdx.x;
@@ -47,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   std::int64_t v = threadIdx.x * kPack;
   if (aligned) {
     constexpr int kFetched = 4;  // loads in flight
-    constexpr std::int64_t kStep = kThreads * kPack;
+    constexpr std::int64_t kStep = kThreadsOf * kPack;
     for (; v + (kFetched - 1) * kStep + kPack <= shape.valid; v += kFetched * kStep) {
       RawPack<T> raw[kFetched];
 #pragma unroll
@@ -56,14 +83,15 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kFetched; ++i) add_pack(total, unpack(raw[i]));
     }
   }
-  for (; v < shape.valid; v += kThreads * kPack) {
+  for (; v < shape.valid; v += kThreadsOf * kPack) {
     add_pack(total, load_pack(x, v, shape.valid, aligned), shape.valid - v);
   }
   total = block_merge(total);
   if (threadIdx.x > 0) return;
   const float log_sum = total.value();
   lse[row] = log_sum;
-  losses[row] = loss_of(x, targets[row], shape.valid, log_sum, bad_id);
+  const std::int32_t target = targets[row];
+  losses[row] = loss_of(logit_of(x, target, shape.valid), target, shape.valid, log_sum, bad_id);
 }
 
 /// The gradient of eight logits from `first` on, in a row that has a target.
@@ -110,66 +138,95 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The computations of both launches, in the same order, with the row kept in shared memory between them.
+/// Adds the elements of a pack from column `at` on that count.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    cross_entropy_with_gradient(LossShape shape, const T* logits, const std::int32_t* targets,
-                                float grad_scale, const float* loss_scale, float* losses, float* lse,
-                                T* dlogits, std::int32_t* bad_id) {
+__device__ void add_valid(LogSumExp& total, const RawPack<T>& raw, std::int64_t at, std::int64_t valid) {
+  if (at + kPack <= valid) {
+    add_pack(total, unpack(raw));
+  } else if (at < valid) {
+    add_pack(total, unpack(raw), valid - at);
+  }
+}
+
+/// The computations of both launches, in the same order, with the row kept between them: its first
+/// `kept_cols` in shared memory, the rest in registers, kHeld packs of each thread.
+template <class T, int kThreadsOf, int kHeld>
+__global__ void __launch_bounds__(kThreadsOf)
+    cross_entropy_with_gradient(LossShape shape, std::int64_t kept_cols, const T* logits,
+                                const std::int32_t* targets, float grad_scale, const float* loss_scale,
+                                float* losses, float* lse, T* dlogits, std::int32_t* bad_id) {
   const float scale = grad_scale * scale_of(loss_scale);
-  constexpr std::int64_t kStep = kThreads * kPack;
-  constexpr int kFetched = 4;  // loads in flight
+  constexpr std::int64_t kStep = kThreadsOf * kPack;
+  constexpr int kFetched = kHeld == 0 ? 4 : 3;  // loads in flight, beside those that stay in registers
   extern __shared__ uint4 kept[];
   const std::int64_t row = blockIdx.x;
   const T* x = logits + row * shape.cols;
   T* row_kept = reinterpret_cast<T*>(kept);
+  const std::int32_t target = targets[row];
+  const float logit = threadIdx.x == 0 ? logit_of(x, target, shape.valid) : 0.0F;
+  const std::int64_t first = threadIdx.x * kPack;
+  const std::int64_t kept_valid = kHeld == 0 ? shape.valid : kept_cols;
+  RawPack<T> held[kHeld == 0 ? 1 : kHeld];
+  if constexpr (kHeld > 0) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const std::int64_t at = kept_cols + first + i * kStep;
+      if (at < shape.valid) held[i] = load_raw(x + at);
+    }
+  }
   LogSumExp total;
-  for (std::int64_t v = threadIdx.x * kPack; v < shape.valid; v += kFetched * kStep) {
+  for (std::int64_t v = first; v < kept_valid; v += kFetched * kStep) {
     RawPack<T> raw[kFetched];
 #pragma unroll
     for (int i = 0; i < kFetched; ++i) {
-      if (v + i * kStep < shape.valid) raw[i] = load_raw(x + v + i * kStep);
+      if (v + i * kStep < kept_valid) raw[i] = load_raw(x + v + i * kStep);
     }
 #pragma unroll
     for (int i = 0; i < kFetched; ++i) {
       const std::int64_t at = v + i * kStep;
-      if (at >= shape.valid) break;
+      if (at >= kept_valid) break;
       *reinterpret_cast<RawPack<T>*>(row_kept + at) = raw[i];
-      if (at + kPack <= shape.valid) {
-        add_pack(total, unpack(raw[i]));
-      } else {
-        add_pack(total, unpack(raw[i]), shape.valid - at);
-      }
+      add_valid(total, raw[i], at, shape.valid);
     }
   }
-  total = block_merge(total);  // the barrier also makes the row visible to all threads
+  if constexpr (kHeld > 0) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) add_valid(total, held[i], kept_cols + first + i * kStep, shape.valid);
+  }
+  total = block_merge(total);  // no thread reads what another has kept
   const float log_sum = total.value();
-  const std::int32_t target = targets[row];
   if (threadIdx.x == 0) {
     lse[row] = log_sum;
-    losses[row] = loss_of(row_kept, target, shape.valid, log_sum, bad_id);
+    losses[row] = loss_of(logit, target, shape.valid, log_sum, bad_id);
   }
   const std::int64_t valid = target < 0 ? 0 : shape.valid;
   T* to = dlogits + row * shape.cols;
-  for (std::int64_t v = threadIdx.x * kPack; v < shape.cols; v += kStep) {
+  const std::int64_t kept_to = kHeld == 0 ? shape.cols : kept_cols;
+  for (std::int64_t v = first; v < kept_to; v += kStep) {
     const Pack pack = v < valid ? load_whole(row_kept + v) : Pack{};
     store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
   }
+  if constexpr (kHeld > 0) {
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const std::int64_t v = kept_cols + first + i * kStep;
+      if (v >= shape.cols) break;
+      const Pack pack = v < valid ? unpack(held[i]) : Pack{};
+      store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
+    }
+  }
 }
 
-/// Requests so much shared memory for a block; returns whether the device grants it.
-template <class T>
-bool reserve_row(std::size_t bytes) {
-  constexpr std::size_t kOthers = 1024;  // shared memory that the kernel and the device need besides
+/// The shared memory that a block may keep a row in.
+std::size_t most_kept_bytes() {
+  constexpr std::size_t kOthers = 1024;  // that the kernel and the device need besides
   int device = 0;
   int most = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess ||
-      bytes + kOthers > static_cast<std::size_t>(most)) {
-    return false;
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
+    return 0;
   }
-  return cudaFuncSetAttribute(cross_entropy_with_gradient<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes)) == cudaSuccess;
+  return static_cast<std::size_t>(most) - kOthers;
 }
 
 __global__ void __launch_bounds__(kMeanThreads)
@@ -182,10 +239,32 @@ __global__ void __launch_bounds__(kMeanThreads)
   *loss = static_cast<float>(before + weight * sum);
 }
 
-/// Whether a row of logits fits in shared memory and can be read by vectors.
+/// How a block keeps a row of aligned logits.
+struct KeptRow {
+  bool fits = false;
+  std::int64_t cols = 0;  ///< in shared memory
+  bool is_held = false;   ///< the rest in registers
+};
+
 template <class T>
-bool row_fits(const LossShape& shape) {
-  return shape.cols % kPack == 0 && reserve_row<T>(static_cast<std::size_t>(shape.cols) * sizeof(T));
+KeptRow kept_row(const LossShape& shape) {
+  if (shape.cols % kPack != 0) return {};
+  const std::size_t most = most_kept_bytes();
+  if (static_cast<std::size_t>(shape.cols) * sizeof(T) <= most) return {.fits = true, .cols = shape.cols};
+  if constexpr (has_long_rows<T>) {
+    constexpr std::int64_t kStep = kLongThreads * kPack;  // each thread has its packs in the order of columns
+    const std::int64_t cols = static_cast<std::int64_t>(most / sizeof(T)) / kStep * kStep;
+    if (shape.cols <= cols + kHeldPacks * kStep) return {.fits = true, .cols = cols, .is_held = true};
+  }
+  return {};
+}
+
+/// Requests the shared memory; returns whether the device grants it.
+template <class T, int kThreadsOf, int kHeld>
+bool reserve(std::size_t bytes) {
+  return cudaFuncSetAttribute(cross_entropy_with_gradient<T, kThreadsOf, kHeld>,
+                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes)) == cudaSuccess;
 }
 
 }  // namespace
@@ -195,8 +274,10 @@ void launch_cross_entropy(Stream stream, core::DType dtype, const LossShape& sha
   if (shape.rows == 0) return;
   with_element(dtype, "cross_entropy", [&]<class T>(T) {
     const bool aligned = shape.cols % kPack == 0 && are_aligned({logits});
-    cross_entropy<<<grid_size(shape.rows, "cross_entropy"), kThreads, 0, stream>>>(
-        shape, aligned, static_cast<const T*>(logits), targets, losses, lse, bad_id);
+    with_threads<T>(shape.cols, [&](auto threads) {
+      cross_entropy<T, threads()><<<grid_size(shape.rows, "cross_entropy"), threads(), 0, stream>>>(
+          shape, aligned, static_cast<const T*>(logits), targets, losses, lse, bad_id);
+    });
   });
   check_launch("cross_entropy");
 }
@@ -216,7 +297,7 @@ void launch_cross_entropy_backward(Stream stream, core::DType dtype, const LossS
 
 std::int64_t cross_entropy_with_gradient_launches(core::DType dtype, const LossShape& shape) {
   bool fits = false;
-  with_element(dtype, "cross_entropy_with_gradient", [&]<class T>(T) { fits = row_fits<T>(shape); });
+  with_element(dtype, "cross_entropy_with_gradient", [&]<class T>(T) { fits = kept_row<T>(shape).fits; });
   return fits ? 1 : 2;
 }
 
@@ -228,12 +309,23 @@ void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const 
   if (shape.rows == 0) return;
   bool fits = false;
   with_element(dtype, kWhat, [&]<class T>(T) {
-    const std::size_t bytes = static_cast<std::size_t>(shape.cols) * sizeof(T);
-    fits = are_aligned({logits, dlogits}) && row_fits<T>(shape);
-    if (!fits) return;
-    cross_entropy_with_gradient<<<grid_size(shape.rows, kWhat), kThreads, bytes, stream>>>(
-        shape, static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
-        static_cast<T*>(dlogits), bad_id);
+    const KeptRow kept = kept_row<T>(shape);
+    if (!kept.fits || !are_aligned({logits, dlogits})) return;
+    const std::size_t bytes = static_cast<std::size_t>(kept.cols) * sizeof(T);
+    const auto launch = [&](auto threads, auto held) {
+      fits = reserve<T, threads(), held()>(bytes);
+      if (!fits) return;
+      cross_entropy_with_gradient<T, threads(), held()>
+          <<<grid_size(shape.rows, kWhat), threads(), bytes, stream>>>(
+              shape, kept.cols, static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
+              static_cast<T*>(dlogits), bad_id);
+    };
+    if constexpr (has_long_rows<T>) {
+      if (kept.is_held) {
+        return launch(std::integral_constant<int, kLongThreads>{}, std::integral_constant<int, kHeldPacks>{});
+      }
+    }
+    with_threads<T>(shape.cols, [&](auto threads) { launch(threads, std::integral_constant<int, 0>{}); });
   });
   check_launch(kWhat);
   if (fits) return;

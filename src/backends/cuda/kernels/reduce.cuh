@@ -54,10 +54,13 @@ struct LogSumExp {
   float greatest = -INFINITY;
   float sum = 0;
 
+  /// The same bits whichever of the two is the other: lanes that merge each other's numbers must not differ.
+  /// A fused multiply-add would round one product only.
   __device__ void merge(const LogSumExp& other) {
     const float most = fmaxf(greatest, other.greatest);
     if (most == -INFINITY) return;  // both are empty
-    sum = sum * __expf(greatest - most) + other.sum * __expf(other.greatest - most);
+    sum = __fadd_rn(__fmul_rn(sum, __expf(greatest - most)),
+                    __fmul_rn(other.sum, __expf(other.greatest - most)));
     greatest = most;
   }
   __device__ float value() const { return greatest + logf(sum); }
