@@ -24,6 +24,9 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
   constexpr int kRowParts = T::kQueries / 64;
   const int group = uniform(static_cast<int>(threadIdx.x) / kWarpGroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Arrives for its warp, which __syncwarp has brought together since it read or wrote. The last lane, because
+  // racecheck knows the last reader of an address only.
+  const bool leads = lane == 31;
   const int own_key = group * kGroupRows + static_cast<int>(threadIdx.x) / 32 % 4 * 16;  // the warp's first
   const float scale2 = g.scale * kLog2E;
   const unsigned first_scores = shared_address(shared) + T::kScoresAt +
@@ -71,11 +74,11 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
 
   Waits await;
   const auto give_turn = [&] {
-    if (lane == 0) barriers.turn(group ^ 1).arrive();
+    if (leads) barriers.turn(group ^ 1).arrive();
   };
 
   // Before the first tile dq of none is computed, of whatever there is, and goes nowhere.
-  if (lane == 0) barriers.scores_full(0).arrive();
+  if (leads) barriers.scores_full(0).arrive();
   if (group == 1) give_turn();
   int visit = 0;
   await(barriers.keys_full(0), 0);
@@ -111,7 +114,7 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
     store_scores(first_scores + buffer * T::kScoreBytes, right);
     publish_to_matrix_unit();
     __syncwarp();
-    if (lane == 0) barriers.scores_full(buffer).arrive();
+    if (leads) barriers.scores_full(buffer).arrive();
 
     await(barriers.scores_full(stage), phase);  // of the step before, of both groups
     await(barriers.turn(group), step % 2);
@@ -129,7 +132,7 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
     group_products();
     await_products<2>();
     receive(dq);
-    if (lane == 0) {
+    if (leads) {
       barriers.scores_empty(stage).arrive();
       if (shares_keys != key_stage) barriers.keys_empty(shares_keys).arrive();
     }
@@ -156,10 +159,8 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
     await_products<1>();
     receive(dv);
     receive(dk);
-    if (lane == 0) {
-      barriers.gradients_empty(stage).arrive();
-      barriers.queries_empty(stage).arrive();
-    }
+    if (leads) barriers.gradients_empty(stage).arrive();
+    if (lane >= 32 - kFusedReaders) barriers.queries_empty(stage).arrive();
     if (goes_on) await(barriers.gradients_full(next_stage), next_phase);
     Scores next_dp;
     issue_dp(next_dp, next_keys, next_stage);

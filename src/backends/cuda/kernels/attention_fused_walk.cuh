@@ -11,6 +11,7 @@ namespace rooflm::backends::cuda {
 
 constexpr int kFusedKeys = 128;  // of a block
 constexpr int kFusedThreads = 3 * kWarpGroup;
+constexpr int kFusedReaders = 4;  // lanes of a warp that read different numbers of a tile's rows, and arrive for it
 constexpr int kFusedParts = 2;  // of a tile of dq: 64 rows of 64 columns each, one of each group
 constexpr int kPartFloats = 64 * 64;
 constexpr int kPartBytes = 4 * kPartFloats;
@@ -73,10 +74,10 @@ struct FusedBarriers {
     constexpr int kConsumers = 8;  // warps
     for (int s = 0; s < 2; ++s) {
       for (const PhaseBarrier full : {keys_full(s), queries_full(s), gradients_full(s)}) full.init(1);
-      for (const PhaseBarrier empty :
-           {keys_empty(s), queries_empty(s), gradients_empty(s), scores_full(s), scores_empty(s)}) {
+      for (const PhaseBarrier empty : {keys_empty(s), gradients_empty(s), scores_full(s), scores_empty(s)}) {
         empty.init(kConsumers);
       }
+      queries_empty(s).init(kConsumers * kFusedReaders);
       turn(s).init(kConsumers / 2);
     }
     publish_barriers();
