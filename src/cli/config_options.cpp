@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "cli/output.h"
 #include "cli/values.h"
@@ -66,7 +67,9 @@ std::string own_device(const std::string& name) {
 std::vector<Config::Value> values_of(const Field& field, const std::string& text) {
   std::vector<Config::Value> values;
   if (field.type == FieldType::integer) {
-    for (const std::int64_t value : parse_integers(field.option, text, 0)) values.emplace_back(value);
+    // lab::point_of knows the least of each.
+    constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::min();
+    for (const std::int64_t value : parse_integers(field.option, text, kAny)) values.emplace_back(value);
     return values;
   }
   for (const std::string& name : parse_names(field.option, text)) {

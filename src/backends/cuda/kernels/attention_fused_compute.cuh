@@ -24,8 +24,8 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
   constexpr int kRowParts = T::kQueries / 64;
   const int group = uniform(static_cast<int>(threadIdx.x) / kWarpGroup - 1);
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  // Arrives for its warp, which __syncwarp has brought together since it read or wrote. The last lane, because
-  // racecheck knows the last reader of an address only.
+  // Arrives for its warp, which __syncwarp has brought together since it read or wrote. The last lane,
+  // because racecheck knows the last reader of an address only.
   const bool leads = lane == 31;
   const int own_key = group * kGroupRows + static_cast<int>(threadIdx.x) / 32 % 4 * 16;  // the warp's first
   const float scale2 = g.scale * kLog2E;
