@@ -13,9 +13,8 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kMeanThreads = 1024;
-/// Rows of so many bytes leave room for one block on a multiprocessor, in half of Hopper's shared memory.
-/// Then it has twice the threads, so that as many loads are in flight.
-constexpr std::size_t kLongRow = std::size_t{113} * 1024;
+/// Rows that take more than half of the shared memory leave room for one block on a multiprocessor. It has
+/// twice the threads, so that as many loads are in flight.
 constexpr int kLongThreads = 1024;
 /// Packs of a long row that a thread keeps in registers if shared memory is too small for it: 80 KB of a row
 /// in 16 bits.
@@ -24,12 +23,24 @@ constexpr int kHeldPacks = 5;
 template <class T>
 constexpr bool has_long_rows = sizeof(T) == 2;  // more bytes in flight than registers of 1024 threads hold
 
+/// The shared memory that a block may keep a row in.
+std::size_t most_kept_bytes() {
+  constexpr std::size_t kOthers = 1024;  // that the kernel and the device need besides
+  int device = 0;
+  int most = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
+    return 0;
+  }
+  return static_cast<std::size_t>(most) - kOthers;
+}
+
 /// Calls body with the number of threads of a row as a type: std::integral_constant. The same for all
 /// kernels, so that sums have the same bits.
 template <class T, class Body>
 void with_threads(std::int64_t cols, Body&& body) {
   if constexpr (has_long_rows<T>) {
-    if (static_cast<std::size_t>(cols) * sizeof(T) > kLongRow)
+    if (static_cast<std::size_t>(cols) * sizeof(T) > most_kept_bytes() / 2)
       return body(std::integral_constant<int, kLongThreads>{});
   }
   body(std::integral_constant<int, kThreads>{});
@@ -215,18 +226,6 @@ __global__ void __launch_bounds__(kThreadsOf)
       store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
     }
   }
-}
-
-/// The shared memory that a block may keep a row in.
-std::size_t most_kept_bytes() {
-  constexpr std::size_t kOthers = 1024;  // that the kernel and the device need besides
-  int device = 0;
-  int most = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
-    return 0;
-  }
-  return static_cast<std::size_t>(most) - kOthers;
 }
 
 __global__ void __launch_bounds__(kMeanThreads)
