@@ -126,7 +126,7 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const bool is_in_tables = a.use.dtype == core::DType::bf16 &&
                             devices::whole_tiles(a.sizes.seq) == a.sizes.seq &&
                             devices::fits_cudnn_attention(a.use.dtype, a.sizes);
-  const AttentionFamily family = devices::attention_family_of(device_->key, a.use, a.sizes);
+  const AttentionFamily family = devices::attention_family_of(device_.key, a.use, a.sizes);
   if (kernels_.attention == kOwnAttention && !a.is_ring &&
       (family == AttentionFamily::one_pass || (!is_in_tables && family != AttentionFamily::cudnn))) {
     return own_attention_time(a);
@@ -156,7 +156,7 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
 
 /// rooflm's own kernels: docs/perfmodel.md, "Attention".
 OpTime OpTimes::own_attention_time(const Attention& a) const {
-  const AttentionFamily family = devices::attention_family_of(device_->key, a.use, a.sizes);
+  const AttentionFamily family = devices::attention_family_of(device_.key, a.use, a.sizes);
   const devices::AttentionTile tile = devices::attention_tile(family, a.use, a.sizes.head_dim);
   const OwnAttention::Kernels& own =
       tables_.own_attention.kernels.find(name_of(family, a.use.dtype == core::DType::f32))->second;

@@ -60,7 +60,7 @@ constexpr const char* kElementwise = "swiglu";
 }  // namespace
 
 OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
-    : device_(&device), kernels_(kernels) {
+    : device_(device), kernels_(kernels) {
   take_tables(device);
   take_attention(device);
   if (!what_if.is_any()) return;
@@ -147,10 +147,10 @@ double OpTimes::scale_of(core::DType dtype, bool tf32) const {
   if (!source_) return 1;
   const devices::Device& source = *source_;
   const std::string name = name_of_rate(dtype, tf32);
-  const double own = device_->peak(name).value_or(0);
+  const double own = device_.peak(name).value_or(0);
   const double theirs = source.peak(name).value_or(0);
   if (own <= 0 || theirs <= 0) return 0;
-  return own / theirs * (compute_scale_ / (peak_of(*device_, "bf16") / peak_of(source, "bf16")));
+  return own / theirs * (compute_scale_ / (peak_of(device_, "bf16") / peak_of(source, "bf16")));
 }
 
 /// The tile model was fitted to GEMMs in 16 bits.
@@ -160,8 +160,8 @@ Basis OpTimes::basis_of(core::DType dtype) const {
 
 /// As if the pipe took the same power.
 double OpTimes::pipe_joule(core::DType dtype, bool tf32) const {
-  const double peak = device_->peak("bf16").value_or(0);
-  const double own = device_->peak(name_of_rate(dtype, tf32)).value_or(0);
+  const double peak = device_.peak("bf16").value_or(0);
+  const double own = device_.peak(name_of_rate(dtype, tf32)).value_or(0);
   return own > 0 ? peak / own : 0;
 }
 
@@ -239,7 +239,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const double rate = layout.share * rate_of(dtype, tf32);
   if (rate <= 0) {
     throw core::Unavailable(
-        fmt::format("{} has no matmul rate of {} in the catalog", device_->key, core::name_of(dtype)));
+        fmt::format("{} has no matmul rate of {} in the catalog", device_.key, core::name_of(dtype)));
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;

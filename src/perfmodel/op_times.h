@@ -159,7 +159,7 @@ class OpTimes {
   void take_attention(const devices::Device& device);
   [[nodiscard]] Basis basis_of(core::DType dtype) const;
 
-  const devices::Device* device_;
+  devices::Device device_;
   std::optional<devices::Device> source_{};  ///< whose tables were scaled
   OpTables tables_;
   std::string provenance_;
