@@ -11,8 +11,8 @@ namespace rooflm::backends::cuda {
 
 constexpr int kFusedKeys = 128;  // of a block
 constexpr int kFusedThreads = 3 * kWarpGroup;
-constexpr int kFusedReaders =
-    4;  // lanes of a warp that read different numbers of a tile's rows, and arrive for it
+/// Lanes of a warp that read different numbers of a tile's rows, and arrive for it.
+constexpr int kFusedReaders = 4;
 constexpr int kFusedParts = 2;  // of a tile of dq: 64 rows of 64 columns each, one of each group
 constexpr int kPartFloats = 64 * 64;
 constexpr int kPartBytes = 4 * kPartFloats;
