@@ -29,6 +29,16 @@ constexpr std::int64_t kCudnnTile = 128;
 constexpr std::int64_t kBrokenFrom = 512;
 constexpr std::int64_t kNarrowest = 32;
 
+/// Key blocks that keep the GPU busy: of multiprocessors, the share that the longest block leaves to the
+/// mean. One H100, bf16, 2026-11-26: where it is 0.67, one key head instead of 8 to 16 makes our
+/// gradients 1.46 to 1.48 times as slow and cuDNN's hardly; at whole tiles cuDNN takes 1.24 (D=128), 0.89
+/// (80) and 1.46 (64) times as long as ours with as many key heads as query heads (docs/performance.md,
+/// "Shared keys").
+constexpr double kMultiprocessors = 132;
+constexpr double kBusyShare = 0.75;
+constexpr double kBusyShareOfNarrow = 0.5;
+constexpr std::int64_t kNarrowHead = 64;
+
 AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
                            const AttentionSizes& sizes) {
   if (use.dtype == DType::bf16 && has_warp_group_kernels(device_key, sizes))
@@ -62,7 +72,8 @@ AttentionTile cuda_core_tile(std::int64_t head_dim) {
   const double padding = static_cast<double>(up_to(4) + up_to(32)) / static_cast<double>(2 * head_dim);
   if (head_dim <= 64) return {.width = 64, .rows = 128, .padding = padding};
   if (head_dim <= 128) return {.width = 128, .rows = 64, .padding = padding};
-  return {.width = 256, .rows = 32, .padding = padding};
+  if (head_dim <= 192) return {.width = 192, .rows = 32, .padding = padding};
+  return {.width = 256, .rows = 64, .padding = padding};
 }
 
 }  // namespace
@@ -79,8 +90,16 @@ bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on
   return on_warp_groups || is_narrow || sizes.seq < kBrokenFrom;
 }
 
+bool has_few_key_blocks(const AttentionSizes& sizes) {
+  if (sizes.kv_heads == sizes.heads || sizes.seq < kBrokenFrom) return false;
+  // The last block of keys has one tile of queries, the first all of them.
+  const auto tiles = static_cast<double>(whole_tiles(sizes.seq) / kCudnnTile);
+  const double share = static_cast<double>(sizes.batch * sizes.kv_heads) * (tiles + 1) / 2 / kMultiprocessors;
+  return share < (sizes.head_dim <= kNarrowHead ? kBusyShareOfNarrow : kBusyShare);
+}
+
 bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
-  return sizes.seq >= kOnePassFrom &&
+  return !has_few_key_blocks(sizes) && sizes.seq >= kOnePassFrom &&
          std::ranges::find(kOnePassHeadDims, sizes.head_dim) != kOnePassHeadDims.end();
 }
 
@@ -92,10 +111,12 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
     return AttentionFamily::one_pass;
   }
   const bool on_warp_groups = own == AttentionFamily::warp_groups;
+  const bool has_few_blocks = use.is_gradient && has_few_key_blocks(sizes);
   const bool is_own_faster =
-      is_own_faster_within_tile(use.dtype, sizes, on_warp_groups) ||
-      (on_warp_groups && (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
-                                          : is_short_attention(sizes)));
+      !has_few_blocks &&
+      (is_own_faster_within_tile(use.dtype, sizes, on_warp_groups) ||
+       (on_warp_groups && (use.is_gradient ? is_own_attention_gradient_faster(sizes, use.is_deterministic)
+                                           : is_short_attention(sizes))));
   const bool is_too_long =
       use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
   if (is_own_faster || is_too_long || !fits_cudnn_attention(use.dtype, sizes)) return own;

@@ -35,6 +35,10 @@ struct AttentionUse {
 [[nodiscard]] bool is_own_faster_within_tile(core::DType dtype, const AttentionSizes& sizes,
                                              bool on_warp_groups);
 
+/// Whether the blocks of rooflm's gradients leave multiprocessors idle because few key heads are shared by
+/// many query heads: a block has 128 keys of one key head, and all query heads that share it.
+[[nodiscard]] bool has_few_key_blocks(const AttentionSizes& sizes);
+
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
 /// has_warp_group_kernels: heads of 64 and 128, and 1024 positions or more, as measured on an H100
 /// (docs/performance.md, "Backward in one pass").

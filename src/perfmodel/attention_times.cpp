@@ -18,6 +18,8 @@ using devices::AttentionFamily;
 using program::Op;
 using program::Program;
 
+constexpr double kAnyHead = 128;  ///< of kernels whose energy was measured with heads of one size
+
 bool is_forward_op(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 
 std::string_view name_of(AttentionFamily family, bool tf32) {
@@ -98,8 +100,8 @@ void OpTimes::take_attention(const devices::Device& device) {
   tables_.attention.backward = own->table.backward;
   tables_.attention_spread = std::max(tables_.attention_spread, own->spread);
   if (own->forward_joule_per_flop > 0) {
-    tables_.energies.attention_forward = own->forward_joule_per_flop;
-    tables_.energies.attention_backward = own->backward_joule_per_flop;
+    tables_.energies.attention_forward = {{kAnyHead, own->forward_joule_per_flop}};
+    tables_.energies.attention_backward = {{kAnyHead, own->backward_joule_per_flop}};
   }
   for (AttentionTable::Head& head : tables_.attention.forward) head.flop_per_s *= share;
   for (AttentionTable::Head& head : tables_.attention.backward) head.flop_per_s *= share / gain;
@@ -148,7 +150,8 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   time.seconds = time.launch_s + std::max(time.work_s, time.moved_s);
   const double executed = a.is_forward ? 0.5 : 0.5 * 5 / 4;  // of what is counted
   const OpEnergies& energies = tables_.energies;
-  time.core_j = executed * a.flop * (a.is_forward ? energies.attention_forward : energies.attention_backward);
+  const auto& joule = a.is_forward ? energies.attention_forward : energies.attention_backward;
+  time.core_j = executed * a.flop * interpolate(joule, a.head_dim());
   time.spread = tables_.attention_spread;
   time.basis = basis_of(a.use.dtype);
   return time;
@@ -169,17 +172,26 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const double flop = a.flop * tile.padding;
 
   // The block with most work has one multiprocessor: `rows` of a head's T rows, and all of their columns,
-  // where the mean is half of them. The gradient of keys, four of seven matmuls, adds up a group of heads; in
-  // one pass all matmuls do.
+  // where the mean is half of them. A block of keys' gradients has all query heads of its group: in one pass
+  // all matmuls, in two the second pass, four of seven matmuls.
   const double heads = static_cast<double>(a.sizes.batch * a.sizes.heads);
   const double group = static_cast<double>(a.sizes.heads) / static_cast<double>(a.sizes.kv_heads);
   const bool is_one_pass = family == AttentionFamily::one_pass;
-  const double passes = a.is_forward ? 1 : is_one_pass ? group : (3 + 4 * group) / 7;
   const double rows = std::min(static_cast<double>(tile.rows), a.seq());
-  const double longest_s = passes * 2 * flop / heads * rows / a.seq() * multiprocessors_ / rate;
+  const double all_s = flop / rate * (a.seq() + head.half_seq) / a.seq();
+  const double longest_s = 2 * flop / heads * rows / a.seq() * multiprocessors_ / rate;
+  const auto pass_s = [&](double share, double heads_of_block) {
+    return share * std::max(all_s, heads_of_block * longest_s);
+  };
 
   OpTime time;
-  time.work_s = std::max(flop / rate * (a.seq() + head.half_seq) / a.seq(), longest_s);
+  if (a.is_forward) {
+    time.work_s = pass_s(1, 1);
+  } else if (is_one_pass) {
+    time.work_s = pass_s(1, group);
+  } else {
+    time.work_s = pass_s(3.0 / 7, 1) + pass_s(4.0 / 7, group);
+  }
   time.moved_s = a.bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.byte_j = a.bytes * tables_.energies.joule_per_byte;
   time.launch_s = a.is_forward ? tables_.attention.forward_launch_s : tables_.attention.backward_launch_s;
@@ -187,7 +199,8 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const OpEnergies& energies = tables_.energies;
   const double matmuls = is_one_pass ? 5 : 7;
   const double executed_flop = flop * (a.is_forward ? 0.5 : 0.5 * matmuls / 4);  // of what is counted
-  const double joule = a.is_forward ? energies.attention_forward : energies.attention_backward;
+  const double joule =
+      interpolate(a.is_forward ? energies.attention_forward : energies.attention_backward, width);
   time.core_j =
       is_simt ? matmul_joule(executed_flop, pipe, tf32) : executed_flop * joule * pipe_joule(pipe, tf32);
   const bool is_measured = std::ranges::find(own.measured, head.head_dim) != own.measured.end();

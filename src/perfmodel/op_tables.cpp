@@ -110,17 +110,24 @@ double joule_per_flop(const Json& power, const Json& kernel) {
          std::pow(number(power, "table_hz") / number(kernel, "hz"), number(power, "exponent"));
 }
 
+std::map<double, double> joule_by_head(const Json& power, const char* direction) {
+  std::map<double, double> joule;
+  for (const Json& kernel : power.at("measured").at(direction))
+    joule[kernel.at("head_dim")] = joule_per_flop(power, kernel);
+  return joule;
+}
+
 OpEnergies energies_of(const Json& power) {
   const auto of = [&](const char* kernel) { return joule_per_flop(power, power.at("measured").at(kernel)); };
   // A step's products: forward with fast sums, both gradients without.
   const double fp8 = (of("matmul_fp8") + 2 * of("matmul_fp8_gradient")) / 3;
   return {.joule_per_byte = joule_per_byte(power),
           .joule_per_flop = {{"bf16", of("matmul")},
-                             {"fp16", of("matmul")},
+                             {"fp16", of("matmul_fp16")},
                              {"fp8", fp8},
                              {"fp32", of("matmul_fp32")}},
-          .attention_forward = of("attention_forward"),
-          .attention_backward = of("attention_backward")};
+          .attention_forward = joule_by_head(power, "attention_forward"),
+          .attention_backward = joule_by_head(power, "attention_backward")};
 }
 
 /// Some kinds were measured at large sizes only, where bandwidth binds them: smaller ones take as much less,

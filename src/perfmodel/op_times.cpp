@@ -76,8 +76,8 @@ OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels,
   memory_scale_ *= what_if.bandwidth;
   // Another chip, that takes the same power.
   for (auto& [dtype, joule] : tables_.energies.joule_per_flop) joule /= what_if.compute;
-  tables_.energies.attention_forward /= what_if.compute;
-  tables_.energies.attention_backward /= what_if.compute;
+  for (auto& [head_dim, joule] : tables_.energies.attention_forward) joule /= what_if.compute;
+  for (auto& [head_dim, joule] : tables_.energies.attention_backward) joule /= what_if.compute;
   basis_ = Basis::assumed;
   provenance_ += fmt::format(", with {}", text_of(what_if));
 }
@@ -250,8 +250,13 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
   const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, tf32));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
-    const double own = static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s);
-    time.most_share = std::max(1.0, most->second * layout.share * parts_of_chip() / own);
+    // All GEMMs stop following the clock where the largest do. Those with shares of their own by layout were
+    // measured at the highest clock: they follow it up to the most.
+    const bool has_layouts = tables_.matmul.layouts.contains(name_of_rate(dtype, tf32));
+    const double reached =
+        has_layouts ? static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s) / layout.share
+                    : rate_of(dtype, tf32);
+    time.most_share = std::max(1.0, most->second * parts_of_chip() / reached);
   }
   time.basis = basis_of(dtype);
   time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);

@@ -3,8 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace rooflm::perfmodel {
+
+double interpolate(const std::map<double, double>& points, double key) {
+  if (points.empty()) return 0;
+  const auto above = points.lower_bound(key);
+  if (above == points.end()) return points.rbegin()->second;
+  if (above == points.begin() || above->first == key) return above->second;
+  const auto below = std::prev(above);
+  const double share = std::log(key / below->first) / std::log(above->first / below->first);
+  return below->second + share * (above->second - below->second);
+}
 
 double PowerMix::seconds_at(double share) const {
   double sum_s = other_s;

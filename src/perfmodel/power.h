@@ -26,8 +26,12 @@ struct OpEnergies {
   double joule_per_byte = 0;
   // Of executed FLOP, at the clock of the tables.
   std::map<std::string, double> joule_per_flop{};  ///< of GEMMs, by dtype
-  double attention_forward = 0, attention_backward = 0;
+  /// By head size: narrow heads have more exponentials for a FLOP. Not empty where the law is known.
+  std::map<double, double> attention_forward{}, attention_backward{};
 };
+/// Between the two nearest keys, linear in the logarithm of the key; beyond the last ones, theirs. 0 of an
+/// empty map.
+double interpolate(const std::map<double, double>& points, double key);
 
 /// What a step does forward and backward, at the clock of the tables.
 struct PowerMix {

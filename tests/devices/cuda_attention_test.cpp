@@ -63,6 +63,31 @@ TEST(CudaAttention, OnePassIsForNondeterministicGradientsInBf16) {
   EXPECT_NE(family(DType::bf16, 4096, 128, {.is_deterministic = false}), AttentionFamily::one_pass);
 }
 
+TEST(CudaAttention, CudnnHasGradientsOfFewSharedKeys) {
+  AttentionUse use{.dtype = DType::bf16, .is_gradient = true, .is_deterministic = false};
+  const auto of = [&](AttentionSizes sizes) { return devices::attention_family_of("h100-sxm", use, sizes); };
+  // 64 blocks of keys, of which the longest has twice the mean, for 132 multiprocessors.
+  const AttentionSizes few{.batch = 2, .seq = 4096, .heads = 7, .kv_heads = 1, .head_dim = 128};
+  EXPECT_TRUE(devices::has_few_key_blocks(few));
+  EXPECT_EQ(of(few), AttentionFamily::cudnn);
+  AttentionSizes sizes = few;
+  sizes.kv_heads = sizes.heads;  // nothing is shared
+  EXPECT_EQ(of(sizes), AttentionFamily::one_pass);
+  sizes = few;
+  sizes.batch = 8;
+  EXPECT_EQ(of(sizes), AttentionFamily::one_pass);
+  sizes = {.batch = 4, .seq = 1770, .heads = 67, .kv_heads = 1, .head_dim = 32};
+  EXPECT_EQ(of(sizes), AttentionFamily::cudnn);
+  use.is_gradient = false;
+  EXPECT_EQ(of(sizes), AttentionFamily::tensor_cores);
+  use.is_gradient = true;
+  use.dtype = DType::f32;
+  EXPECT_EQ(of(few), AttentionFamily::cuda_cores);
+  // Short sequences cost cuDNN whole tiles.
+  sizes.seq = 300;
+  EXPECT_FALSE(devices::has_few_key_blocks(sizes));
+}
+
 TEST(CudaAttention, TilesPadHeads) {
   const AttentionUse tf32{.dtype = DType::f32, .tf32 = true};
   const auto tile = devices::attention_tile(AttentionFamily::tensor_cores, tf32, 80);

@@ -19,11 +19,14 @@ constexpr int kLanesY = 4;
 constexpr int kLanesX = 8;
 
 /// Heads of up to kDim columns; kM and kN: rows of a lane on its own side, and of a tile.
-template <int kDim, int kM, int kN>
+template <int kDim, int kM, int kN, int kBlockWarps = 4>
 struct Fp32Tiles {
-  static constexpr int kWidth = kDim, kOwn = kM, kOther = kN;
+  static constexpr int kWidth = kDim, kOwn = kM, kOther = kN, kWarps = kBlockWarps;
+  static constexpr int kThreads = 32 * kWarps;
+  /// So that eight warps share a multiprocessor's registers.
+  static constexpr int kLeastBlocks = 8 / kWarps;
   static constexpr int kWarpRows = kLanesY * kM;
-  static constexpr int kOwnRows = kWarpRows * kAttentionWarps;
+  static constexpr int kOwnRows = kWarpRows * kWarps;
   static constexpr int kTileRows = kLanesX * kN;
   static constexpr int kStride = kTileStride<kDim, float>;
   static constexpr int kOwnFloats = kOwnRows * kStride;
@@ -145,7 +148,7 @@ __device__ void copy_rows(float* tile, const float* from, std::int64_t stride, s
   if (aligned) {
     constexpr int kChunks = T::kWidth / 4;
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kAttentionThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += T::kThreads) {
       const int row = i / kChunks;
       const int col = i % kChunks * 4;
       const bool exists = first + row < rows && col < dim;
@@ -154,7 +157,7 @@ __device__ void copy_rows(float* tile, const float* from, std::int64_t stride, s
     return;
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * T::kWidth; i += kAttentionThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * T::kWidth; i += T::kThreads) {
     const int row = i / T::kWidth;
     const int col = i % T::kWidth;
     const bool exists = first + row < rows && col < dim;
@@ -168,7 +171,7 @@ __device__ void copy_rows(float* tile, HalfPointer<const unsigned short> from, s
                           std::int64_t first, std::int64_t rows, int dim, bool aligned) {
   constexpr int kChunks = T::kWidth / kPack;
 #pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kAttentionThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += T::kThreads) {
     const int row = i / kChunks;
     const int col = i % kChunks * kPack;
     const std::int64_t count = first + row < rows ? dim : 0;
@@ -317,6 +320,8 @@ void with_fp32_tiles(std::int64_t head_dim, BytesOf&& bytes_of, Body&& body) {
     if (fits(Fp32Tiles<64, 8, 4>{})) return body(Fp32Tiles<64, 8, 4>{});
     if (fits(Fp32Tiles<128, 4, 4>{})) return body(Fp32Tiles<128, 4, 4>{});
   }
+  if (fits(Fp32Tiles<192, 2, 4>{})) return body(Fp32Tiles<192, 2, 4>{});
+  if (fits(Fp32Tiles<256, 2, 4, 8>{})) return body(Fp32Tiles<256, 2, 4, 8>{});
   if (fits(Fp32Tiles<256, 2, 4>{})) return body(Fp32Tiles<256, 2, 4>{});
   body(Fp32Tiles<256, 1, 2>{});
 }

@@ -10,7 +10,7 @@ constexpr const char* kWhat = "flash_attention_backward";
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first).
 template <class T, class In, class Out>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
+__global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     attention_dq(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, In dy, const float* lse,
                  const float* delta, Fp32Rows<Out> out) {
   extern __shared__ __align__(16) float shared[];
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
 /// Block (key head of batch, block of keys; the first ones have most work).
 template <class T, class In, class Out>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
+__global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     attention_dkv(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, In dy, const float* lse,
                   const float* delta, Fp32Rows<Out> out) {
   extern __shared__ __align__(16) float shared[];
@@ -183,7 +183,7 @@ void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, 
   const auto launch_both = [&]<class T>(T) {
     const auto submit = [&](auto* kernel, std::int64_t heads, std::int64_t rows, const Fp32Rows<Out>& to) {
       allow_shared(kernel, T::kGradientBytes, kWhat);
-      kernel<<<fp32_grid<T>(s, heads, rows, kWhat), kAttentionThreads, T::kGradientBytes, stream>>>(
+      kernel<<<fp32_grid<T>(s, heads, rows, kWhat), T::kThreads, T::kGradientBytes, stream>>>(
           s, sides, scale, aligned, dy, lse, delta, to);
       check_launch(kWhat);
     };

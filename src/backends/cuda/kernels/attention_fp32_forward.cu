@@ -60,7 +60,7 @@ struct Softmax {
 /// Block (head of batch, block of queries; the last ones, which have most work, first). y and lse begin at
 /// the first query; of each batch element there are s.seq rows of both.
 template <class T, class In, class Out>
-__global__ void __launch_bounds__(kAttentionThreads, 2)
+__global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     attention_forward(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, Out y, float* lse) {
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
@@ -120,8 +120,8 @@ void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, 
   const auto submit = [&]<class T>(T) {
     auto* kernel = attention_forward<T, In, Out>;
     allow_shared(kernel, T::kForwardBytes, kWhat);
-    kernel<<<fp32_grid<T>(s, s.heads, sides.query_rows, kWhat), kAttentionThreads, T::kForwardBytes,
-             stream>>>(s, sides, scale, aligned, y, lse);
+    kernel<<<fp32_grid<T>(s, s.heads, sides.query_rows, kWhat), T::kThreads, T::kForwardBytes, stream>>>(
+        s, sides, scale, aligned, y, lse);
   };
   with_fp32_tiles<In>(
       s.head_dim, []<class T>(T) { return T::kForwardBytes; }, submit);

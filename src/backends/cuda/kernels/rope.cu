@@ -1,5 +1,7 @@
-// Rotary positions: one block per position, one thread per eight pairs of a head.
+// Rotary positions: one block per position, one thread per up to eight pairs of a head.
 #include <algorithm>
+#include <cstddef>
+#include <type_traits>
 
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/launch.cuh"
@@ -25,10 +27,27 @@ struct Rope {
   std::int64_t seq, width;
   int rotated_heads, half;
   float sign;
-  bool aligned, copies_values;
+  bool copies_values;
 };
 
-template <class T>
+/// N neighbours in one access, or in two of 16 bytes.
+template <class T, int N>
+struct alignas(std::min<std::size_t>(16, N * sizeof(T))) Run {
+  T v[N];
+};
+
+template <int N, class T>
+__device__ Run<T, N> load_run(const T* from) {
+  return *reinterpret_cast<const Run<T, N>*>(from);
+}
+
+template <int N, class T>
+__device__ void store_run(T* to, const Run<T, N>& run) {
+  *reinterpret_cast<Run<T, N>*>(to) = run;
+}
+
+/// N divides the pairs of a head: heads of 40 have 20, so 4 at a time.
+template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     rope(Rope r, const T* x, const float* cosines, const float* sines, const std::int32_t* first, T* y) {
   const std::int64_t row = blockIdx.x;
@@ -37,31 +56,42 @@ __global__ void __launch_bounds__(kThreads)
   const float* row_sines = sines + position * r.half;
   const T* from = x + row * r.width;
   T* to = y + row * r.width;
-  const int packs = (r.half + kPack - 1) / kPack;
-  for (int task = static_cast<int>(threadIdx.x); task < r.rotated_heads * packs;
+  const int runs = r.half / N;
+  for (int task = static_cast<int>(threadIdx.x); task < r.rotated_heads * runs;
        task += static_cast<int>(blockDim.x)) {
-    const int head = task / packs;
-    const int i = (task - head * packs) * kPack;
-    const std::int64_t at = std::int64_t{head} * 2 * r.half;
-    const Pack a = load_pack(from + at, i, r.half, r.aligned);
-    const Pack b = load_pack(from + at + r.half, i, r.half, r.aligned);
-    const Pack c = load_pack(row_cosines, i, r.half, r.aligned);
-    const Pack s = load_pack(row_sines, i, r.half, r.aligned);
-    Pack first;
-    Pack second;
+    const int head = task / runs;
+    const int i = (task - head * runs) * N;
+    const std::int64_t at = std::int64_t{head} * 2 * r.half + i;
+    const Run<T, N> a = load_run<N>(from + at);
+    const Run<T, N> b = load_run<N>(from + at + r.half);
+    const Run<float, N> c = load_run<N>(row_cosines + i);
+    const Run<float, N> s = load_run<N>(row_sines + i);
+    Run<T, N> upper;
+    Run<T, N> lower;
 #pragma unroll
-    for (int k = 0; k < kPack; ++k) {
-      first[k] = a[k] * c[k] - b[k] * r.sign * s[k];
-      second[k] = b[k] * c[k] + a[k] * r.sign * s[k];
+    for (int k = 0; k < N; ++k) {
+      const float first_of_pair = to_float(a.v[k]);
+      const float second_of_pair = to_float(b.v[k]);
+      upper.v[k] = from_float<T>(first_of_pair * c.v[k] - second_of_pair * r.sign * s.v[k]);
+      lower.v[k] = from_float<T>(second_of_pair * c.v[k] + first_of_pair * r.sign * s.v[k]);
     }
-    store_pack(to + at, i, r.half, r.aligned, first);
-    store_pack(to + at + r.half, i, r.half, r.aligned, second);
+    store_run<N>(to + at, upper);
+    store_run<N>(to + at + r.half, lower);
   }
   if (!r.copies_values) return;
-  for (std::int64_t i = std::int64_t{r.rotated_heads} * 2 * r.half + threadIdx.x * kPack; i < r.width;
-       i += blockDim.x * kPack) {
-    store_pack(to, i, r.width, r.aligned, load_pack(from, i, r.width, r.aligned));
+  for (std::int64_t i = std::int64_t{r.rotated_heads} * 2 * r.half + threadIdx.x * N; i < r.width;
+       i += blockDim.x * N) {
+    store_run<N>(to + i, load_run<N>(from + i));
   }
+}
+
+/// Calls `use` with the most neighbours, as a constant, that divide a head's pairs.
+template <class Use>
+void with_run(int half, bool aligned, const Use& use) {
+  if (aligned && half % 8 == 0) return use(std::integral_constant<int, 8>{});
+  if (aligned && half % 4 == 0) return use(std::integral_constant<int, 4>{});
+  if (aligned && half % 2 == 0) return use(std::integral_constant<int, 2>{});
+  use(std::integral_constant<int, 1>{});
 }
 
 }  // namespace
@@ -82,14 +112,15 @@ void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, cons
                .rotated_heads = static_cast<int>(shape.heads + shape.kv_heads),
                .half = half,
                .sign = inverse ? -1.0F : 1.0F,
-               .aligned = half % kPack == 0 && are_aligned({x, cosines, sines, y}),
                .copies_values = x != y};
   constexpr std::int64_t kWhole = 32;
-  const std::int64_t tasks = std::int64_t{r.rotated_heads} * ceil_div(half, kPack);
-  const auto threads = static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
-  with_element(dtype, "rope", [&]<class T>(T) {
-    rope<<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
-        r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
+  with_run(half, are_aligned({x, cosines, sines, y}), [&]<int N>(std::integral_constant<int, N>) {
+    const std::int64_t tasks = std::int64_t{r.rotated_heads} * (half / N);
+    const auto threads = static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
+    with_element(dtype, "rope", [&]<class T>(T) {
+      rope<N><<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
+          r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
+    });
   });
   check_launch("rope");
 }
