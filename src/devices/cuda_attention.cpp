@@ -93,7 +93,8 @@ bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on
 bool has_few_key_blocks(const AttentionSizes& sizes) {
   if (sizes.kv_heads == sizes.heads || sizes.seq < kBrokenFrom) return false;
   // The last block of keys has one tile of queries, the first all of them.
-  const auto tiles = static_cast<double>(whole_tiles(sizes.seq) / kCudnnTile);
+  const std::int64_t blocks = whole_tiles(sizes.seq) / kCudnnTile;
+  const auto tiles = static_cast<double>(blocks);
   const double share = static_cast<double>(sizes.batch * sizes.kv_heads) * (tiles + 1) / 2 / kMultiprocessors;
   return share < (sizes.head_dim <= kNarrowHead ? kBusyShareOfNarrow : kBusyShare);
 }

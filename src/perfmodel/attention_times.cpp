@@ -18,7 +18,8 @@ using devices::AttentionFamily;
 using program::Op;
 using program::Program;
 
-constexpr double kAnyHead = 128;  ///< of kernels whose energy was measured with heads of one size
+constexpr double kTileRows = 128;  ///< of cuDNN's blocks, and of frameworks'
+constexpr double kAnyHead = 128;   ///< of kernels whose energy was measured with heads of one size
 
 bool is_forward_op(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 
@@ -121,6 +122,13 @@ AttentionTable::Head OpTimes::table_head(const Attention& a) const {
   return head;
 }
 
+/// The block with most work has one multiprocessor: `rows` of a head's T rows, and all of their columns,
+/// where the mean is half of them.
+double OpTimes::longest_block_s(const Attention& a, double flop, double rows, double rate) const {
+  const auto heads = static_cast<double>(a.sizes.batch * a.sizes.heads);
+  return 2 * flop / heads * std::min(1.0, rows / a.seq()) * multiprocessors_ / rate;
+}
+
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const Attention a(program, op, kernels_.is_deterministic);
   // The tables have ops of steps in bf16, with whichever kernels ran where cuDNN takes the shape; gradients
@@ -136,14 +144,16 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const AttentionTable& table = tables_.attention;
   const AttentionTable::Head head = table_head(a);
   const double relative = rate_of(a.use.dtype, a.use.tf32) / tables_.matmul.flop_per_s;
-  double rate = head.flop_per_s * a.seq() / (a.seq() + head.half_seq) * relative;
-  if (!a.is_forward && !kernels_.is_deterministic) rate *= table.nondeterministic_gain;
+  double long_rate = head.flop_per_s * relative;
+  if (!a.is_forward && !kernels_.is_deterministic) long_rate *= table.nondeterministic_gain;
   OpTime time;
   // Both axes of the scores are computed to the end of a tile; frameworks' kernels have smaller tiles.
   const double tiles = kernels_.attention == kOwnAttention && family == AttentionFamily::cudnn
                            ? static_cast<double>(devices::whole_tiles(a.sizes.seq)) / a.seq()
                            : 1;
-  time.work_s = a.flop * tiles * tiles / rate;
+  const double flop = a.flop * tiles * tiles;
+  time.work_s = std::max(flop / long_rate * (a.seq() + head.half_seq) / a.seq(),
+                         longest_block_s(a, flop, kTileRows, long_rate));
   time.moved_s = a.bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.byte_j = a.bytes * tables_.energies.joule_per_byte;
   time.launch_s = a.is_forward ? table.forward_launch_s : table.backward_launch_s;
@@ -171,15 +181,12 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const double rate = head.flop_per_s * scale_of(pipe, tf32);
   const double flop = a.flop * tile.padding;
 
-  // The block with most work has one multiprocessor: `rows` of a head's T rows, and all of their columns,
-  // where the mean is half of them. A block of keys' gradients has all query heads of its group: in one pass
-  // all matmuls, in two the second pass, four of seven matmuls.
-  const double heads = static_cast<double>(a.sizes.batch * a.sizes.heads);
+  // A block of keys' gradients has all query heads of its group: in one pass all matmuls, in two the second
+  // pass, four of seven matmuls.
   const double group = static_cast<double>(a.sizes.heads) / static_cast<double>(a.sizes.kv_heads);
   const bool is_one_pass = family == AttentionFamily::one_pass;
-  const double rows = std::min(static_cast<double>(tile.rows), a.seq());
   const double all_s = flop / rate * (a.seq() + head.half_seq) / a.seq();
-  const double longest_s = 2 * flop / heads * rows / a.seq() * multiprocessors_ / rate;
+  const double longest_s = longest_block_s(a, flop, static_cast<double>(tile.rows), rate);
   const auto pass_s = [&](double share, double heads_of_block) {
     return share * std::max(all_s, heads_of_block * longest_s);
   };

@@ -147,6 +147,8 @@ class OpTimes {
   struct Attention;
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] OpTime own_attention_time(const Attention& attention) const;
+  [[nodiscard]] double longest_block_s(const Attention& attention, double flop, double rows,
+                                       double rate) const;
   [[nodiscard]] AttentionTable::Head table_head(const Attention& attention) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double row_factor(const program::Program& program, const program::Op& op) const;
