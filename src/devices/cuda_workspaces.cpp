@@ -95,12 +95,12 @@ std::int64_t one_pass_gradient_bytes(const AttentionSizes& sizes) {
 }
 
 std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic) {
-  if (!deterministic) {
-    const std::int64_t rows = own_gradient_bytes(sizes);
-    return aligned(rows) + aligned(rows * sizes.head_dim);
-  }
-  const AttentionSizes part = part_within(sizes, kScoreBytes);
-  return aligned(own_gradient_bytes(part)) + part.batch * part.kv_heads * score_bytes_of_group(part);
+  const AttentionSizes part = deterministic ? part_within(sizes, kScoreBytes) : sizes;
+  const std::int64_t rows = own_gradient_bytes(part);
+  // Shared keys: their gradients and those of values by query head, 16 bits each.
+  const std::int64_t of_heads = part.heads == part.kv_heads ? 0 : aligned(rows * part.head_dim);
+  if (!deterministic) return aligned(rows) + aligned(rows * part.head_dim) + of_heads;
+  return aligned(rows) + part.batch * part.kv_heads * score_bytes_of_group(part) + of_heads;
 }
 
 std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors) {

@@ -25,8 +25,20 @@ TEST(CudaWorkspaces, DeterministicGradientsOfScoresFitTheirLimit) {
   EXPECT_EQ(part.kv_heads, 4);
   EXPECT_EQ(part.heads, 16);
   const std::int64_t scores = 2 * part.heads * 8192 * 8192;
-  EXPECT_EQ(devices::cudnn_gradient_bytes(sizes, true), scores + 4 * part.heads * 8192);
+  EXPECT_EQ(devices::cudnn_gradient_bytes(sizes, true), scores + 4 * part.heads * 8192 * (1 + 128));
   EXPECT_LE(scores, devices::kScoreBytes);
+}
+
+/// cuDNN 9.14 on an H200 said: 49,840,128 bytes more than with as many key heads, in either order of sums.
+TEST(CudaWorkspaces, SharedKeysHaveGradientsByQueryHead) {
+  const AttentionSizes shared{.batch = 6, .seq = 1664, .heads = 13, .kv_heads = 1, .head_dim = 96};
+  AttentionSizes own = shared;
+  own.kv_heads = own.heads;
+  for (const bool deterministic : {false, true}) {
+    EXPECT_EQ(devices::cudnn_gradient_bytes(shared, deterministic) -
+                  devices::cudnn_gradient_bytes(own, deterministic),
+              49'840'128);
+  }
 }
 
 TEST(CudaWorkspaces, OnlyHopperHasKernelsForWarpGroups) {
