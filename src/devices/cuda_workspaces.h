@@ -33,8 +33,8 @@ struct AttentionSizes {
 [[nodiscard]] std::int64_t score_bytes_of_group(const AttentionSizes& sizes);
 
 /// Scratch memory of the gradient by cuDNN: dy y of each row in fp32 and, deterministic, the gradients of the
-/// scores of one part, otherwise fp32 sums of the queries' gradients; where query heads share keys, gradients of
-/// keys and values by query head. What cuDNN adds to that is not known.
+/// scores of one part, otherwise fp32 sums of the queries' gradients; where query heads share keys, gradients
+/// of keys and values by query head. What cuDNN adds to that is not known.
 [[nodiscard]] std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministic);
 /// By rooflm's kernels: dy y of each row in fp32.
 [[nodiscard]] std::int64_t own_gradient_bytes(const AttentionSizes& sizes);

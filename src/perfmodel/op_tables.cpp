@@ -169,6 +169,13 @@ OpTables measured_of(const Json& json) {
     for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
   }
   continue_to_small_sizes(tables.moved);
+  tables.own_moved = tables.moved;
+  for (const auto& [kind, points] : json.at("own_moved").items()) {
+    Curve& curve = tables.own_moved[kind];
+    curve.clear();
+    for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
+  }
+  continue_to_small_sizes(tables.own_moved);
   for (const auto& [kind, points] : json.at("long_rows").at("of_op").items()) {
     for (const Json& point : points) tables.long_rows[kind].emplace_back(point.at(0), point.at(1));
   }
@@ -178,9 +185,11 @@ OpTables measured_of(const Json& json) {
 /// The bytes of one device at the bandwidth of another: what is bound by launching stays as it is.
 void scale_memory(OpTables& tables, double scale) {
   tables.matmul.byte_per_s *= scale;
-  for (auto& [kind, curve] : tables.moved) {
-    const double least = curve.front().second;
-    for (auto& [bytes, seconds] : curve) seconds = std::max(std::min(least, seconds), seconds / scale);
+  for (auto* kinds : {&tables.moved, &tables.own_moved}) {
+    for (auto& [kind, curve] : *kinds) {
+      const double least = curve.front().second;
+      for (auto& [bytes, seconds] : curve) seconds = std::max(std::min(least, seconds), seconds / scale);
+    }
   }
 }
 

@@ -62,6 +62,7 @@ constexpr const char* kElementwise = "swiglu";
 OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
     : device_(device), kernels_(kernels) {
   take_tables(device);
+  if (kernels_.attention == kOwnAttention) tables_.moved = tables_.own_moved;
   take_attention(device);
   if (!what_if.is_any()) return;
   tables_.matmul.flop_per_s *= what_if.compute;
