@@ -29,11 +29,11 @@ constexpr std::int64_t kCudnnTile = 128;
 constexpr std::int64_t kBrokenFrom = 512;
 constexpr std::int64_t kNarrowest = 32;
 
-/// Key blocks that keep the GPU busy: of multiprocessors, the share that the longest block leaves to the
-/// mean. One H100, bf16, 2026-11-26: where it is 0.67, one key head instead of 8 to 16 makes our
-/// gradients 1.46 to 1.48 times as slow and cuDNN's hardly; at whole tiles cuDNN takes 1.24 (D=128), 0.89
-/// (80) and 1.46 (64) times as long as ours with as many key heads as query heads (docs/performance.md,
-/// "Shared keys").
+/// The least work of the mean multiprocessor, by that of the longest block of keys, at which rooflm's
+/// gradients are preferred. One H100, bf16, 2026-11-26: where it is 0.67, one key head instead of 8 or 16
+/// makes ours take 1.46 to 1.48 times as long (D=128, 64), cuDNN's hardly longer; with as many key heads as
+/// query heads cuDNN takes 1.24 (128) and 1.46 times (64) as long as ours (docs/performance.md, "Shared
+/// keys").
 constexpr double kMultiprocessors = 132;
 constexpr double kBusyShare = 0.75;
 constexpr double kBusyShareOfNarrow = 0.5;
@@ -93,9 +93,10 @@ bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on
 bool has_few_key_blocks(const AttentionSizes& sizes) {
   if (sizes.kv_heads == sizes.heads || sizes.seq < kBrokenFrom) return false;
   // The last block of keys has one tile of queries, the first all of them.
-  const std::int64_t blocks = whole_tiles(sizes.seq) / kCudnnTile;
-  const auto tiles = static_cast<double>(blocks);
-  const double share = static_cast<double>(sizes.batch * sizes.kv_heads) * (tiles + 1) / 2 / kMultiprocessors;
+  const std::int64_t tiles = whole_tiles(sizes.seq) / kCudnnTile;
+  const double mean_tiles = static_cast<double>(tiles + 1) / 2;
+  const double share =
+      static_cast<double>(sizes.batch) * static_cast<double>(sizes.kv_heads) * mean_tiles / kMultiprocessors;
   return share < (sizes.head_dim <= kNarrowHead ? kBusyShareOfNarrow : kBusyShare);
 }
 

@@ -148,6 +148,15 @@ void continue_to_small_sizes(std::map<std::string, Curve, std::less<>>& kinds) {
   }
 }
 
+std::map<std::string, Curve, std::less<>> curves_of(const Json& points_of_kinds) {
+  std::map<std::string, Curve, std::less<>> kinds;
+  for (const auto& [kind, points] : points_of_kinds.items()) {
+    for (const Json& point : points) kinds[kind].emplace_back(point.at(0), point.at(1));
+  }
+  continue_to_small_sizes(kinds);
+  return kinds;
+}
+
 OpTables measured_of(const Json& json) {
   OpTables tables{.device = json.at("device"),
                   .multiprocessors = json.at("multiprocessors"),
@@ -164,18 +173,8 @@ OpTables measured_of(const Json& json) {
   for (auto* heads : {&tables.attention.forward, &tables.attention.backward}) {
     for (AttentionTable::Head& head : *heads) head.flop_per_s *= clocks;
   }
-  for (const auto& [kind, points] : json.at("moved").items()) {
-    Curve& curve = tables.moved[kind];
-    for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
-  }
-  continue_to_small_sizes(tables.moved);
-  tables.own_moved = tables.moved;
-  for (const auto& [kind, points] : json.at("own_moved").items()) {
-    Curve& curve = tables.own_moved[kind];
-    curve.clear();
-    for (const Json& point : points) curve.emplace_back(point.at(0), point.at(1));
-  }
-  continue_to_small_sizes(tables.own_moved);
+  tables.moved = curves_of(json.at("moved"));
+  if (json.contains("own_moved")) tables.own_moved = curves_of(json.at("own_moved"));
   for (const auto& [kind, points] : json.at("long_rows").at("of_op").items()) {
     for (const Json& point : points) tables.long_rows[kind].emplace_back(point.at(0), point.at(1));
   }

@@ -62,7 +62,9 @@ constexpr const char* kElementwise = "swiglu";
 OpTimes::OpTimes(const devices::Device& device, const FrameworkKernels& kernels, const WhatIf& what_if)
     : device_(device), kernels_(kernels) {
   take_tables(device);
-  if (kernels_.attention == kOwnAttention) tables_.moved = tables_.own_moved;
+  if (kernels_.attention == kOwnAttention) {
+    for (const auto& [kind, curve] : tables_.own_moved) tables_.moved.insert_or_assign(kind, curve);
+  }
   take_attention(device);
   if (!what_if.is_any()) return;
   tables_.matmul.flop_per_s *= what_if.compute;

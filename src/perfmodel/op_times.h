@@ -83,7 +83,7 @@ struct OpTables {
   AttentionTable attention{};
   OwnAttention own_attention{};
   std::map<std::string, Curve, std::less<>> moved{};
-  std::map<std::string, Curve, std::less<>> own_moved{};  ///< of rooflm, some of whose kernels are faster
+  std::map<std::string, Curve, std::less<>> own_moved{};  ///< of rooflm's kernels that have changed since
   /// By kind of op, where the kernel's time a byte depends on the bytes of a row: from so many on, its
   /// factor.
   std::map<std::string, Curve, std::less<>> long_rows{};

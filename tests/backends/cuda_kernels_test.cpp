@@ -234,8 +234,9 @@ TEST_F(CudaKernels, HeadsMoveThereAndBack) {
   }
 }
 
+/// Pairs of a head by eights, fours, twos and one by one.
 TEST_F(CudaKernels, RotaryPositions) {
-  for (const std::int64_t dim : {32, 10}) {
+  for (const std::int64_t dim : {32, 40, 12, 10}) {
     for_types([&](DType dtype, std::size_t shift) {
       const HeadsShape s{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = dim};
       const Values x = random_values(dtype, s.batch * s.seq * s.width(), 9);

@@ -49,9 +49,9 @@ class Into(unittest.TestCase):
         self.tables = self.folder / f"{self.id()}.json"
         shutil.copy(TABLES, self.tables)
 
-    def join(self, device="h100-sxm"):
-        return subprocess.run([sys.executable, SCRIPT, "--device", device, "--into", self.tables, self.record], capture_output=True, text=True,
-                              check=False)
+    def join(self, device="h100-sxm", *options):
+        return subprocess.run([sys.executable, SCRIPT, "--device", device, "--into", self.tables, *options, self.record],
+                              capture_output=True, text=True, check=False)
 
     def entry(self, device="h100-sxm"):
         return next(entry for entry in json.loads(self.tables.read_text())["devices"] if entry["device"] == device)
@@ -75,6 +75,25 @@ class Into(unittest.TestCase):
         text = self.tables.read_text()
         self.assertEqual(self.join().returncode, 0)
         self.assertEqual(self.tables.read_text(), text)
+
+    def test_renewed_kinds_have_points_of_their_own_and_the_old_ones_stay_for_others(self):
+        before = self.entry()
+        self.assertEqual(self.join("h100-sxm", "--renew", "add_layernorm").returncode, 0)
+        after = self.entry()
+        self.assertEqual(after["moved"], before["moved"])
+        known = [p for p in before["own_moved"]["add_layernorm"] if not 0.98 < p[0] / 777_000 < 1.02]
+        self.assertEqual(after["own_moved"]["add_layernorm"], sorted([*known, [777000, 4.001e-06]]))
+        self.assertEqual({k: v for k, v in after["own_moved"].items() if k != "add_layernorm"},
+                         {k: v for k, v in before["own_moved"].items() if k != "add_layernorm"})
+        text = self.tables.read_text()
+        done = self.join("h100-sxm", "--renew", "add_layernorm,ropes")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no record has an op ropes; they have add_layernorm", done.stderr)
+        self.assertEqual(self.tables.read_text(), text)
+        alone = subprocess.run([sys.executable, SCRIPT, "--device", "h100-sxm", "--renew", "rope", self.record], capture_output=True,
+                               text=True, check=False)
+        self.assertEqual(alone.returncode, 2)
+        self.assertIn("--renew needs --into", alone.stderr)
 
     def test_what_is_no_record_is_named(self):
         broken = self.folder / "broken.rooflm"
