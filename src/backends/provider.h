@@ -48,7 +48,7 @@ struct TimedLoop {
   std::function<double()> run_s;
 };
 
-/// The instruction peak of a device for a dtype ("fp32", "tf32", "bf16", "fp16", "fp8"): loops of
+/// The instruction peak of a device for a dtype ("fp32", "bf16x6", "tf32", "bf16", "fp16", "fp8"): loops of
 /// multiply-adds on registers, one per kind of instruction. The peak is the fastest of them.
 struct InstructionLoops {
   std::vector<TimedLoop> loops;  ///< amount in FLOP, problem "wgmma m64n256k16"; a few milliseconds each

@@ -44,7 +44,7 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
         lab::parse_operand_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
     c.dtype = name;
     c.problem.dtype = compute.dtype;
-    c.problem.tf32 = compute.tf32;
+    c.problem.fp32_products = compute.fp32_products;
   });
   multiply(cases, parse_names("--engine", engine),
            [](Case& c, const std::string& name) { c.problem.engine = compile::parse_engine(name); });

@@ -42,7 +42,9 @@ bool parse_place(const std::string& name) {
 
 core::DType parse_dtype(const std::string& name, const std::string& device) {
   const auto compute = lab::parse_operand_dtype(name, device, backends::provider_of(device).describe(device));
-  if (compute.tf32) throw core::UsageError("--dtype tf32: tf32 is stored as fp32, so choose fp32");
+  if (compute.fp32_products != program::Fp32Products::plain) {
+    throw core::UsageError(fmt::format("--dtype {0}: {0} is stored as fp32, so choose fp32", name));
+  }
   return compute.dtype;
 }
 

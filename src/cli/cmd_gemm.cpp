@@ -98,7 +98,7 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
         lab::parse_operand_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
     c.dtype = name;
     c.problem.dtype = compute.dtype;
-    c.problem.tf32 = compute.tf32;
+    c.problem.fp32_products = compute.fp32_products;
   });
   multiply(cases, parse_names("--strategy", strategy), [](lab::GemmCase& c, const std::string& name) {
     c.problem.strategy = lab::parse_gemm_strategy(name);

@@ -94,13 +94,16 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
   return 1;
 }
 
-/// Sets the attribute tf32 on matmuls and attention. Backends without TF32 ignore it.
-void mark_matmuls(Program& program, bool tf32) {
-  if (!tf32) return;
+/// Says of matmuls, and for TF32 of attention, how fp32 factors are multiplied. Backends without TF32 ignore
+/// it.
+void mark_matmuls(Program& program, program::Fp32Products products) {
+  const bool has_attention = products == program::Fp32Products::tf32;
   for (Op& op : program.ops) {
-    const bool is_matmul = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
-                           op.is(program::ops::kFlashAttentionBackward);
-    if (is_matmul) op.attrs.set("tf32", true);
+    const bool is_attention =
+        op.is(program::ops::kFlashAttention) || op.is(program::ops::kFlashAttentionBackward);
+    if (op.is(program::ops::kMatmul) || (has_attention && is_attention)) {
+      program::set_fp32_products(op, products);
+    }
   }
 }
 
@@ -153,7 +156,7 @@ std::string_view name_of(EngineKind kind) { return kind == EngineKind::eager ? "
 
 std::string_view dtype_name(const StepOptions& options) {
   if (options.fp8) return core::name_of(core::DType::f8);
-  return options.tf32 ? "tf32" : core::name_of(options.dtype);
+  return program::rate_name(options.dtype, options.fp32_products);
 }
 
 EngineKind parse_engine(std::string_view name) {
@@ -261,7 +264,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   passes::cast(step, options.dtype);
   if (options.half_gradients) halve_gradients(step, options.dtype);
-  mark_matmuls(step, options.tf32);
+  mark_matmuls(step, options.fp32_products);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, so all run at the end.
@@ -312,7 +315,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
-  mark_matmuls(step, options.tf32);
+  mark_matmuls(step, options.fp32_products);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step);
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training

@@ -13,6 +13,7 @@
 #include "compile/passes/shard_pipeline.h"
 #include "compile/sharding.h"
 #include "core/dtype.h"
+#include "program/fp32_products.h"
 #include "program/program.h"
 
 namespace rooflm::compile {
@@ -31,8 +32,8 @@ struct StepOptions {
   EngineKind engine = EngineKind::fused;
   passes::AttentionKind attention = passes::AttentionKind::flash;
   core::DType dtype = core::DType::f32;  ///< compute dtype; f64 for gradient checks
-  bool tf32 = false;  ///< fp32 matmuls may round their operands to TF32 if the device has it
-  bool fp8 = false;   ///< bf16 step whose layer matmuls read fp8 (passes/fp8_matmuls.h)
+  program::Fp32Products fp32_products = program::Fp32Products::plain;
+  bool fp8 = false;  ///< bf16 step whose layer matmuls read fp8 (passes/fp8_matmuls.h)
   passes::Fp8Options fp8_options{};
   passes::Recompute recompute = passes::Recompute::none;
   /// fused: most bytes of fp32 logits per loss chunk.
@@ -72,7 +73,7 @@ struct StepOptions {
   program::Coordinates rank{};  ///< the rank whose program is built
 };
 
-/// The compute dtype as options and tables name it: "tf32", "fp8", or the name of `dtype`.
+/// The compute dtype as options and tables name it: "bf16x6", "tf32", "fp8", or the name of `dtype`.
 std::string_view dtype_name(const StepOptions& options);
 
 /// How far to run the recipe, for `rooflm program --stage`.

@@ -40,7 +40,11 @@ Device entry_of(const Json& catalog, const Json& json) {
   if (json.contains("dtypes")) device.dtypes = json.at("dtypes");
   if (json.contains("rewrites")) device.rewrites = rewrites_of(json.at("rewrites"));
   device.peak_flop_per_s = json.at("peak_flop_per_s");
-  if (device.kind == Kind::gpu && !device.peak("fp8")) device.leave_out("fp8");
+  if (device.kind == Kind::gpu) {
+    for (const char* dtype : {"fp8", "bf16x6"}) {
+      if (!device.peak(dtype)) device.leave_out(dtype);
+    }
+  }
   for (const Json& level : json.at("memory")) {
     device.memory.push_back({.name = level.at("name"),
                              .bytes = level.value("bytes", 0.0),

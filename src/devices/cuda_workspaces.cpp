@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "core/checked.h"
 
@@ -49,6 +50,36 @@ std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int mult
 }
 
 }  // namespace
+
+std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, std::int64_t most_bytes) {
+  // Microseconds, H100: a step of a tile; what a tile takes besides, in steps; the kernel that adds the
+  // parts, and a byte that it reads or that was written for it.
+  constexpr double kStepUs = 1.3;
+  constexpr double kFillSteps = 4;
+  constexpr double kAddUs = 4;
+  constexpr double kByteUs = 1.0 / 2.5e6;
+  constexpr std::int64_t kMostParts = 32;
+  const std::int64_t tiles = sizes.batch * ceil_div(sizes.m, kBf16x6Tile) * ceil_div(sizes.n, kBf16x6Tile);
+  const std::int64_t steps = ceil_div(sizes.k, kBf16x6Step);
+  const std::int64_t bytes = sizes.batch * sizes.m * sizes.n * kFloat;
+  std::int64_t best = 1;
+  double best_us = std::numeric_limits<double>::infinity();
+  for (std::int64_t parts = 1; parts <= std::min(kMostParts, steps); ++parts) {
+    if (parts > 1 && parts * bytes > most_bytes) break;
+    const auto waves = static_cast<double>(ceil_div(tiles * parts, std::max(1, multiprocessors)));
+    double us = waves * (static_cast<double>(ceil_div(steps, parts)) + kFillSteps) * kStepUs;
+    if (parts > 1) us += kAddUs + 2 * static_cast<double>(parts * bytes) * kByteUs;
+    if (us < best_us) {
+      best = parts;
+      best_us = us;
+    }
+  }
+  return best;
+}
+
+std::int64_t bf16x6_workspace_bytes(const GemmSizes& sizes, std::int64_t parts) {
+  return parts > 1 ? aligned(parts * sizes.batch * sizes.m * sizes.n * kFloat) : 0;
+}
 
 bool has_warp_group_kernels(std::string_view device_key, const AttentionSizes& sizes) {
   constexpr std::array<std::string_view, 4> kHopper = {"h100", "h800", "h20", "gh200"};  // h20: and h200

@@ -14,6 +14,23 @@ inline constexpr std::int64_t kSideGemmWorkspaceBytes = std::int64_t{8} << 20U;
 /// Most bytes of score gradients that cuDNN's deterministic attention gradient has at a time.
 inline constexpr std::int64_t kScoreBytes = std::int64_t{1} << 31U;
 
+/// Of `batch` matmuls [m, k] x [k, n].
+struct GemmSizes {
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;
+};
+/// Rows and columns of a block's tile, and the step of k, of kernels/gemm_bf16x6.cu.
+inline constexpr std::int64_t kBf16x6Tile = 128;
+inline constexpr std::int64_t kBf16x6Step = 32;
+/// The most that partial sums of a matmul of the compute lane may need.
+inline constexpr std::int64_t kBf16x6WorkspaceBytes = std::int64_t{64} << 20U;
+/// Into how many parts it splits k, each summed by blocks of its own: what takes the least time by a model of
+/// waves of blocks (docs/performance.md, "fp32 as six bf16 products"), if their sums need at most
+/// `most_bytes`.
+[[nodiscard]] std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors,
+                                        std::int64_t most_bytes = kBf16x6WorkspaceBytes);
+/// Of so many parts' sums in fp32; one part needs none.
+[[nodiscard]] std::int64_t bf16x6_workspace_bytes(const GemmSizes& sizes, std::int64_t parts);
+
 struct AttentionSizes {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };

@@ -15,8 +15,12 @@ namespace {
 
 ComputeDtype compute_of(const Point& point) { return compute_dtype_of(point.step); }
 
-/// Of all matmuls of the point: those outside of layers are bf16 where layers compute in fp8.
+/// Of all matmuls of the point: those outside of layers are bf16 where layers compute in fp8, and attention
+/// multiplies in fp32 where matmuls are bf16x6.
 std::vector<ComputeDtype> all_of(const Point& point) {
+  if (point.step.fp32_products == program::Fp32Products::bf16x6) {
+    return {compute_of(point), {.dtype = point.step.dtype}};
+  }
   if (!point.step.fp8) return {compute_of(point)};
   return {compute_of(point), {.dtype = point.step.dtype}};
 }

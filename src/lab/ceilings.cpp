@@ -95,7 +95,8 @@ class SingleOp {
 program::Op square_product(std::int64_t extent, const ComputeDtype& compute) {
   program::Op op;
   op.def = &program::ops::kMatmul;
-  op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}, {"tf32", compute.tf32}};
+  op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}};
+  program::set_fp32_products(op, compute.fp32_products);
   if (core::is_fp8(compute.dtype)) {
     op.attrs.set("trans_b", true);
     op.attrs.set("fast_sums", true);

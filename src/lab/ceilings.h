@@ -11,9 +11,9 @@
 
 namespace rooflm::lab {
 
-/// Square matmuls of these extents run through the device's own kernels (fp32, tf32, bf16 and fp16: those of
-/// the fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent counts. Throws
-/// core::Unavailable when the backend has no kernel for the dtype.
+/// Square matmuls of these extents run through the device's own kernels (fp32, bf16x6, tf32, bf16 and fp16:
+/// those of the fused engine; fp64: the processor's reference) on `threads` threads. The fastest extent
+/// counts. Throws core::Unavailable when the backend has no kernel for the dtype.
 measure::Peak measure_products(const std::string& device, ComputeDtype compute, int threads,
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options);

@@ -57,7 +57,7 @@ void require_runs(const std::string& device, std::string_view what) {
 }
 
 std::string name_of(const ComputeDtype& compute) {
-  return std::string(compute.tf32 ? "tf32" : core::name_of(compute.dtype));
+  return std::string(program::rate_name(compute.dtype, compute.fp32_products));
 }
 
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
@@ -70,12 +70,14 @@ ComputeDtype parse_compute_dtype(std::string_view name, const std::string& devic
     throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}", name, device,
                                         enumerate(description.dtypes)));
   }
-  if (name == "tf32") return {.dtype = core::DType::f32, .tf32 = true};
+  if (const auto products = program::find_fp32_products(name)) {
+    return {.dtype = core::DType::f32, .fp32_products = *products};
+  }
   const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
   if (!dtype)
     throw std::logic_error(
         fmt::format("the catalog lets {} compute in {}, which is not a dtype", device, name));
-  return {.dtype = *dtype, .tf32 = false};
+  return {.dtype = *dtype};
 }
 
 ComputeDtype parse_operand_dtype(std::string_view name, const std::string& device,
@@ -90,11 +92,11 @@ ComputeDtype parse_operand_dtype(std::string_view name, const std::string& devic
 void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute) {
   step.fp8 = compute.dtype == core::DType::f8;
   step.dtype = step.fp8 ? core::DType::bf16 : compute.dtype;
-  step.tf32 = compute.tf32;
+  step.fp32_products = compute.fp32_products;
 }
 
 ComputeDtype compute_dtype_of(const compile::StepOptions& step) {
-  return {.dtype = step.fp8 ? core::DType::f8 : step.dtype, .tf32 = step.tf32};
+  return {.dtype = step.fp8 ? core::DType::f8 : step.dtype, .fp32_products = step.fp32_products};
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,

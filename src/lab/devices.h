@@ -22,19 +22,19 @@ bool is_host(const std::string& device);
 /// Throws core::UsageError for devices that run nothing; `what` cannot be done then: "measured", "trained".
 void require_runs(const std::string& device, std::string_view what);
 
-/// What `--dtype` stands for: TF32 is fp32 whose matmuls may round their operands, fp8 (f8) is bf16 whose
-/// matmuls of layers read scaled copies.
+/// What `--dtype` stands for: bf16x6 and TF32 are fp32 with other matmuls (program/fp32_products.h), fp8 (f8)
+/// is bf16 whose matmuls of layers read scaled copies.
 struct ComputeDtype {
   core::DType dtype = core::DType::f32;
-  bool tf32 = false;
+  program::Fp32Products fp32_products = program::Fp32Products::plain;
   bool operator==(const ComputeDtype&) const = default;
 };
-/// "tf32", or the name of the dtype.
+/// "bf16x6", "tf32", or the name of the dtype.
 std::string name_of(const ComputeDtype& compute);
 
-/// The compute dtype of a name of the command line: fp32, tf32, bf16, fp16, fp8. Throws core::UsageError with
-/// a suggestion for other names, core::Unavailable for those that `device`, described by `description`, does
-/// not compute.
+/// The compute dtype of a name of the command line: fp32, bf16x6, tf32, bf16, fp16, fp8. Throws
+/// core::UsageError with a suggestion for other names, core::Unavailable for those that `device`, described
+/// by `description`, does not compute.
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description);
 

@@ -22,8 +22,7 @@ std::string product_dtype(const program::Program& program) {
   for (const program::Op& op : program.ops) {
     if (op.phase == program::Phase::setup || !op.is(program::ops::kMatmul)) continue;
     const core::DType dtype = program.tensor(op.inputs[0]).dtype;
-    if (core::is_fp8(dtype)) return std::string(core::name_of(core::DType::f8));
-    return std::string(op.attrs.flag("tf32") ? std::string_view("tf32") : core::name_of(dtype));
+    return std::string(program::rate_name(dtype, program::fp32_products_of(op)));
   }
   return {};
 }

@@ -67,7 +67,7 @@ Program attention_program(const AttentionProblem& p) {
     if (!tensor.full_precision) tensor.dtype = p.dtype;
   }
   for (program::Op& each : program.ops) {
-    if (p.tf32) each.attrs.set("tf32", true);  // read by matmuls only
+    program::set_fp32_products(each, p.fp32_products);  // read by matmuls only
   }
   return program;
 }
@@ -96,8 +96,8 @@ Program gemm_program(const GemmProblem& p) {
               {"n", p.n},
               {"k", p.k},
               {"trans_b", p.trans_b},
-              {"tf32", p.tf32},
               {"looped", p.strategy == GemmStrategy::looped}};
+  program::set_fp32_products(op, p.fp32_products);
   program.append(std::move(op), "c");
   program.tensor(2).dtype = p.dtype;
   return program;

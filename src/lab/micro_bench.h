@@ -21,7 +21,7 @@ struct AttentionProblem {
   passes::AttentionKind kind = passes::AttentionKind::batched;
   compile::EngineKind engine = compile::EngineKind::fused;
   core::DType dtype = core::DType::f32;
-  bool tf32 = false;  ///< fp32 matmuls may round their operands
+  program::Fp32Products fp32_products = program::Fp32Products::plain;
 };
 
 struct AttentionResult {
@@ -57,7 +57,7 @@ struct GemmProblem {
   bool trans_b = false;  ///< the right operand is stored [n, k]
   GemmStrategy strategy = GemmStrategy::batched;
   core::DType dtype = core::DType::f32;
-  bool tf32 = false;
+  program::Fp32Products fp32_products = program::Fp32Products::plain;
   [[nodiscard]] double flop() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
            static_cast<double>(count);

@@ -23,6 +23,10 @@ constexpr double kAnyHead = 128;   ///< of kernels whose energy was measured wit
 
 bool is_forward_op(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 
+Fp32Products products_of(const devices::AttentionUse& use) {
+  return use.tf32 ? Fp32Products::tf32 : Fp32Products::plain;
+}
+
 std::string_view name_of(AttentionFamily family, bool tf32) {
   switch (family) {
     case AttentionFamily::cudnn:
@@ -143,7 +147,7 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   }
   const AttentionTable& table = tables_.attention;
   const AttentionTable::Head head = table_head(a);
-  const double relative = rate_of(a.use.dtype, a.use.tf32) / tables_.matmul.flop_per_s;
+  const double relative = rate_of(a.use.dtype, products_of(a.use)) / tables_.matmul.flop_per_s;
   double long_rate = head.flop_per_s * relative;
   if (!a.is_forward && !kernels_.is_deterministic) long_rate *= table.nondeterministic_gain;
   OpTime time;
@@ -177,8 +181,8 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const AttentionTable::Head& head = narrowest(a.is_forward ? own.forward : own.backward, width);
   const bool is_simt = family == AttentionFamily::cuda_cores;
   const core::DType pipe = is_simt ? core::DType::f32 : a.use.dtype;
-  const bool tf32 = a.use.tf32 && !is_simt;
-  const double rate = head.flop_per_s * scale_of(pipe, tf32);
+  const Fp32Products products = is_simt ? Fp32Products::plain : products_of(a.use);
+  const double rate = head.flop_per_s * scale_of(pipe, products);
   const double flop = a.flop * tile.padding;
 
   // A block of keys' gradients has all query heads of its group: in one pass all matmuls, in two the second
@@ -208,8 +212,8 @@ OpTime OpTimes::own_attention_time(const Attention& a) const {
   const double executed_flop = flop * (a.is_forward ? 0.5 : 0.5 * matmuls / 4);  // of what is counted
   const double joule =
       interpolate(a.is_forward ? energies.attention_forward : energies.attention_backward, width);
-  time.core_j =
-      is_simt ? matmul_joule(executed_flop, pipe, tf32) : executed_flop * joule * pipe_joule(pipe, tf32);
+  time.core_j = is_simt ? matmul_joule(executed_flop, pipe, products)
+                        : executed_flop * joule * pipe_joule(pipe, products);
   const bool is_measured = std::ranges::find(own.measured, head.head_dim) != own.measured.end();
   time.basis = is_measured ? basis_ : Basis::assumed;
   time.spread = std::max(tables_.own_attention.spread, is_measured ? 0.0 : kUnmeasuredSpread);

@@ -8,6 +8,7 @@
 
 #include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
+#include "program/fp32_products.h"
 #include "program/ops.h"
 
 namespace rooflm::perfmodel {
@@ -47,6 +48,13 @@ std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::D
   return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors);
 }
 
+std::int64_t bf16x6_bytes(const Op& op, const devices::Device& device) {
+  const auto size = [&](const char* name) { return op.attrs.integer(name); };
+  const std::int64_t batch = op.attrs.flag("looped") ? 1 : size("batch");
+  const devices::GemmSizes sizes{.batch = batch, .m = size("m"), .n = size("n"), .k = size("k")};
+  return devices::bf16x6_workspace_bytes(sizes, devices::bf16x6_parts(sizes, device.multiprocessors));
+}
+
 /// Scratch memory as Context::scratch hands it out: blocks stay, and a new one is at least twice the last.
 class Scratch {
  public:
@@ -69,7 +77,11 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
   bool has_side_matmul = false;
   std::set<std::pair<std::int64_t, std::int64_t>> tables;  // of RoPE: positions and half a head
   for (const Op& op : program.ops) {
-    if (op.is(ops::kMatmul) && op.lane == program::Lane::background) has_side_matmul = true;
+    if (op.is(ops::kMatmul) && op.lane == program::Lane::background) {
+      has_side_matmul = true;
+    } else if (program::fp32_products_of(op) == program::Fp32Products::bf16x6) {
+      scratch.reserve(bf16x6_bytes(op, device));
+    }
     if (op.is(ops::kFlashAttentionBackward))
       scratch.reserve(attention_gradient_bytes(program, op, device, is_deterministic));
     if (op.is(ops::kLayerNormBackward) || op.is(ops::kRmsNormBackward))

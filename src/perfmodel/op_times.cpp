@@ -43,10 +43,12 @@ bool is_flash(const Op& op) {
 }
 
 /// Whether a product runs on CUDA cores.
-bool is_simt_product(core::DType dtype, bool tf32) { return dtype == core::DType::f32 && !tf32; }
+bool is_simt_product(core::DType dtype, Fp32Products products) {
+  return dtype == core::DType::f32 && products == Fp32Products::plain;
+}
 
-std::string name_of_rate(core::DType dtype, bool tf32) {
-  return tf32 && dtype == core::DType::f32 ? "tf32" : std::string(core::name_of(dtype));
+std::string name_of_rate(core::DType dtype, Fp32Products products) {
+  return std::string(program::rate_name(dtype, products));
 }
 
 const MatmulTable::Layout& layout_of(const MatmulTable::Layouts& layouts, const Op& op) {
@@ -139,17 +141,17 @@ struct OpTimes::Problem {
   double whole_waves = 0, least_split_k = 0;
 };
 
-double OpTimes::rate_of(core::DType dtype, bool tf32) const {
-  const auto relative = tables_.matmul.rate_of_dtype.find(name_of_rate(dtype, tf32));
+double OpTimes::rate_of(core::DType dtype, Fp32Products products) const {
+  const auto relative = tables_.matmul.rate_of_dtype.find(name_of_rate(dtype, products));
   if (relative == tables_.matmul.rate_of_dtype.end()) return 0;
-  return tables_.matmul.flop_per_s * relative->second * scale_of(dtype, tf32);
+  return tables_.matmul.flop_per_s * relative->second * scale_of(dtype, products);
 }
 
 /// Of other devices: the share of the peak that the tables' device reaches, of this dtype's own peak.
-double OpTimes::scale_of(core::DType dtype, bool tf32) const {
+double OpTimes::scale_of(core::DType dtype, Fp32Products products) const {
   if (!source_) return 1;
   const devices::Device& source = *source_;
-  const std::string name = name_of_rate(dtype, tf32);
+  const std::string name = name_of_rate(dtype, products);
   const double own = device_.peak(name).value_or(0);
   const double theirs = source.peak(name).value_or(0);
   if (own <= 0 || theirs <= 0) return 0;
@@ -162,18 +164,18 @@ Basis OpTimes::basis_of(core::DType dtype) const {
 }
 
 /// As if the pipe took the same power.
-double OpTimes::pipe_joule(core::DType dtype, bool tf32) const {
+double OpTimes::pipe_joule(core::DType dtype, Fp32Products products) const {
   const double peak = device_.peak("bf16").value_or(0);
-  const double own = device_.peak(name_of_rate(dtype, tf32)).value_or(0);
+  const double own = device_.peak(name_of_rate(dtype, products)).value_or(0);
   return own > 0 ? peak / own : 0;
 }
 
-double OpTimes::matmul_joule(double flop, core::DType dtype, bool tf32) const {
+double OpTimes::matmul_joule(double flop, core::DType dtype, Fp32Products products) const {
   const auto& known = tables_.energies.joule_per_flop;
-  if (const auto found = known.find(name_of_rate(dtype, tf32)); found != known.end())
+  if (const auto found = known.find(name_of_rate(dtype, products)); found != known.end())
     return flop * found->second;
   const auto bf16 = known.find("bf16");
-  return bf16 == known.end() ? 0 : flop * bf16->second * pipe_joule(dtype, tf32);
+  return bf16 == known.end() ? 0 : flop * bf16->second * pipe_joule(dtype, products);
 }
 
 double OpTimes::matmul_seconds(const Problem& p, double rate) const {
@@ -196,8 +198,8 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
   return best;
 }
 
-MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, bool tf32) const {
-  const auto found = tables_.matmul.layouts.find(name_of_rate(dtype, tf32));
+MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, Fp32Products products) const {
+  const auto found = tables_.matmul.layouts.find(name_of_rate(dtype, products));
   if (found != tables_.matmul.layouts.end()) return found->second;
   return {.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
 }
@@ -225,8 +227,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
   const core::DType dtype = factors_of(program, op);
-  const bool tf32 = op.attrs.flag("tf32");
-  problem.is_simt = is_simt_product(dtype, tf32);
+  const Fp32Products products = program::fp32_products_of(op);
+  problem.is_simt = is_simt_product(dtype, products);
   double gelu_s = 0;
   if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {
     gelu_s = gelu_seconds(op, problem);
@@ -234,12 +236,12 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
              own != tables_.matmul.epilogues.end()) {
     problem.stored_bytes *= own->second;
   }
-  const MatmulTable::Layouts layouts = layouts_of(dtype, tf32);
+  const MatmulTable::Layouts layouts = layouts_of(dtype, products);
   const MatmulTable::Layout& layout = layout_of(layouts, op);
   problem.splits_k = layout.splits_k;
   problem.whole_waves = layouts.whole_waves;
   problem.least_split_k = layouts.least_split_k;
-  const double rate = layout.share * rate_of(dtype, tf32);
+  const double rate = layout.share * rate_of(dtype, products);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_.key, core::name_of(dtype)));
@@ -249,16 +251,16 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = gelu_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
-  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, tf32);
+  time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, products);
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
-  const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, tf32));
+  const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, products));
   if (most != tables_.matmul.most_flop_per_s.end() && tables_.power.is_known()) {
     // All GEMMs stop following the clock where the largest do. Those with shares of their own by layout were
     // measured at the highest clock: they follow it up to the most.
-    const bool has_layouts = tables_.matmul.layouts.contains(name_of_rate(dtype, tf32));
+    const bool has_layouts = tables_.matmul.layouts.contains(name_of_rate(dtype, products));
     const double reached =
         has_layouts ? static_cast<double>(cost.matmul_flop) / (time.seconds - time.launch_s) / layout.share
-                    : rate_of(dtype, tf32);
+                    : rate_of(dtype, products);
     time.most_share = std::max(1.0, most->second * parts_of_chip() / reached);
   }
   time.basis = basis_of(dtype);

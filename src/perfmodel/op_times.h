@@ -14,9 +14,12 @@
 #include "perfmodel/estimate.h"
 #include "perfmodel/power.h"
 #include "perfmodel/what_if.h"
+#include "program/fp32_products.h"
 #include "program/program.h"
 
 namespace rooflm::perfmodel {
+
+using program::Fp32Products;
 
 /// Relative half width of the time of what was not measured on any device.
 inline constexpr double kUnmeasuredSpread = 0.25;
@@ -142,7 +145,7 @@ class OpTimes {
   struct Problem;
   void take_tables(const devices::Device& device);
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
-  [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, bool tf32) const;
+  [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, Fp32Products products) const;
   [[nodiscard]] double gelu_seconds(const program::Op& op, Problem& problem) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
   struct Attention;
@@ -153,10 +156,12 @@ class OpTimes {
   [[nodiscard]] AttentionTable::Head table_head(const Attention& attention) const;
   [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
   [[nodiscard]] double row_factor(const program::Program& program, const program::Op& op) const;
-  [[nodiscard]] double rate_of(core::DType dtype, bool tf32) const;
-  [[nodiscard]] double scale_of(core::DType dtype, bool tf32) const;    ///< of rates, to those of the tables
-  [[nodiscard]] double pipe_joule(core::DType dtype, bool tf32) const;  ///< energy by that of bf16
-  [[nodiscard]] double matmul_joule(double flop, core::DType dtype, bool tf32) const;
+  [[nodiscard]] double rate_of(core::DType dtype, Fp32Products products) const;
+  [[nodiscard]] double scale_of(core::DType dtype,
+                                Fp32Products products) const;  ///< of rates, to those of the tables
+  [[nodiscard]] double pipe_joule(core::DType dtype,
+                                  Fp32Products products) const;  ///< energy by that of bf16
+  [[nodiscard]] double matmul_joule(double flop, core::DType dtype, Fp32Products products) const;
   void take_power(const devices::Device& device);
   [[nodiscard]] double parts_of_chip() const;  ///< its multiprocessors by those of the tables' device
   void take_attention(const devices::Device& device);

@@ -17,14 +17,11 @@ using program::Program;
 
 constexpr std::array kLevels = {"L1", "L2", "L3", "DRAM"};
 
-/// The dtype whose matrix-product rate binds the op: that of its first floating operand, tf32 where it says
-/// so, fp8 for both kinds of it.
+/// The name of the rate that binds the op's matmuls: that of its first floating operand.
 std::string product_dtype(const Program& program, const Op& op) {
   for (const program::TensorId id : op.inputs) {
     if (id == program::kNone || program.tensor(id).dtype == core::DType::i32) continue;
-    const core::DType dtype = program.tensor(id).dtype;
-    if (core::is_fp8(dtype)) return std::string(core::name_of(core::DType::f8));
-    return std::string(dtype == core::DType::f32 && op.attrs.flag("tf32") ? "tf32" : core::name_of(dtype));
+    return std::string(program::rate_name(program.tensor(id).dtype, program::fp32_products_of(op)));
   }
   return {};
 }

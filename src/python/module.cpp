@@ -165,11 +165,9 @@ model::ModelConfig config_of(const Asked& asked) {
 }
 
 compile::StepOptions options_of(const Asked& asked, const std::optional<devices::Device>& device) {
-  static const std::map<std::string, core::DType> kDTypes = {{"fp32", core::DType::f32},
-                                                             {"tf32", core::DType::f32},
-                                                             {"bf16", core::DType::bf16},
-                                                             {"fp16", core::DType::f16},
-                                                             {"fp8", core::DType::bf16}};
+  static const std::map<std::string, core::DType> kDTypes = {
+      {"fp32", core::DType::f32},  {"bf16x6", core::DType::f32}, {"tf32", core::DType::f32},
+      {"bf16", core::DType::bf16}, {"fp16", core::DType::f16},   {"fp8", core::DType::bf16}};
   const auto dtype = kDTypes.find(asked.dtype);
   if (dtype == kDTypes.end()) {
     std::vector<std::string> names;
@@ -183,7 +181,7 @@ compile::StepOptions options_of(const Asked& asked, const std::optional<devices:
   options.attention = asked.attention ? passes::parse_attention(*asked.attention)
                                       : compile::default_attention(options.engine);
   options.dtype = dtype->second;
-  options.tf32 = asked.dtype == "tf32";
+  options.fp32_products = program::find_fp32_products(asked.dtype).value_or(program::Fp32Products::plain);
   options.fp8 = asked.dtype == "fp8";
   if (asked.recompute) options.recompute = passes::parse_recompute(*asked.recompute);
   options.micro_batches = asked.grad_accum;

@@ -26,7 +26,7 @@ constexpr auto kFields = std::to_array<Field>({
      "How attention is computed (default: batched in eager, flash in fused)"},
     {"device", "device", kText, "", true, "--device", "Run", "cpu|cuda[:N]|null[:NAME]", "cpu",
      "Device to run on: gpu is cuda, null only plans (default: the fastest one here)"},
-    {"dtype", "dtype", kText, "", true, "--dtype", "Run", "fp32|tf32|bf16|fp16|fp8", "fp32",
+    {"dtype", "dtype", kText, "", true, "--dtype", "Run", "fp32|bf16x6|tf32|bf16|fp16|fp8", "fp32",
      "Compute dtype; weights and optimizer stay fp32"},
     {"fp8_gradients", "fp8 gradients", kText, "", true, "--fp8-gradients", "Run", "e4m3|e5m2", "e4m3",
      "fp8: format of gradients as GEMM inputs"},

@@ -188,22 +188,24 @@ std::string nvjet_precision(const std::vector<std::string>& words) {
 
 std::string precision_of(std::string_view text, const std::vector<std::string>& words) {
   if (has(text, "nvjet")) return nvjet_precision(words);
-  constexpr std::array kRules = {
-      Rule{"tf32", "tf32"},   Rule{"bf16", "bf16"},   Rule{"bfloat16", "bf16"}, Rule{"e4m3", "fp8"},
-      Rule{"e5m2", "fp8"},    Rule{"fp8", "fp8"},     Rule{"f16", "fp16"},      Rule{"half", "fp16"},
-      Rule{"h16816", "fp16"}, Rule{"fp16", "fp16"},   Rule{"hgemm", "fp16"},    Rule{"dgemm", "fp64"},
-      Rule{"f64", "fp64"},    Rule{"double", "fp64"}, Rule{"int8", "int8"},     Rule{"i8", "int8"},
-      Rule{"sgemm", "fp32"},  Rule{"simt", "fp32"},   Rule{"f32", "fp32"},      Rule{"float", "fp32"}};
+  constexpr std::array kRules = {Rule{"bf16x6", "bf16x6"}, Rule{"tf32", "tf32"}, Rule{"bf16", "bf16"},
+                                 Rule{"bfloat16", "bf16"}, Rule{"e4m3", "fp8"},  Rule{"e5m2", "fp8"},
+                                 Rule{"fp8", "fp8"},       Rule{"f16", "fp16"},  Rule{"half", "fp16"},
+                                 Rule{"h16816", "fp16"},   Rule{"fp16", "fp16"}, Rule{"hgemm", "fp16"},
+                                 Rule{"dgemm", "fp64"},    Rule{"f64", "fp64"},  Rule{"double", "fp64"},
+                                 Rule{"int8", "int8"},     Rule{"i8", "int8"},   Rule{"sgemm", "fp32"},
+                                 Rule{"simt", "fp32"},     Rule{"f32", "fp32"},  Rule{"float", "fp32"}};
   return first_rule(kRules, text, "");
 }
 
 std::string instruction_of(std::string_view text) {
   constexpr std::array kRules = {
-      Rule{"nvjet", "wgmma"},        Rule{"warpgroup", "wgmma"},    Rule{"wgmma", "wgmma"},
-      Rule{"gmma", "wgmma"},         Rule{"sm90_xmma", "wgmma"},    Rule{"161616", "wmma"},
-      Rule{"16816", "mma m16n8k16"}, Rule{"16832", "mma m16n8k32"}, Rule{"1688", "mma m16n8k8"},
-      Rule{"884", "mma m8n8k4"},     Rule{"wmma", "wmma"},          Rule{"tensorop", "mma"},
-      Rule{"xmma", "mma"},           Rule{"sgemm", "ffma"},         Rule{"simt", "ffma"}};
+      Rule{"nvjet", "wgmma"},      Rule{"gemm_bf16x6", "wgmma"},  Rule{"warpgroup", "wgmma"},
+      Rule{"wgmma", "wgmma"},      Rule{"gmma", "wgmma"},         Rule{"sm90_xmma", "wgmma"},
+      Rule{"161616", "wmma"},      Rule{"16816", "mma m16n8k16"}, Rule{"16832", "mma m16n8k32"},
+      Rule{"1688", "mma m16n8k8"}, Rule{"884", "mma m8n8k4"},     Rule{"wmma", "wmma"},
+      Rule{"tensorop", "mma"},     Rule{"xmma", "mma"},           Rule{"sgemm", "ffma"},
+      Rule{"simt", "ffma"}};
   // Newer architectures have other instructions under the same names of kernels.
   if (has(text, "sm100") || has(text, "sm103") || has(text, "sm120")) return "tcgen05";
   return first_rule(kRules, text, "");

@@ -121,11 +121,15 @@ std::optional<Chart> sweep_chart(const RecordSet& set, const std::vector<std::st
   return std::nullopt;
 }
 
-/// Widest first, tf32 after fp32; names that are none of these come last.
+/// Widest first, other matmuls of fp32 after it; names that are none of these come last.
 std::size_t dtype_rank(const std::string& dtype) {
-  const auto known = core::find_dtype(&core::DTypeFacts::name, dtype == "tf32" ? "fp32" : dtype);
+  constexpr std::array<std::string_view, 2> kOfFp32 = {"bf16x6", "tf32"};
+  const auto* matmuls = std::ranges::find(kOfFp32, dtype);
+  const auto known =
+      core::find_dtype(&core::DTypeFacts::name, matmuls == kOfFp32.end() ? std::string_view(dtype) : "fp32");
   const std::size_t rank = known ? static_cast<std::size_t>(*known) : core::kDTypes.size();
-  return 2 * rank + (dtype == "tf32" ? 1 : 0);
+  const std::size_t within = matmuls == kOfFp32.end() ? 0 : 1 + (matmuls - kOfFp32.begin());
+  return (kOfFp32.size() + 1) * rank + within;
 }
 
 Row precision_row(const RunData& base, const RunData& run, const std::string& subject) {

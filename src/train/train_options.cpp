@@ -36,13 +36,14 @@ void parse_into(Number& value, const std::string& name, const std::string& text)
 }
 void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-/// TF32 is fp32 whose matmuls may be rounded, fp8 is bf16 whose matmuls of layers read scaled copies.
+/// bf16x6 and TF32 are fp32 with other matmuls, fp8 is bf16 whose matmuls of layers read scaled copies.
 void parse_dtype(compile::StepOptions& step, std::string_view name) {
-  step.tf32 = name == "tf32";
+  const auto products = program::find_fp32_products(name);
+  step.fp32_products = products.value_or(program::Fp32Products::plain);
   step.fp8 = name == core::name_of(core::DType::f8);
   step.dtype = step.fp8 ? core::DType::bf16 : core::DType::f32;
-  if (step.tf32 || step.fp8) return;
-  std::vector<std::string> names = {"tf32", std::string(core::name_of(core::DType::f8))};
+  if (products || step.fp8) return;
+  std::vector<std::string> names = {"bf16x6", "tf32", std::string(core::name_of(core::DType::f8))};
   for (const core::DTypeFacts& facts : core::kDTypes) {
     if (!facts.is_float || core::is_fp8(facts.dtype)) continue;
     step.dtype = facts.dtype;

@@ -13,8 +13,10 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cuda/device.h"
+#include "backends/cuda/kernels/gemm_bf16x6.h"
 #include "compile/passes/cast.h"
 #include "core/error.h"
+#include "program/fp32_products.h"
 #include "program/ops.h"
 #include "tests/backends/compact_update.h"
 #include "tests/backends/fp8_producers.h"
@@ -25,8 +27,10 @@ namespace rooflm::tests {
 namespace {
 
 using backends::cuda::CudaOptions;
+using backends::cuda::has_bf16x6;
 using backends::cuda::make_cuda_backend;
 using core::DType;
+using program::Fp32Products;
 using program::Op;
 using program::TensorId;
 
@@ -63,10 +67,10 @@ struct Tolerance {
 /// of that. tf32 rounds operands to 2^-11.
 /// Casts to fp8 are exact; those that make what they cast may find another neighbour in bf16, and from there
 /// in fp8, which is an eighth or a quarter away.
-Tolerance tolerance_of(DType dtype, bool tf32) {
+Tolerance tolerance_of(DType dtype, Fp32Products products) {
   if (dtype == DType::bf16) return {0x1p-7, 0x1p-7};
   if (dtype == DType::f16) return {0x1p-10, 0x1p-10};
-  return tf32 ? Tolerance{0x1p-9, 0x1p-9} : Tolerance{1e-5, 2e-5};
+  return products == Fp32Products::tf32 ? Tolerance{0x1p-9, 0x1p-9} : Tolerance{1e-5, 2e-5};
 }
 
 void expect_close(const std::vector<double>& actual, const std::vector<double>& expected, Tolerance tolerance,
@@ -82,11 +86,11 @@ void expect_close(const std::vector<double>& actual, const std::vector<double>& 
 }
 
 /// Forward and backward in the dtype.
-Case prepared(Case c, DType dtype, bool tf32) {
+Case prepared(Case c, DType dtype, Fp32Products products) {
   append_backward(c);
   passes::cast(c.program, dtype);
   for (Op& op : c.program.ops) {
-    if (op.is(program::ops::kMatmul)) op.attrs.set("tf32", tf32);
+    if (op.is(program::ops::kMatmul)) program::set_fp32_products(op, products);
   }
   return c;
 }
@@ -98,10 +102,10 @@ std::string describe(const Case& c, std::size_t op) {
 struct Variant {
   Sizes sizes;
   DType dtype;
-  bool tf32;
+  Fp32Products products = Fp32Products::plain;
 };
 std::string name_of(const Variant& v) {
-  return v.sizes.name + "_" + (v.tf32 ? "tf32" : std::string(core::name_of(v.dtype)));
+  return v.sizes.name + "_" + std::string(program::rate_name(v.dtype, v.products));
 }
 void PrintTo(const Variant& v, std::ostream* out) { *out << name_of(v); }
 
@@ -109,16 +113,18 @@ class CudaOps : public testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     if (!missing_gpu().empty()) GTEST_SKIP() << missing_gpu();
+    if (GetParam().products == Fp32Products::bf16x6 && !has_bf16x6())
+      GTEST_SKIP() << "bf16x6 needs a GPU of compute capability 9.0";
   }
 };
 
 /// Runs each program on the reference; before each op, the GPU runs it on the same contents.
 TEST_P(CudaOps, MatchTheReference) {
-  const auto& [sizes, dtype, tf32] = GetParam();
+  const auto& [sizes, dtype, products] = GetParam();
   const auto cpu = backends::make_cpu_backend(backends::CpuKernels::reference, 2);
   const auto gpu = make_cuda_backend(0, {});
   for (const Case& plain : all_cases(sizes)) {
-    const Case c = prepared(plain, dtype, tf32);
+    const Case c = prepared(plain, dtype, products);
     OpRunner expected(c, *cpu);
     OpRunner actual(c, *gpu);
     for (std::size_t op = 0; op < c.program.ops.size(); ++op) {
@@ -139,7 +145,7 @@ TEST_P(CudaOps, MatchTheReference) {
         const bool is_copy = done.attrs.has("e5m2") && (core::is_fp8(tensor.dtype) || id == done.outputs[2]);
         const auto tolerance = done.is(program::ops::kFp8Cast) ? Tolerance{0, 0}
                                : is_copy                       ? Tolerance{0x1p-2, 0x1p-7}
-                                         : tolerance_of(is_half ? tensor.dtype : dtype, tf32);
+                                         : tolerance_of(is_half ? tensor.dtype : dtype, products);
         expect_close(actual.read(id), expected.read(id), tolerance, "output " + tensor.name);
       }
     }
@@ -159,10 +165,10 @@ TEST_F(Cuda, CastsThatMakeWhatTheyCastGiveTheBitsOfWhatIsStored) {
 
 /// The same bits again, and in the place of an input.
 TEST_P(CudaOps, RepeatBitForBitAlsoInPlace) {
-  const auto& [sizes, dtype, tf32] = GetParam();
+  const auto& [sizes, dtype, products] = GetParam();
   const auto gpu = make_cuda_backend(0, {});
   for (const Case& plain : all_cases(sizes)) {
-    const Case c = prepared(plain, dtype, tf32);
+    const Case c = prepared(plain, dtype, products);
     OpRunner first(c, *gpu);
     OpRunner second(c, *gpu);
     for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
@@ -183,14 +189,17 @@ TEST_P(CudaOps, RepeatBitForBitAlsoInPlace) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, CudaOps,
-    testing::Values(Variant{kTiny, DType::f32, false}, Variant{kOdd, DType::f32, false},
-                    Variant{kTypical, DType::f32, false}, Variant{kTypical, DType::f32, true},
-                    Variant{kTiny, DType::bf16, false}, Variant{kOdd, DType::bf16, false},
-                    Variant{kTypical, DType::bf16, false}, Variant{kTiny, DType::f16, false},
-                    Variant{kOdd, DType::f16, false}, Variant{kTypical, DType::f16, false}),
-    [](const auto& test) { return name_of(test.param); });
+INSTANTIATE_TEST_SUITE_P(All, CudaOps,
+                         testing::Values(Variant{kTiny, DType::f32}, Variant{kOdd, DType::f32},
+                                         Variant{kTypical, DType::f32},
+                                         Variant{kTypical, DType::f32, Fp32Products::tf32},
+                                         Variant{kTiny, DType::f32, Fp32Products::bf16x6},
+                                         Variant{kOdd, DType::f32, Fp32Products::bf16x6},
+                                         Variant{kTypical, DType::f32, Fp32Products::bf16x6},
+                                         Variant{kTiny, DType::bf16}, Variant{kOdd, DType::bf16},
+                                         Variant{kTypical, DType::bf16}, Variant{kTiny, DType::f16},
+                                         Variant{kOdd, DType::f16}, Variant{kTypical, DType::f16}),
+                         [](const auto& test) { return name_of(test.param); });
 
 /// Whoever lists GPUs between two calls leaves another one current.
 TEST_F(Cuda, AnotherDeviceMayHaveBeenLookedAt) {

@@ -106,7 +106,7 @@ TEST_F(CudaKernels, InstructionLoopsOfWarpGroups) {
 }
 
 TEST_F(CudaKernels, InstructionPeaksAreLoopsOrAReason) {
-  for (const char* dtype : {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"}) {
+  for (const char* dtype : {"fp32", "bf16x6", "tf32", "bf16", "fp16", "fp8", "fp4"}) {
     const InstructionLoops found = instruction_loops(0, dtype);
     EXPECT_EQ(found.loops.empty(), !found.missing.empty()) << dtype;
     for (const TimedLoop& loop : found.loops) {

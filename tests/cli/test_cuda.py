@@ -108,15 +108,25 @@ class Commands(OnGpu):
         self.fails(5, "bench", *SMALL[:-1], "cuda:99", says=["cuda:99"])
 
     def test_every_dtype_runs_on_both_engines(self):
-        rows = self.rows("bench", *SMALL, "--dtype", "fp32,tf32,bf16,fp16", "--engine", "eager,fused", *FEW)
-        self.assertEqual(len(rows), 8)
+        dtypes = ["fp32", "tf32", "bf16", "fp16"] + (["bf16x6"] if self.has("bf16x6") else [])
+        rows = self.rows("bench", *SMALL, "--dtype", ",".join(dtypes), "--engine", "eager,fused", *FEW)
         losses = [row["loss"] for row in rows]
-        self.assertEqual([row["status"] for row in rows], ["success"] * 8)
+        self.assertEqual([row["status"] for row in rows], ["success"] * 2 * len(dtypes))
         self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
+
+    def has(self, dtype):
+        return dtype in json.loads(rooflm("info", "--format", "json").stdout)["dtypes"]["cuda"]
+
+    def test_bf16x6_is_as_good_as_fp32(self):
+        if not self.has("bf16x6"):
+            return self.fails(5, "bench", *SMALL, *FEW, "--dtype", "bf16x6", says=["bf16x6", "fp32"])
+        rows = self.rows("bench", *SMALL, *FEW, "--dtype", "fp32,bf16x6")
+        losses = [row["loss"] for row in rows]
+        self.assertLess(abs(losses[0] - losses[1]), 1e-5 * losses[0])
 
     def test_fp8_runs_where_the_gpu_has_it(self):
         sizes = [*SMALL, "--engine", "eager,fused", *FEW]
-        if "fp8" not in json.loads(rooflm("info", "--format", "json").stdout)["dtypes"]["cuda"]:
+        if not self.has("fp8"):
             self.fails(5, "bench", *sizes, "--dtype", "fp8", says=["fp8", "bf16", "fp16"])
             return
         rows = self.rows("bench", *sizes, "--dtype", "bf16,fp8", "--fp8-scaling", "delayed,current")
@@ -161,7 +171,10 @@ class Commands(OnGpu):
         with tempfile.TemporaryDirectory() as folder:
             record = str(pathlib.Path(folder) / "run.rooflm")
             environment = {"XDG_CACHE_HOME": folder}
-            for dtype, engine in (("bf16", "fused"), ("tf32", "fused"), ("fp16", "fused"), ("fp32", "fused"), ("bf16", "eager")):
+            for dtype, engine in (("bf16", "fused"), ("tf32", "fused"), ("fp16", "fused"), ("fp32", "fused"), ("bf16", "eager"),
+                                  ("bf16x6", "fused")):
+                if not self.has(dtype):
+                    continue
                 result = rooflm("profile", "--model", "small", "--batch", "4", "--seq", "256", "--device", "cuda",
                                 "--dtype", dtype, "--engine", engine, "--max-steps", "20", "-o", record, "--overwrite",
                                 environment=environment)
@@ -251,7 +264,7 @@ class Commands(OnGpu):
     def test_peaks_have_all_rows(self):
         rows = self.rows("peaks", "--device", "cuda", "--seconds", "0.05", "--format", "json")
         of = {(row["what"], row["level"], row["dtype"]): row["value"] for row in rows}
-        for dtype in ("fp32", "tf32", "bf16", "fp16"):
+        for dtype in ("fp32", "tf32", "bf16", "fp16") + (("bf16x6",) if self.has("bf16x6") else ()):
             self.assertIn(("matmul", "", dtype), of)
             self.assertGreater(of[("matmul burst", "", dtype)], 0.9 * of[("matmul", "", dtype)])
             if of.get(("instruction", "", dtype)):

@@ -46,7 +46,11 @@ def run(size, arch, attention, precision, B, T, V, warm, n, compiled, device):
     print(json.dumps({"step": 10.0, "peak_mib": 1000.0, "status": "success"}))
 """
 BINARY = """#!/usr/bin/env python3
-import json, sys
+import json, os, sys
+if sys.argv[1] == "info":
+    print(json.dumps({"dtypes": {"cuda": ["fp32", "bf16x6", "bf16"]}}))
+    sys.exit()
+open(os.environ["NOTES"] + ".dtypes", "a").write(sys.argv[sys.argv.index("--dtype") + 1] + "\\n")
 print(json.dumps([{"status": "success", "step_ms_median": 8.0, "peak_bytes": 5e8, "matmul_flops": 1e12}]))
 """
 
@@ -94,10 +98,15 @@ class Sweep(unittest.TestCase):
             rows = json.loads((folder / "rows.json").read_text())
             notes = [json.loads(line) for line in (folder / "notes").read_text().splitlines()]
             tries = {path.name: path.stat().st_size for path in (folder / "tries").iterdir()}
+            dtypes = (folder / "notes.dtypes").read_text().split()
         self.assertEqual(len(rows), 12)
         self.assertEqual({row["peer_ms"] for row in rows.values()}, {10.0})
         self.assertEqual({row["ratio"] for row in rows.values() if "r" not in row["marks"]}, {0.8})
         self.assertIn("median 0.80", done.stdout)
+        # Ours run in bf16x6 where the case is fp32, and say so.
+        self.assertEqual(dtypes.count("bf16x6"), sum(" fp32 " in name for name in rows))
+        self.assertNotIn("fp32", dtypes)
+        self.assertTrue(all(("6" in row["marks"]) == (" fp32 " in name) for name, row in rows.items()))
         # Timed: no other one begins or is timed meanwhile.
         timed = [(first, last) for first, what, case in notes if what == "go" for last, end, other in notes if end == "end" and other == case]
         for first, last in timed:

@@ -248,7 +248,7 @@ TEST(Plan, ProductsInTf32TakeThePowerOfThatPipe) {
   auto [point, setting] = early_case("small", 1024);
   point.step.dtype = core::DType::f32;
   const perfmodel::Plan fp32 = perfmodel::make_plan(point, setting);
-  point.step.tf32 = true;
+  point.step.fp32_products = program::Fp32Products::tf32;
   const perfmodel::Plan tf32 = perfmodel::make_plan(point, setting);
   EXPECT_GT(tf32.clock_hz, 1e9);
   EXPECT_LT(tf32.step_s, 0.5 * fp32.step_s);

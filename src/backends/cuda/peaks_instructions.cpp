@@ -19,9 +19,11 @@ struct Row {
   const char* problem;
   double flop_per_cycle;  ///< approximate rate of a multiprocessor; determines the length of a sample
   bool is_of_warp_group = false;
+  double products = 1;  ///< of instructions for one of the dtype
 };
 constexpr std::array kRows = {
     Row{Instruction::fma_fp32, "fp32", "FFMA, 16 chains", 256},
+    Row{Instruction::wgmma_bf16, "bf16x6", "wgmma m64n256k16 bf16, six for one", 4096, true, 6},
     Row{Instruction::mma_tf32, "tf32", "mma.sync m16n8k8", 1024},
     Row{Instruction::wgmma_tf32, "tf32", "wgmma m64n256k8", 2048, true},
     Row{Instruction::fma2_bf16, "bf16", "HFMA2.BF16, 16 chains", 512},
@@ -54,8 +56,8 @@ std::string why_missing(const std::string& dtype, int major) {
     return "the tensor cores of this GPU are fastest with wgmma, and rooflm was built without code for "
            "sm_90a";
   }
-  if (dtype == "fp8" && major != kHopper)
-    return "fp8 has a loop for wgmma alone, which this GPU does not have";
+  if ((dtype == "fp8" || dtype == "bf16x6") && major != kHopper)
+    return dtype + " has a loop for wgmma alone, which this GPU does not have";
   return {};
 }
 
@@ -82,7 +84,7 @@ TimedLoop loop_of(const Row& row, const std::shared_ptr<Bench>& bench) {
   return {.what = "instruction",
           .level = "",
           .problem = row.problem,
-          .amount = shape.round_flop() * rounds * blocks,
+          .amount = shape.round_flop() * rounds * blocks / row.products,
           .run_s = [bench, instruction = row.instruction, rounds, blocks] {
             const InstructionFactors from{.a = bench->floats(0), .b = bench->floats(kFactorsA)};
             return bench->time_s([&](cudaStream_t stream) {

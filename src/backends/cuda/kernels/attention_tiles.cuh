@@ -103,15 +103,6 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
   }
 }
 
-/// Lets a kernel use that much shared memory per block.
-template <class Kernel>
-void allow_shared(Kernel* kernel, int bytes, const char* what) {
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("shared memory of ") + what + ": " + cudaGetErrorString(error));
-  }
-}
-
 /// Shared memory that a block of the current device may have, in bytes.
 inline int most_shared_bytes() {
   int device = 0;

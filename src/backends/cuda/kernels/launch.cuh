@@ -51,6 +51,15 @@ inline unsigned grid_size(std::int64_t blocks, const char* what) {
   return static_cast<unsigned>(blocks);
 }
 
+/// Lets a kernel use that much shared memory per block.
+template <class Kernel>
+void allow_shared(Kernel* kernel, int bytes, const char* what) {
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string("shared memory of ") + what + ": " + cudaGetErrorString(error));
+  }
+}
+
 /// Number of multiprocessors of the current device.
 inline int multiprocessors() {
   int device = 0;

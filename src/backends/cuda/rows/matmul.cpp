@@ -8,8 +8,11 @@
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/kernels/gemm_bf16x6.h"
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
+#include "devices/cuda_workspaces.h"
+#include "program/fp32_products.h"
 #include "program/fp8.h"
 #include "program/ops.h"
 
@@ -221,10 +224,66 @@ std::shared_ptr<const Gemm> find_gemm(const OpView& v, const GemmProblem& p) {
 
 }  // namespace
 
+/// fp32 factors as six products of bf16 parts. On the background lane partial sums have the workspace of
+/// GEMMs there.
+Kernel make_bf16x6_matmul(const OpView& v, const GemmProblem& p) {
+  if (!has_bf16x6()) {
+    throw core::Unavailable(
+        "matmuls in bf16x6 need the matrix instructions of compute capability 9.0, which this GPU or this "
+        "build does not have");
+  }
+  const bool takes_dtypes = p.result == DType::f32 && (!p.bias || v.in(2).dtype == DType::f32);
+  if (!takes_dtypes) return {};
+  const devices::GemmSizes sizes{.batch = p.batch, .m = p.m, .n = p.n, .k = p.k};
+  const std::int64_t parts =
+      devices::bf16x6_parts(sizes, v.context->sm_count(),
+                            p.beside ? devices::kSideGemmWorkspaceBytes : devices::kBf16x6WorkspaceBytes);
+  const std::int64_t bytes = devices::bf16x6_workspace_bytes(sizes, parts);
+  Bf16x6Gemm gemm{.batch = p.batch,
+                  .m = p.m,
+                  .n = p.n,
+                  .k = p.k,
+                  .trans_a = p.trans_a,
+                  .trans_b = p.trans_b,
+                  .a_stride = p.a_stride > 0 ? p.a_stride
+                              : p.trans_a    ? p.m
+                                             : p.k,
+                  .b_stride = p.trans_b ? p.k : p.n,
+                  .c_stride = p.c_stride > 0 ? p.c_stride : p.n,
+                  .accumulate = p.accumulate,
+                  .parts = parts};
+  if (bytes > 0) {
+    gemm.workspace = floats(p.beside ? v.context->gemm_plans().side_workspace().data()
+                                     : v.context->scratch(static_cast<std::size_t>(bytes)));
+  }
+  const std::int64_t count = v.integer("batch") / p.batch;
+  const program::Lane lane = p.beside ? program::Lane::background : program::Lane::compute;
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    Bf16x6Gemm each = gemm;
+    const int most = context->matmul_multiprocessors();
+    each.multiprocessors = most > 0 ? most : context->sm_count();
+    each.bias = p.bias ? floats(args.in[2]) : nullptr;
+    for (std::int64_t i = 0; i < count; ++i) {
+      each.a = floats(args.in[0]) + i * p.m * p.k;
+      each.b = floats(args.in[1]) + i * p.k * p.n;
+      each.c = floats(args.out[0]) + i * p.m * p.n;
+      launch_bf16x6_gemm(context->stream_of(lane), each);
+    }
+  };
+  return {run,
+          {.name = "gemm_bf16x6",
+           .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.factors, p.result) + " bf16x6",
+           .workspace_bytes = bytes,
+           .launches = count * (parts > 1 ? 2 : 1)}};
+}
+
 /// Looped: one matmul after the other.
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
+  if (program::rate_name(p.factors, program::fp32_products_of(v.op)) == "bf16x6") {
+    return make_bf16x6_matmul(v, p);
+  }
   const CutGemm gemm(v, p);
   const std::int64_t count = v.integer("batch") / p.batch;
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
