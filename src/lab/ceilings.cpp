@@ -97,6 +97,8 @@ program::Op square_product(std::int64_t extent, const ComputeDtype& compute) {
   op.def = &program::ops::kMatmul;
   op.attrs = {{"batch", 1}, {"m", extent}, {"n", extent}, {"k", extent}};
   program::set_fp32_products(op, compute.fp32_products);
+  // The fastest layout of its kernel.
+  if (compute.fp32_products == program::Fp32Products::bf16x6) op.attrs.set("trans_a", true);
   if (core::is_fp8(compute.dtype)) {
     op.attrs.set("trans_b", true);
     op.attrs.set("fast_sums", true);
@@ -108,7 +110,8 @@ program::Op square_product(std::int64_t extent, const ComputeDtype& compute) {
 /// takes some microseconds: there a sample is long enough to hide them.
 std::vector<measure::Product> make_products(const std::string& device, const ComputeDtype& compute,
                                             int threads, const std::vector<std::int64_t>& extents) {
-  constexpr double kGpuFlop = 2e12;  // of a sample: some milliseconds in 16 bits
+  // Of a sample: some milliseconds in 16 bits. bf16x6 multiplies as those, six times.
+  const double gpu_flop = compute.fp32_products == program::Fp32Products::bf16x6 ? 2e12 / 6 : 2e12;
   const std::shared_ptr<backends::Backend> backend =
       make_backend(device, compile::EngineKind::fused, {.threads = threads});
   std::vector<measure::Product> products;
@@ -116,7 +119,7 @@ std::vector<measure::Product> make_products(const std::string& device, const Com
     auto product = std::make_shared<SingleOp>(backend, square_product(extent, compute),
                                               core::Shape{extent, extent}, compute.dtype);
     const auto n = static_cast<double>(extent);
-    const int repeats = is_host(device) ? 1 : std::max(1, static_cast<int>(kGpuFlop / (2 * n * n * n)));
+    const int repeats = is_host(device) ? 1 : std::max(1, static_cast<int>(gpu_flop / (2 * n * n * n)));
     products.push_back(
         {.m = n, .n = n, .k = n, .repeats = static_cast<double>(repeats), .run = [product, repeats] {
            product->run(repeats);

@@ -32,8 +32,6 @@ constexpr int kRowBytes = 2 * kStep;
 constexpr int kPartBytes = kTile * kRowBytes;
 constexpr int kStageBytes = 2 * kParts * kPartBytes;
 constexpr int kBytes = kStages * kStageBytes + kPanelAlignment;
-constexpr int kOctets = kStep / 8;                       // of a row of a step
-constexpr int kUnits = kTile * kOctets / kGroupThreads;  // eight elements of one row, per thread
 constexpr unsigned kConsumerWarps = 2 * kGroupThreads / 32;
 constexpr std::int64_t kRowsOfGroup = 12;  // tiles: with as many columns they are a wave of 132 or 144 blocks
 
@@ -72,8 +70,10 @@ __device__ float without_upper_half(float x) {
   return x - __uint_as_float(__float_as_uint(x) & 0xffff0000U);  // exact
 }
 
-/// What one thread carries of a factor's step: kUnits times eight elements of a row. kAlongK: k runs along
-/// the memory's rows; otherwise the factor's rows do.
+/// What one thread carries of a factor's step, in units of a row's neighbours. kAlongK: k runs along the
+/// memory's rows; otherwise the factor's rows do. Lanes beside each other read what lies side by side in
+/// memory, 16 bytes each along k: with 32 bytes a load touches twice as many lines, and the kernel took a
+/// fifth longer.
 template <bool kAlongK>
 class Carrier {
  public:
@@ -81,26 +81,20 @@ class Carrier {
   __device__ void load(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t depth,
                        bool is_aligned) {
     if (rows < kTile || depth < kStep) return load_edge(from, stride, rows, depth);
-    const float* own = from + (kAlongK ? row_of(0) * stride + octet_of(0) * 8 : row_of(0));
+    const float* own = from + (kAlongK ? row_of(0) * stride + k_of(0) : row_of(0));
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       if (kAlongK && is_aligned) {
-        const auto* row = reinterpret_cast<const float4*>(own);
-        const float4 low = __ldg(row);
-        const float4 high = __ldg(row + 1);
-        v_[unit][0] = low.x;
-        v_[unit][1] = low.y;
-        v_[unit][2] = low.z;
-        v_[unit][3] = low.w;
-        v_[unit][4] = high.x;
-        v_[unit][5] = high.y;
-        v_[unit][6] = high.z;
-        v_[unit][7] = high.w;
+        const float4 four = __ldg(reinterpret_cast<const float4*>(own));
+        v_[unit][0] = four.x;
+        v_[unit][1] = four.y;
+        v_[unit][2] = four.z;
+        v_[unit][3] = four.w;
       } else {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v_[unit][i] = __ldg(own + i * (kAlongK ? 1 : stride));
+        for (int i = 0; i < kWide; ++i) v_[unit][i] = __ldg(own + i * (kAlongK ? 1 : stride));
       }
-      own += kAlongK ? kRowsOfUnit * stride : 8 * stride;
+      own += (kAlongK ? kRowsOfUnit : kWide) * stride;
     }
   }
   /// Writes the three parts, in rows of kRowBytes with the 64-byte swizzle.
@@ -108,33 +102,44 @@ class Carrier {
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
       const int row = row_of(unit);
-      const unsigned to = tile + row * kRowBytes + (octet_of(unit) ^ (row / 2 % kOctets)) * 16;
-      float rest[8];
+      const int k = k_of(unit);
+      const unsigned to = tile + row * kRowBytes + (k / 8 ^ row / 2 % 4) * 16 + k % 8 * 2;
+      float rest[kWide];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) rest[i] = v_[unit][i];
+      for (int i = 0; i < kWide; ++i) rest[i] = v_[unit][i];
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + part * kPartBytes),
-                     "r"(upper_halves(rest[0], rest[1])), "r"(upper_halves(rest[2], rest[3])),
-                     "r"(upper_halves(rest[4], rest[5])), "r"(upper_halves(rest[6], rest[7]))
-                     : "memory");
+        write(to + part * kPartBytes, rest);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) rest[i] = without_upper_half(rest[i]);
+        for (int i = 0; i < kWide; ++i) rest[i] = without_upper_half(rest[i]);
       }
     }
   }
 
  private:
-  static constexpr int kRowsOfUnit = kGroupThreads / kOctets;  // kAlongK
+  static constexpr int kWide = kAlongK ? 4 : 8;  // elements of a unit
+  static constexpr int kUnits = kTile * kStep / kGroupThreads / kWide;
+  static constexpr int kRowsOfUnit = kGroupThreads * kWide / kStep;  // kAlongK
 
+  static __device__ void write(unsigned to, const float (&v)[kWide]) {
+    if constexpr (kAlongK) {
+      asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(upper_halves(v[0], v[1])),
+                   "r"(upper_halves(v[2], v[3]))
+                   : "memory");
+    } else {
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(upper_halves(v[0], v[1])),
+                   "r"(upper_halves(v[2], v[3])), "r"(upper_halves(v[4], v[5])), "r"(upper_halves(v[6], v[7]))
+                   : "memory");
+    }
+  }
   /// Reads the last row or column again where there is none, so that no load waits for a condition.
   __device__ void load_edge(const float* from, std::int64_t stride, std::int64_t rows, std::int64_t depth) {
 #pragma unroll
     for (int unit = 0; unit < kUnits; ++unit) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
+      for (int i = 0; i < kWide; ++i) {
         const std::int64_t row = row_of(unit);
-        const std::int64_t k = octet_of(unit) * 8 + i;
+        const std::int64_t k = k_of(unit) + i;
         const std::int64_t own_row = min(row, rows - 1);
         const std::int64_t own_k = min(k, depth - 1);
         const float value = __ldg(from + (kAlongK ? own_row * stride + own_k : own_k * stride + own_row));
@@ -142,16 +147,15 @@ class Carrier {
       }
     }
   }
-  /// Lanes beside each other read what lies side by side in memory.
   static __device__ int row_of(int unit) {
     const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-    return kAlongK ? thread / kOctets + unit * kRowsOfUnit : thread;
+    return kAlongK ? thread / (kStep / kWide) + unit * kRowsOfUnit : thread;
   }
-  static __device__ int octet_of(int unit) {
-    return kAlongK ? static_cast<int>(threadIdx.x) % kOctets : unit;
+  static __device__ int k_of(int unit) {
+    return kAlongK ? static_cast<int>(threadIdx.x) % (kStep / kWide) * kWide : unit * kWide;
   }
 
-  float v_[kUnits][8];
+  float v_[kUnits][kWide];
 };
 
 /// The barriers of a stage: its parts are here; nobody reads them any more.
