@@ -48,7 +48,8 @@ MatmulTable matmul_of(const Json& json) {
                             .least_split_k = entry.at("least_split_k")};
   }
   table.tiles = tiles_of(json.at("tiles"));
-  table.simt_tiles = tiles_of(json.at("simt").at("tiles"));
+  for (const auto& [dtype, tiles] : json.at("tiles_of_dtype").at("of_dtype").items())
+    table.tiles_of_dtype[dtype] = tiles_of(tiles);
   return table;
 }
 
@@ -125,6 +126,7 @@ OpEnergies energies_of(const Json& power) {
           .joule_per_flop = {{"bf16", of("matmul")},
                              {"fp16", of("matmul_fp16")},
                              {"fp8", fp8},
+                             {"bf16x6", of("matmul_bf16x6")},
                              {"fp32", of("matmul_fp32")}},
           .attention_forward = joule_by_head(power, "attention_forward"),
           .attention_backward = joule_by_head(power, "attention_backward")};

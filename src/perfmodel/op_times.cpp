@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "devices/cuda_workspaces.h"
 #include "perfmodel/op_tables.h"
 #include "program/ops.h"
 
@@ -40,11 +41,6 @@ core::DType factors_of(const Program& program, const Op& op) {
 bool is_flash(const Op& op) {
   return op.is(ops::kFlashAttention) || op.is(ops::kFlashAttentionBackward) || op.is(ops::kAttentionBlock) ||
          op.is(ops::kAttentionBlockBackward);
-}
-
-/// Whether a product runs on CUDA cores.
-bool is_simt_product(core::DType dtype, Fp32Products products) {
-  return dtype == core::DType::f32 && products == Fp32Products::plain;
 }
 
 std::string name_of_rate(core::DType dtype, Fp32Products products) {
@@ -137,7 +133,9 @@ void OpTimes::take_power(const devices::Device& device) {
 struct OpTimes::Problem {
   double batch = 1, m = 0, n = 0, k = 0;
   double moved_bytes = 0, stored_bytes = 0;
-  bool is_simt = false, splits_k = true;
+  const std::vector<MatmulTable::Tile>* tiles = nullptr;
+  bool splits_k = true;
+  double parts = 0;  ///< of k, where the kernel's rule is known; 0: what is fastest
   double whole_waves = 0, least_split_k = 0;
 };
 
@@ -182,10 +180,13 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
   const MatmulTable& table = tables_.matmul;
   const double bandwidth = table.byte_per_s * memory_scale_;
   double best = std::numeric_limits<double>::infinity();
-  for (const MatmulTable::Tile& tile : p.is_simt ? table.simt_tiles : table.tiles) {
+  const std::span<const double> splits = p.parts > 0 ? std::span(&p.parts, 1) : std::span(kSplits);
+  for (const MatmulTable::Tile& tile : *p.tiles) {
     const double tiles = p.batch * std::ceil(p.m / tile.rows) * std::ceil(p.n / tile.columns);
-    for (const double split : kSplits) {
-      if (split > 1 && (!p.splits_k || tiles > multiprocessors_ || p.k / split < p.least_split_k)) continue;
+    for (const double split : splits) {
+      if (split > 1 && p.parts == 0 &&
+          (!p.splits_k || tiles > multiprocessors_ || p.k / split < p.least_split_k))
+        continue;
       const double exact = tiles * split / multiprocessors_;
       const double waves = std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
       const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
@@ -228,7 +229,16 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
   const core::DType dtype = factors_of(program, op);
   const Fp32Products products = program::fp32_products_of(op);
-  problem.is_simt = is_simt_product(dtype, products);
+  const auto own_tiles = tables_.matmul.tiles_of_dtype.find(name_of_rate(dtype, products));
+  problem.tiles =
+      own_tiles == tables_.matmul.tiles_of_dtype.end() ? &tables_.matmul.tiles : &own_tiles->second;
+  if (dtype == core::DType::f32 && products == Fp32Products::bf16x6) {
+    const devices::GemmSizes sizes{.batch = op.attrs.integer("batch") / static_cast<std::int64_t>(times),
+                                   .m = op.attrs.integer("m"),
+                                   .n = op.attrs.integer("n"),
+                                   .k = op.attrs.integer("k")};
+    problem.parts = static_cast<double>(devices::bf16x6_parts(sizes, device_.multiprocessors));
+  }
   double gelu_s = 0;
   if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {
     gelu_s = gelu_seconds(op, problem);

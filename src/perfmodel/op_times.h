@@ -40,7 +40,8 @@ struct MatmulTable {
   std::map<std::string, double, std::less<>> epilogues{};
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
-  std::vector<Tile> simt_tiles{};                 ///< of fp32 on CUDA cores
+  /// Of dtypes whose kernels have other tiles, by the name of their rate.
+  std::map<std::string, std::vector<Tile>> tiles_of_dtype{};
   /// What differs by whether A and B are stored transposed. Matrix instructions in TF32 want both operands
   /// with k in rows: A as it is, B transposed.
   struct Layout {
