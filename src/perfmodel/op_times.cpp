@@ -191,7 +191,8 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
       const double waves = std::max(1.0, p.whole_waves * std::ceil(exact) + (1 - p.whole_waves) * exact);
       const double compute = waves * 2 * tile.rows * tile.columns * (p.k / split + table.fill_k) *
                              multiprocessors_ / (rate * tile.share);
-      const double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
+      double sums = split > 1 ? split * p.m * p.n * sizeof(float) / bandwidth : 0;
+      if (p.parts > 1) sums = 2 * p.batch * sums + table.launch_s;  // written, and read by another kernel
       const double stored = table.store_share * p.stored_bytes / bandwidth;
       best = std::min(best, std::max(compute + stored, p.moved_bytes / bandwidth) + sums);
     }
