@@ -174,12 +174,12 @@ def dtype_of(row, device):
     name = row["precision"].lower()
     if name == "mixed" and device.startswith("v100"):
         return "fp16"
-    kinds = [("fp8", "fp8"), ("f8", "fp8"), ("float8", "fp8"), ("e4m3", "fp8"), ("bf16", "bf16"), ("bfloat16", "bf16"), ("amp", "bf16"),
+    kinds = [("bf16x6", "bf16x6"), ("fp8", "fp8"), ("f8", "fp8"), ("float8", "fp8"), ("e4m3", "fp8"), ("bf16", "bf16"), ("bfloat16", "bf16"), ("amp", "bf16"),
              ("fp16", "fp16"), ("float16", "fp16"), ("half", "fp16"), ("mixed", "bf16"),
              ("tf32", "tf32"), ("fp32", "fp32"), ("float32", "fp32")]
     found = next((kind for part, kind in kinds if part in name), None)
     if found is None:
-        raise ValueError(f"precision '{row['precision']}': fp32, tf32, bf16, fp16 and fp8 are planned")
+        raise ValueError(f"precision '{row['precision']}': fp32, bf16x6, tf32, bf16, fp16 and fp8 are planned")
     return found
 
 
