@@ -39,6 +39,8 @@ MatmulTable matmul_of(const Json& json) {
                     .epilogues = json.at("epilogues").at("of_op"),
                     .whole_waves = json.at("whole_waves"),
                     .rate_of_dtype = json.at("rate_of_dtype"),
+                    .uneven_share = json.at("uneven_rows").at("share"),
+                    .even_rows = json.at("uneven_rows").at("multiple"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
   for (const auto& [dtype, entry] : json.at("layouts").at("of_dtype").items()) {
     table.layouts[dtype] = {.plain = layout_of(entry.at("nn")),

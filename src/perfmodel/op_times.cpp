@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "core/error.h"
 #include "devices/cuda_workspaces.h"
@@ -50,6 +51,12 @@ std::string name_of_rate(core::DType dtype, Fp32Products products) {
 const MatmulTable::Layout& layout_of(const MatmulTable::Layouts& layouts, const Op& op) {
   if (op.attrs.flag("trans_a")) return layouts.a_transposed;
   return op.attrs.flag("trans_b") ? layouts.b_transposed : layouts.plain;
+}
+
+/// What divides the length of the rows of both operands, in elements.
+std::int64_t row_multiple(const Op& op) {
+  return std::gcd(op.attrs.integer(op.attrs.flag("trans_a") ? "m" : "k"),
+                  op.attrs.integer(op.attrs.flag("trans_b") ? "k" : "n"));
 }
 
 /// Kinds that were never measured are as fast as elementwise ops that were.
@@ -252,7 +259,9 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   problem.splits_k = layout.splits_k;
   problem.whole_waves = layouts.whole_waves;
   problem.least_split_k = layouts.least_split_k;
-  const double rate = layout.share * rate_of(dtype, products);
+  const bool is_uneven = core::size_of(dtype) == core::size_of(core::DType::bf16) &&
+                         row_multiple(op) % tables_.matmul.even_rows != 0;
+  const double rate = layout.share * rate_of(dtype, products) * (is_uneven ? tables_.matmul.uneven_share : 1);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_.key, core::name_of(dtype)));

@@ -53,6 +53,9 @@ struct MatmulTable {
     double whole_waves = 0, least_split_k = 0;
   };
   std::map<std::string, Layouts> layouts{};
+  /// Of the rate, what GEMMs of 16 bits reach where rows of an operand are no multiple of so many elements.
+  double uneven_share = 1;
+  std::int64_t even_rows = 1;
   /// By dtype, the rate that no clock takes a GEMM beyond: where it is known.
   std::map<std::string, double> most_flop_per_s{};
 };
