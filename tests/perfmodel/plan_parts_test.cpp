@@ -15,6 +15,7 @@
 #include "perfmodel/op_times.h"
 #include "perfmodel/pipeline.h"
 #include "perfmodel/simulate.h"
+#include "program/fp32_products.h"
 #include "program/ops.h"
 
 namespace rooflm {
@@ -104,6 +105,30 @@ TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
   EXPECT_NEAR(rate(8192, 8192, false, 1.98e9) / 52.1e12, 0.9, 0.03);
   EXPECT_LT(rate(8192, 8192, false, 1.48e9), 132 * 256 * 1.48e9);
   EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 0.88, 0.05);
+}
+
+/// docs/performance.md, "fp32 as six bf16 products": 87 to 91 TFLOP/s of 4096^3, cuBLAS 52.
+TEST(OpTimes, SixProductsOfBf16TakeWhatTheirKernelDoes) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
+  auto program = product_of(core::DType::f32, 4096, 4096, 4096);
+  program.ops[0].attrs.set("trans_b", true);
+  const double fp32_s = times.time_of(program, program.ops[0]).seconds;
+  program::set_fp32_products(program.ops[0], program::Fp32Products::bf16x6);
+  const auto time = times.time_of(program, program.ops[0]);
+  const double seconds = perfmodel::OpTimes::at_clock(time, 1.98e9 / times.power().table_hz);
+  EXPECT_NEAR(2.0 * 4096 * 4096 * 4096 / seconds / 88e12, 1, 0.1);
+  EXPECT_LT(time.seconds, 0.6 * fp32_s);
+}
+
+/// Rows of 1320 elements, an odd number of 16 bytes, are slower than the longer ones of 1328.
+TEST(OpTimes, UnevenRowsAreSlower) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
+  const auto seconds = [&](std::int64_t k) {
+    auto program = half_product(8192, 4096, k);
+    return times.time_of(program, program.ops[0]).seconds;
+  };
+  EXPECT_GT(seconds(1320), 1.1 * seconds(1328));
+  EXPECT_GT(seconds(1328), seconds(1312));
 }
 
 /// 36 tiles of 64 x 64 on 132 multiprocessors, however long k is; the gradient of x is split.
