@@ -51,7 +51,7 @@ std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int mult
 
 }  // namespace
 
-std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, std::int64_t most_bytes) {
+std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, bool beside) {
   // Microseconds, H100: a step of a tile; what a tile takes besides, in steps; the kernel that adds the
   // parts, and a byte that it reads or that was written for it.
   constexpr double kStepUs = 1.3;
@@ -59,6 +59,7 @@ std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, std::int6
   constexpr double kAddUs = 4;
   constexpr double kByteUs = 1.0 / 2.5e6;
   constexpr std::int64_t kMostParts = 32;
+  const std::int64_t most_bytes = beside ? kSideGemmWorkspaceBytes : kBf16x6WorkspaceBytes;
   const std::int64_t tiles = sizes.batch * ceil_div(sizes.m, kBf16x6Tile) * ceil_div(sizes.n, kBf16x6Tile);
   const std::int64_t steps = ceil_div(sizes.k, kBf16x6Step);
   const std::int64_t bytes = sizes.batch * sizes.m * sizes.n * kFloat;

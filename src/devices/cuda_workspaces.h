@@ -24,10 +24,9 @@ inline constexpr std::int64_t kBf16x6Step = 32;
 /// The most that partial sums of a matmul of the compute lane may need.
 inline constexpr std::int64_t kBf16x6WorkspaceBytes = std::int64_t{64} << 20U;
 /// Into how many parts it splits k, each summed by blocks of its own: what takes the least time by a model of
-/// waves of blocks (docs/performance.md, "fp32 as six bf16 products"), if their sums need at most
-/// `most_bytes`.
-[[nodiscard]] std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors,
-                                        std::int64_t most_bytes = kBf16x6WorkspaceBytes);
+/// waves of blocks (docs/performance.md, "fp32 as six bf16 products"). Partial sums need at most
+/// kBf16x6WorkspaceBytes, of a matmul that overlaps others kSideGemmWorkspaceBytes.
+[[nodiscard]] std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, bool beside);
 /// Of so many parts' sums in fp32; one part needs none.
 [[nodiscard]] std::int64_t bf16x6_workspace_bytes(const GemmSizes& sizes, std::int64_t parts);
 

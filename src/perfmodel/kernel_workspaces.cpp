@@ -52,7 +52,7 @@ std::int64_t bf16x6_bytes(const Op& op, const devices::Device& device) {
   const auto size = [&](const char* name) { return op.attrs.integer(name); };
   const std::int64_t batch = op.attrs.flag("looped") ? 1 : size("batch");
   const devices::GemmSizes sizes{.batch = batch, .m = size("m"), .n = size("n"), .k = size("k")};
-  return devices::bf16x6_workspace_bytes(sizes, devices::bf16x6_parts(sizes, device.multiprocessors));
+  return devices::bf16x6_workspace_bytes(sizes, devices::bf16x6_parts(sizes, device.multiprocessors, false));
 }
 
 /// Scratch memory as Context::scratch hands it out: blocks stay, and a new one is at least twice the last.

@@ -245,7 +245,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                                    .m = op.attrs.integer("m"),
                                    .n = op.attrs.integer("n"),
                                    .k = op.attrs.integer("k")};
-    problem.parts = static_cast<double>(devices::bf16x6_parts(sizes, device_.multiprocessors));
+    problem.parts = static_cast<double>(
+        devices::bf16x6_parts(sizes, device_.multiprocessors, op.lane == program::Lane::background));
   }
   double gelu_s = 0;
   if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {

@@ -84,6 +84,12 @@ bool has_fp8(const cuda::CudaDevice& device) {
   return std::pair(device.compute_major, device.compute_minor) >= kFirst;
 }
 
+/// Whether it has the instructions of bf16x6 (kernels/gemm_bf16x6.h): Hopper alone.
+bool has_bf16x6(const cuda::CudaDevice& device) {
+  constexpr int kHopper = 9;
+  return device.compute_major == kHopper;
+}
+
 class CudaProvider final : public Provider {
  public:
   [[nodiscard]] std::string_view name() const override { return "cuda"; }
@@ -106,6 +112,7 @@ class CudaProvider final : public Provider {
     described.name = found.name;
     described.multiprocessors = found.sm_count;
     if (!has_fp8(found)) described.leave_out("fp8");
+    if (!has_bf16x6(found)) described.leave_out("bf16x6");
     const auto rate = [&](const std::string& level) {
       const auto known = std::ranges::find(described.memory, level, &devices::MemoryLevel::name);
       return known == described.memory.end() ? 0.0 : known->byte_per_s;

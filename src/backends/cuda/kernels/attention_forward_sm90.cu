@@ -117,18 +117,8 @@ void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& s
 }
 
 bool prefers_warp_groups(const AttentionShape& shape) {
-  constexpr bool kIsBuilt = ROOFLM_SM90A != 0 && ROOFLM_WARP_GROUPS != 0;
-  constexpr int kHopper = 9;
   const bool fits = shape.head_dim == 64 || shape.head_dim == 80 || shape.head_dim == 128;
-  if (!kIsBuilt || !fits) return false;
-  int device = 0;
-  int major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("asking for the architecture: ") + cudaGetErrorString(error));
-  }
-  return major == kHopper;
+  return ROOFLM_WARP_GROUPS != 0 && fits && has_warp_groups();
 }
 
 }  // namespace rooflm::backends::cuda

@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "backends/cuda/kernels/mma.cuh"
 
@@ -19,6 +22,21 @@ constexpr bool kHasWarpGroups = true;
 #else
 constexpr bool kHasWarpGroups = false;
 #endif
+
+/// Whether the current device, and this build, have them. Throws std::runtime_error if the driver does not
+/// say.
+inline bool has_warp_groups() {
+  constexpr int kHopper = 9;
+  if (ROOFLM_SM90A == 0) return false;
+  int device = 0;
+  int major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string("asking for the architecture: ") + cudaGetErrorString(error));
+  }
+  return major == kHopper;
+}
 
 constexpr int kPanelCols = 64;
 constexpr int kPanelRowBytes = 128;

@@ -235,9 +235,7 @@ Kernel make_bf16x6_matmul(const OpView& v, const GemmProblem& p) {
   const bool takes_dtypes = p.result == DType::f32 && (!p.bias || v.in(2).dtype == DType::f32);
   if (!takes_dtypes) return {};
   const devices::GemmSizes sizes{.batch = p.batch, .m = p.m, .n = p.n, .k = p.k};
-  const std::int64_t parts =
-      devices::bf16x6_parts(sizes, v.context->sm_count(),
-                            p.beside ? devices::kSideGemmWorkspaceBytes : devices::kBf16x6WorkspaceBytes);
+  const std::int64_t parts = devices::bf16x6_parts(sizes, v.context->sm_count(), p.beside);
   const std::int64_t bytes = devices::bf16x6_workspace_bytes(sizes, parts);
   Bf16x6Gemm gemm{.batch = p.batch,
                   .m = p.m,
@@ -281,9 +279,8 @@ Kernel make_bf16x6_matmul(const OpView& v, const GemmProblem& p) {
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
-  if (program::rate_name(p.factors, program::fp32_products_of(v.op)) == "bf16x6") {
+  if (p.factors == DType::f32 && program::fp32_products_of(v.op) == program::Fp32Products::bf16x6)
     return make_bf16x6_matmul(v, p);
-  }
   const CutGemm gemm(v, p);
   const std::int64_t count = v.integer("batch") / p.batch;
   const std::int64_t a_bytes = bytes_of(p.m * p.k, p.factors);
