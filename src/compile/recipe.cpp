@@ -94,16 +94,13 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
   return 1;
 }
 
-/// Says of matmuls, and for TF32 of attention, how fp32 factors are multiplied. Backends without TF32 ignore
+/// Says of matmuls and of attention how fp32 factors are multiplied. Backends without such products ignore
 /// it.
 void mark_matmuls(Program& program, program::Fp32Products products) {
-  const bool has_attention = products == program::Fp32Products::tf32;
   for (Op& op : program.ops) {
-    const bool is_attention =
-        op.is(program::ops::kFlashAttention) || op.is(program::ops::kFlashAttentionBackward);
-    if (op.is(program::ops::kMatmul) || (has_attention && is_attention)) {
-      program::set_fp32_products(op, products);
-    }
+    const bool has_products = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
+                              op.is(program::ops::kFlashAttentionBackward);
+    if (has_products) program::set_fp32_products(op, products);
   }
 }
 
@@ -128,7 +125,12 @@ void halve_gradients(Program& step, core::DType dtype) {
 }
 
 bool is_compact(const StepOptions& options) {
-  return options.compact_state && options.engine == EngineKind::fused && options.dtype == core::DType::bf16;
+  return options.compact_state && options.engine == EngineKind::fused && core::size_of(options.dtype) == 2;
+}
+
+/// Only bf16 numbers are the upper halves of fp32's.
+bool shares_halves(const StepOptions& options) {
+  return is_compact(options) && options.dtype == core::DType::bf16;
 }
 
 passes::Fp8Options fp8_options(const StepOptions& options) {
@@ -271,10 +273,8 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::fuse(step, {.gelu_in_epilogue = options.gelu_in_epilogue,
                         .merge_updates = is_split(options) && !options.sum_in_update});
   }
-  if (is_compact(options)) {
-    passes::narrow_gradients(step);
-    passes::share_halves(step);
-  }
+  if (is_compact(options)) passes::narrow_gradients(step, options.dtype);
+  if (shares_halves(options)) passes::share_halves(step);
   if (options.fp8) passes::fp8_matmuls(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
   if (options.gradient_sums) passes::gradient_sums(step);
@@ -317,7 +317,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   passes::cast(step, options.dtype);
   mark_matmuls(step, options.fp32_products);
   if (options.engine == EngineKind::fused) passes::fuse(step);
-  if (is_compact(options)) passes::share_halves(step);
+  if (shares_halves(options)) passes::share_halves(step);
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;

@@ -8,9 +8,16 @@ namespace rooflm::devices {
 namespace {
 
 using core::DType;
+using program::Fp32Products;
 
 constexpr std::int64_t kWhole = 8;  ///< tensor cores take head sizes that are multiples of this
 constexpr std::int64_t kMostHeadDim = 256;
+
+/// fp32 numbers that tensor cores take as two of tf32; what registers hold limits their heads.
+bool is_split(const AttentionUse& use) {
+  return use.dtype == DType::f32 && use.fp32_products == Fp32Products::bf16x6;
+}
+constexpr std::int64_t kMostSplitHeadDim = 128;
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
@@ -43,8 +50,10 @@ AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
                            const AttentionSizes& sizes) {
   if (use.dtype == DType::bf16 && has_warp_group_kernels(device_key, sizes))
     return AttentionFamily::warp_groups;
-  const bool takes_dtype = is_half(use.dtype) || (use.dtype == DType::f32 && use.tf32);
-  const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim;
+  const bool takes_dtype =
+      is_half(use.dtype) || (use.dtype == DType::f32 && use.fp32_products != Fp32Products::plain);
+  const std::int64_t most = is_split(use) ? kMostSplitHeadDim : kMostHeadDim;
+  const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= most;
   return takes_dtype && takes_head ? AttentionFamily::tensor_cores : AttentionFamily::cuda_cores;
 }
 
@@ -59,7 +68,8 @@ std::int64_t tensor_core_width(const AttentionUse& use, std::int64_t head_dim) {
 
 AttentionTile tensor_core_tile(const AttentionUse& use, std::int64_t head_dim) {
   const std::int64_t width = tensor_core_width(use, head_dim);
-  const bool has_few_rows = width >= 192 || (use.dtype != DType::bf16 && width > 64);  // kMostTiles
+  const bool has_few_rows =
+      width >= 192 || (use.dtype != DType::bf16 && width > 64) || is_split(use);  // kMostTiles
   return {.width = width,
           .rows = has_few_rows ? 64 : 128,
           .padding = static_cast<double>(width) / static_cast<double>(head_dim)};

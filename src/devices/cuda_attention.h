@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "devices/cuda_workspaces.h"
+#include "program/fp32_products.h"
 
 namespace rooflm::devices {
 
@@ -13,13 +14,13 @@ enum class AttentionFamily {
   cudnn,
   warp_groups,   ///< rooflm's, matrix instructions of Hopper's warp groups: bf16
   one_pass,      ///< the same instructions, the gradient in one pass, its sums in any order
-  tensor_cores,  ///< rooflm's, mma.sync: bf16, fp16 and tf32
+  tensor_cores,  ///< rooflm's, mma.sync: bf16, fp16, tf32; of bf16x6 three products in tf32
   cuda_cores,    ///< rooflm's, fp32 multiply-adds
 };
 
 struct AttentionUse {
   core::DType dtype = core::DType::bf16;
-  bool tf32 = false;  ///< operands of fp32 may be rounded to it
+  program::Fp32Products fp32_products = program::Fp32Products::plain;
   bool is_gradient = false;
   bool is_deterministic = true;  ///< the gradient adds up in a fixed order
   bool operator==(const AttentionUse&) const = default;

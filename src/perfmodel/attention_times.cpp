@@ -23,11 +23,7 @@ constexpr double kAnyHead = 128;   ///< of kernels whose energy was measured wit
 
 bool is_forward_op(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 
-Fp32Products products_of(const devices::AttentionUse& use) {
-  return use.tf32 ? Fp32Products::tf32 : Fp32Products::plain;
-}
-
-std::string_view name_of(AttentionFamily family, bool tf32) {
+std::string_view name_of(AttentionFamily family, const devices::AttentionUse& use) {
   switch (family) {
     case AttentionFamily::cudnn:
       break;
@@ -36,7 +32,8 @@ std::string_view name_of(AttentionFamily family, bool tf32) {
     case AttentionFamily::one_pass:
       return "one_pass";
     case AttentionFamily::tensor_cores:
-      return tf32 ? "tensor_cores_tf32" : "tensor_cores";
+      if (use.dtype != core::DType::f32) return "tensor_cores";
+      return use.fp32_products == Fp32Products::tf32 ? "tensor_cores_tf32" : "tensor_cores_bf16x6";
     case AttentionFamily::cuda_cores:
       return "cuda_cores";
   }
@@ -72,7 +69,7 @@ struct OpTimes::Attention {
     const program::TensorId qkv = op.inputs.at(is_forward ? 0 : 1);
     const core::Shape& shape = program.shape(qkv);
     use = {.dtype = program.tensor(qkv).dtype,
-           .tf32 = op.attrs.flag("tf32"),
+           .fp32_products = program::fp32_products_of(op),
            .is_gradient = !is_forward,
            .is_deterministic = is_deterministic};
     sizes = {.batch = shape[0],
@@ -147,7 +144,7 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   }
   const AttentionTable& table = tables_.attention;
   const AttentionTable::Head head = table_head(a);
-  const double relative = rate_of(a.use.dtype, products_of(a.use)) / tables_.matmul.flop_per_s;
+  const double relative = rate_of(a.use.dtype, a.use.fp32_products) / tables_.matmul.flop_per_s;
   double long_rate = head.flop_per_s * relative;
   if (!a.is_forward && !kernels_.is_deterministic) long_rate *= table.nondeterministic_gain;
   OpTime time;
@@ -175,13 +172,12 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
 OpTime OpTimes::own_attention_time(const Attention& a) const {
   const AttentionFamily family = devices::attention_family_of(device_.key, a.use, a.sizes);
   const devices::AttentionTile tile = devices::attention_tile(family, a.use, a.sizes.head_dim);
-  const OwnAttention::Kernels& own =
-      tables_.own_attention.kernels.find(name_of(family, a.use.dtype == core::DType::f32))->second;
+  const OwnAttention::Kernels& own = tables_.own_attention.kernels.find(name_of(family, a.use))->second;
   const auto width = static_cast<double>(tile.width);
   const AttentionTable::Head& head = narrowest(a.is_forward ? own.forward : own.backward, width);
   const bool is_simt = family == AttentionFamily::cuda_cores;
   const core::DType pipe = is_simt ? core::DType::f32 : a.use.dtype;
-  const Fp32Products products = is_simt ? Fp32Products::plain : products_of(a.use);
+  const Fp32Products products = is_simt ? Fp32Products::plain : a.use.fp32_products;
   const double rate = head.flop_per_s * scale_of(pipe, products);
   const double flop = a.flop * tile.padding;
 

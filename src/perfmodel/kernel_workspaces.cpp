@@ -32,7 +32,7 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
                                       bool is_deterministic) {
   const AttentionSizes sizes = attention_sizes(p, op);
   const devices::AttentionUse use{.dtype = p.tensor(op.inputs.at(1)).dtype,
-                                  .tf32 = op.attrs.flag("tf32"),
+                                  .fp32_products = program::fp32_products_of(op),
                                   .is_gradient = true,
                                   .is_deterministic = is_deterministic};
   const devices::AttentionFamily family = devices::attention_family_of(device.key, use, sizes);

@@ -100,7 +100,7 @@ double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setti
 /// Whether gradients of one micro-batch are others than sums over several: in 16 bits, and reduced in them.
 bool has_narrow_gradients(const PlanPoint& point) {
   return point.step.compact_state && point.step.engine == compile::EngineKind::fused &&
-         point.step.dtype == core::DType::bf16 && point.step.sharding.zero < 2;
+         core::size_of(point.step.dtype) == 2 && point.step.sharding.zero < 2;
 }
 
 /// How many micro-batches the two programs have from which all are foreseen: one and two, two and three where

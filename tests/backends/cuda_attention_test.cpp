@@ -1,6 +1,10 @@
 // CUDA flash attention, forward and backward, against plain loops in double.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -17,35 +21,41 @@ namespace {
 
 using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the launchers are what is tested
 using core::DType;
+constexpr std::array kOnTensorCores = {Fp32Products::tf32, Fp32Products::bf16x6};
+
 /// bf16: probabilities and their gradients are rounded to 2^-9 before they are summed, results once more;
 /// fp16: results to 2^-12. tf32: factors are cut off to 11 bits.
-double attention_tolerance(DType dtype, bool tf32) {
-  if (dtype == DType::f32) return tf32 ? 8e-3 : 2e-5;
+double attention_tolerance(DType dtype, Fp32Products products) {
+  if (dtype == DType::f32) return products == Fp32Products::tf32 ? 8e-3 : 2e-5;
   return dtype == DType::bf16 ? 2e-2 : 2e-3;
 }
 
-void test_attention(DType dtype, const AttentionShape& s, std::size_t shift, bool tf32 = false) {
-  SCOPED_TRACE(std::string(tf32 ? "tf32" : core::name_of(dtype)) + " B " + std::to_string(s.batch) + " T " +
+void test_attention(DType dtype, const AttentionShape& s, std::size_t shift,
+                    Fp32Products products = Fp32Products::plain) {
+  SCOPED_TRACE(std::string(program::rate_name(dtype, products)) + " B " + std::to_string(s.batch) + " T " +
                std::to_string(s.seq) + " H " + std::to_string(s.heads) + " K " + std::to_string(s.kv_heads) +
                " D " + std::to_string(s.head_dim) + (shift > 0 ? ", unaligned" : ""));
-  const double tolerance = attention_tolerance(dtype, tf32);
+  const double tolerance = attention_tolerance(dtype, products);
   const AttentionReference expected(s, dtype);
   const DeviceArray qkv(dtype, expected.qkv, shift);
   const DeviceArray y(dtype, expected.y.size(), shift);
   const DeviceArray lse(DType::f32, expected.lse.size());
-  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats(), tf32);
+  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats(), products);
   expect_close(y.read(), expected.y, tolerance);
-  expect_close(lse.read(), expected.lse, tf32 ? 2e-3 : dtype == DType::f32 ? 1e-5 : 1e-4);
+  expect_close(lse.read(), expected.lse,
+               products == Fp32Products::tf32 ? 2e-3
+               : dtype == DType::f32          ? 1e-5
+                                              : 1e-4);
 
   const DeviceArray dy(dtype, expected.dy, shift);
   const DeviceArray dqkv(dtype, expected.qkv.size(), shift);
   const DeviceArray again(dtype, expected.qkv.size(), shift);
   const DeviceBytes workspace(flash_attention_backward_workspace_bytes(s));
   launch_flash_attention_backward(nullptr, dtype, s, dy.data(), qkv.data(), y.data(), lse.floats(),
-                                  dqkv.data(), workspace.at(0), tf32);
+                                  dqkv.data(), workspace.at(0), products);
   expect_close(dqkv.read(), expected.dqkv, tolerance);
   launch_flash_attention_backward(nullptr, dtype, s, dy.data(), qkv.data(), y.data(), lse.floats(),
-                                  again.data(), workspace.at(0), tf32);
+                                  again.data(), workspace.at(0), products);
   EXPECT_EQ(again.read(), dqkv.read());  // the same bits
 }
 
@@ -66,7 +76,7 @@ void test_fused_gradient(const AttentionShape& s, std::size_t shift = 0) {
     const DeviceArray dqkv(DType::bf16, expected.qkv.size(), shift);
     launch_fused_attention_backward(nullptr, s, dy.data(), qkv.data(), y.data(), lse.floats(), dqkv.data(),
                                     workspace.at(0));
-    expect_close(dqkv.read(), expected.dqkv, attention_tolerance(DType::bf16, false));
+    expect_close(dqkv.read(), expected.dqkv, attention_tolerance(DType::bf16, Fp32Products::plain));
   }
 }
 
@@ -96,7 +106,8 @@ TEST_F(CudaKernels, FlashAttentionOfAllHeadSizes) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       test_attention(dtype, {.batch = 1, .seq = 77, .heads = 2, .kv_heads = 2, .head_dim = dim}, 0);
     }
-    test_attention(DType::f32, {.batch = 1, .seq = 77, .heads = 2, .kv_heads = 2, .head_dim = dim}, 0, true);
+    const AttentionShape shape{.batch = 1, .seq = 77, .heads = 2, .kv_heads = 2, .head_dim = dim};
+    for (const Fp32Products products : kOnTensorCores) test_attention(DType::f32, shape, 0, products);
   }
 }
 
@@ -105,7 +116,7 @@ TEST_F(CudaKernels, FlashAttentionOfAllLengths) {
     for (const std::int64_t dim : {64, 128}) {
       const AttentionShape shape{.batch = 2, .seq = seq, .heads = 2, .kv_heads = 1, .head_dim = dim};
       for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) test_attention(dtype, shape, 0);
-      test_attention(DType::f32, shape, 0, true);
+      for (const Fp32Products products : kOnTensorCores) test_attention(DType::f32, shape, 0, products);
     }
   }
 }
@@ -122,8 +133,42 @@ TEST_F(CudaKernels, FlashAttentionOfSharedKeys) {
     for (const std::int64_t kv_heads : {1, 2, 3}) {
       const AttentionShape shape{.batch = 2, .seq = 150, .heads = 6, .kv_heads = kv_heads, .head_dim = 64};
       test_attention(dtype, shape, 0);
-      if (dtype == DType::f32) test_attention(dtype, shape, 0, true);
+      if (dtype != DType::f32) continue;
+      for (const Fp32Products products : kOnTensorCores) test_attention(dtype, shape, 0, products);
     }
+  }
+}
+
+/// The largest errors of y and of the gradients.
+std::pair<double, double> attention_errors(const AttentionShape& s, Fp32Products products) {
+  const AttentionReference expected(s, DType::f32);
+  const DeviceArray qkv(DType::f32, expected.qkv);
+  const DeviceArray y(DType::f32, expected.y.size());
+  const DeviceArray lse(DType::f32, expected.lse.size());
+  const DeviceArray dy(DType::f32, expected.dy);
+  const DeviceArray dqkv(DType::f32, expected.qkv.size());
+  const DeviceBytes workspace(flash_attention_backward_workspace_bytes(s));
+  launch_flash_attention(nullptr, DType::f32, s, qkv.data(), y.data(), lse.floats(), products);
+  launch_flash_attention_backward(nullptr, DType::f32, s, dy.data(), qkv.data(), y.data(), lse.floats(),
+                                  dqkv.data(), workspace.at(0), products);
+  const auto largest = [](const std::vector<double>& actual, const std::vector<double>& exact) {
+    double error = 0;
+    for (std::size_t i = 0; i < actual.size(); ++i) error = std::max(error, std::abs(actual[i] - exact[i]));
+    return error;
+  };
+  return {largest(y.read(), expected.y), largest(dqkv.read(), expected.dqkv)};
+}
+
+TEST_F(CudaKernels, FlashAttentionInBf16x6IsAsCloseAsInFp32) {
+  for (const std::int64_t dim : {64, 128, 256}) {
+    const AttentionShape shape{.batch = 1, .seq = 700, .heads = 2, .kv_heads = 2, .head_dim = dim};
+    const auto [y, gradients] = attention_errors(shape, Fp32Products::plain);
+    const auto [split_y, split_gradients] = attention_errors(shape, Fp32Products::bf16x6);
+    RecordProperty("errors of " + std::to_string(dim),
+                   fmt::format("y {:.2g} fp32 {:.2g}, gradients {:.2g} fp32 {:.2g}", split_y, y,
+                               split_gradients, gradients));
+    EXPECT_LT(split_y, 2 * y) << dim;
+    EXPECT_LT(split_gradients, 2 * gradients) << dim;
   }
 }
 
@@ -168,7 +213,8 @@ TEST_F(CudaKernels, FlashAttentionInGroupsOfHeads) {
 
 TEST_F(CudaKernels, FlashAttentionOfUnalignedOperands) {
   for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
-    test_attention(dtype, {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 64}, 1, true);
+    for (const Fp32Products products : kOnTensorCores)
+      test_attention(dtype, {.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = 64}, 1, products);
   }
 }
 

@@ -1,6 +1,7 @@
 // CUDA launchers of the optimizer step against plain loops.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -24,16 +25,23 @@ std::vector<std::int64_t> many_sizes() {
   return sizes;
 }
 
+/// The dtypes of gradients in turn.
+DType gradient_dtype_of(std::size_t index) {
+  constexpr std::array kDtypes = {DType::f32, DType::bf16, DType::f16};
+  return kDtypes.at(index % kDtypes.size());
+}
+
 TEST_F(CudaKernels, GlobalNorm) {
   std::vector<std::unique_ptr<DeviceArray>> arrays;
   std::vector<NormedTensor> tensors;
   double square = 0;
   const auto sizes = many_sizes();
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Values g = random_values(DType::f32, sizes[i], static_cast<unsigned>(i));
+    const DType dtype = gradient_dtype_of(i);
+    const Values g = random_values(dtype, sizes[i], static_cast<unsigned>(i));
     for (const double value : g) square += value * value;
-    arrays.push_back(std::make_unique<DeviceArray>(DType::f32, g, i % 2));
-    tensors.push_back({sizes[i], arrays.back()->floats()});
+    arrays.push_back(std::make_unique<DeviceArray>(dtype, g, i % 2));
+    tensors.push_back({sizes[i], arrays.back()->data(), dtype});
   }
   const DeviceBytes workspace(global_norm_workspace_bytes(sizes));
   const DeviceArray norm(DType::f32, 1);
@@ -66,13 +74,14 @@ TEST_F(CudaKernels, Updates) {
                {},
                {},
                {}};
-      const Values g = random_values(DType::f32, sizes[i], seed + 3);
+      const DType gradient_dtype = gradient_dtype_of(i);
+      const Values g = random_values(gradient_dtype, sizes[i], seed + 3);
       for (double& value : t.v) value = std::abs(value);
       const auto array = [&](const Values& values) {
         return std::make_unique<DeviceArray>(DType::f32, values, i % 2);
       };
       t.dp = array(t.p);
-      t.dg = array(g);
+      t.dg = std::make_unique<DeviceArray>(gradient_dtype, g, i % 2);
       t.dm = array(t.m);
       t.dv = array(t.v);
       if (i % 3 > 0) t.copy = std::make_unique<DeviceArray>(DType::bf16, t.p.size());
@@ -87,8 +96,8 @@ TEST_F(CudaKernels, Updates) {
           t.p[k] -= hyper[0] * d;
         }
       }
-      tensors.push_back({sizes[i], t.dp->floats(), t.dg->floats(), t.dm->floats(), t.dv->floats(),
-                         t.copy == nullptr ? nullptr : t.copy->data()});
+      tensors.push_back({sizes[i], t.dp->floats(), t.dg->data(), t.dm->floats(), t.dv->floats(),
+                         t.copy == nullptr ? nullptr : t.copy->data(), false, gradient_dtype});
       expected.push_back(std::move(t));
     }
     UpdateStep step = constants;

@@ -69,7 +69,7 @@ TEST_F(CudaKernels, UpdatesSumOverRanks) {
   const DeviceArray hyper(DType::f32, Values{0.01, 0.19, 0.0975, 0});
   const UpdateStep step{
       .hyper = hyper.floats(), .weight_decay = 0.1F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int ranks : {2, 3, 8}) {
       for (const bool adamw : {true, false}) {
         constexpr std::size_t kCount = 4104;
@@ -88,7 +88,7 @@ TEST_F(CudaKernels, UpdatesSumOverRanks) {
                                      .gradient = over_ranks ? of_ranks.data() : summed.data(),
                                      .moment1 = m.floats(),
                                      .moment2 = v.floats(),
-                                     .has_bf16_gradient = dtype == DType::bf16};
+                                     .gradient_dtype = dtype};
           const PeerPlaces peers =
               over_ranks ? places_of(ranks, 0, kCount * core::size_of(dtype)) : PeerPlaces{};
           (adamw ? launch_adamw : launch_sgd)(nullptr, step, {&tensor, 1}, peers);

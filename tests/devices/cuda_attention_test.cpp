@@ -10,6 +10,7 @@ using core::DType;
 using devices::AttentionFamily;
 using devices::AttentionSizes;
 using devices::AttentionUse;
+using program::Fp32Products;
 
 AttentionFamily family(DType dtype, std::int64_t seq, std::int64_t head_dim, AttentionUse use = {},
                        const char* device = "h200") {
@@ -35,8 +36,13 @@ TEST(CudaAttention, CudnnTakesSixteenBits) {
 
 TEST(CudaAttention, Fp32RunsOnTensorCoresWhereItMayBeRounded) {
   EXPECT_EQ(family(DType::f32, 1024, 64), AttentionFamily::cuda_cores);
-  EXPECT_EQ(family(DType::f32, 1024, 64, {.tf32 = true}), AttentionFamily::tensor_cores);
-  EXPECT_EQ(family(DType::f32, 1024, 60, {.tf32 = true}), AttentionFamily::cuda_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 64, {.fp32_products = Fp32Products::tf32}),
+            AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 64, {.fp32_products = Fp32Products::bf16x6}),
+            AttentionFamily::tensor_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 136, {.fp32_products = Fp32Products::bf16x6}),
+            AttentionFamily::cuda_cores);
+  EXPECT_EQ(family(DType::f32, 1024, 60, {.fp32_products = Fp32Products::tf32}), AttentionFamily::cuda_cores);
 }
 
 TEST(CudaAttention, OwnGradientsAreChosenWhereTheyAreFaster) {
@@ -89,7 +95,9 @@ TEST(CudaAttention, CudnnHasGradientsOfFewSharedKeys) {
 }
 
 TEST(CudaAttention, TilesPadHeads) {
-  const AttentionUse tf32{.dtype = DType::f32, .tf32 = true};
+  const AttentionUse tf32{.dtype = DType::f32, .fp32_products = Fp32Products::tf32};
+  const AttentionUse split{.dtype = DType::f32, .fp32_products = Fp32Products::bf16x6};
+  EXPECT_EQ(devices::attention_tile(AttentionFamily::tensor_cores, split, 64).rows, 64);
   const auto tile = devices::attention_tile(AttentionFamily::tensor_cores, tf32, 80);
   EXPECT_EQ(tile.width, 96);
   EXPECT_EQ(tile.rows, 64);

@@ -1,4 +1,4 @@
-// Less memory and traffic for the persistent state and the updates of bf16 steps.
+// Less memory and traffic for the persistent state and the updates of steps in 16 bits.
 #include "compile/passes/compact_state.h"
 
 #include <algorithm>
@@ -124,12 +124,12 @@ void share_halves(Program& program) {
   share_biases(program, needed);
 }
 
-void narrow_gradients(Program& program) {
+void narrow_gradients(Program& program, DType dtype) {
   const std::vector<Uses> uses = uses_of_gradients(program);
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     Tensor& tensor = program.tensors[id];
     if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;
-    if (uses[id].matmuls == 1 && !uses[id].others) tensor.dtype = DType::bf16;
+    if (uses[id].matmuls == 1 && !uses[id].others) tensor.dtype = dtype;
   }
   for (const Op& op : program.ops) {
     if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;

@@ -1,6 +1,7 @@
-// Less memory and traffic for the persistent state and the updates of bf16 steps.
+// Less memory and traffic for the persistent state and the updates of steps in 16 bits.
 #pragma once
 
+#include "core/dtype.h"
 #include "program/program.h"
 
 namespace rooflm::passes {
@@ -10,9 +11,10 @@ namespace rooflm::passes {
 /// same way. For fused programs; weights that another op reads in fp32 do not change.
 void share_halves(program::Program& program);
 
-/// Weight gradients of matrices that a single matmul writes become bf16: summed in fp32, rounded once.
-/// Gradients that accumulate over micro-batches, loss chunks or several uses of a weight stay fp32. Ranks
-/// reduce bf16 gradients in bf16.
-void narrow_gradients(program::Program& program);
+/// Weight gradients of matrices that a single matmul writes become `dtype`, bf16 or fp16: summed in fp32,
+/// rounded once. Gradients that accumulate over micro-batches, loss chunks or several uses of a weight stay
+/// fp32. Ranks reduce narrow gradients as they are. In fp16 they contain the factor of the loss
+/// (passes/scale_loss.h), and one that overflows skips the update.
+void narrow_gradients(program::Program& program, core::DType dtype);
 
 }  // namespace rooflm::passes

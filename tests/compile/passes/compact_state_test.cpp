@@ -1,4 +1,4 @@
-// Weights in halves and bf16 gradients: which, and what they save.
+// Weights in halves and 16-bit gradients: which, and what they save.
 #include "compile/passes/compact_state.h"
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ using program::Program;
 using program::Role;
 using program::Tensor;
 
-StepOptions compact(int micro_batches = 1) {
-  return {.dtype = DType::bf16, .compact_state = true, .micro_batches = micro_batches, .optimizer = {}};
+StepOptions compact(int micro_batches = 1, DType dtype = DType::bf16) {
+  return {.dtype = dtype, .compact_state = true, .micro_batches = micro_batches, .optimizer = {}};
 }
 
-std::set<std::string> narrow_gradients(const Program& p) {
+std::set<std::string> narrow_gradients(const Program& p, DType dtype = DType::bf16) {
   std::set<std::string> names;
   for (const Tensor& tensor : p.tensors) {
-    if (tensor.role == Role::gradient && tensor.dtype == DType::bf16) names.insert(tensor.name);
+    if (tensor.role == Role::gradient && tensor.dtype == dtype) names.insert(tensor.name);
   }
   return names;
 }
@@ -76,6 +76,15 @@ TEST(CompactState, GradientsThatAreAddedUpStayFp32) {
   const auto tied = narrow_gradients(tests::small_step(Arch::gpt2, compact()));
   EXPECT_EQ(tied.size(), 2U * 4U) << "the head's is added to the embedding's";
   EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2))).empty());
+}
+
+/// The upper half of an fp32 number is no fp16 number.
+TEST(CompactState, Fp16HasNarrowGradientsAndWholeWeights) {
+  const Program p = tests::small_step(Arch::llama, compact(1, DType::f16));
+  EXPECT_EQ(narrow_gradients(p, DType::f16).size(), 2U * 4U + 1U);
+  EXPECT_TRUE(narrow_gradients(p).empty());
+  for (const Tensor& tensor : p.tensors) EXPECT_FALSE(tensor.halved) << tensor.name;
+  EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2, DType::f16)), DType::f16).empty());
 }
 
 TEST(CompactState, RanksAddGradientsUpInTheDtypeThatTheyHave) {

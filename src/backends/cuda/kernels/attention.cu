@@ -1,5 +1,6 @@
 // Flash attention: chooses between tensor cores and CUDA cores, and sums rows of dy y for the gradient.
 #include <string>
+#include <utility>
 
 #include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/attention_backward.cuh"
@@ -15,9 +16,16 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kLanes = 8;  // of a row of delta
 
-bool fits_tensor_cores(core::DType dtype, const AttentionShape& s, bool tf32,
+bool fits_tensor_cores(core::DType dtype, const AttentionShape& s, Fp32Products products,
                        std::initializer_list<const void*> operands) {
-  return runs_on_tensor_cores(dtype, s, tf32) && are_aligned(operands);
+  return runs_on_tensor_cores(dtype, s, products) && are_aligned(operands);
+}
+
+/// Calls body with a value of the type that the kernels for tensor cores take.
+template <class Body>
+void with_factor(core::DType dtype, Fp32Products products, const char* what, Body&& body) {
+  if (dtype == core::DType::f32 && products == Fp32Products::bf16x6) return body(SplitFloat{});
+  with_element(dtype, what, std::forward<Body>(body));
 }
 
 void check_head_dim(const AttentionShape& s, const char* what) {
@@ -63,11 +71,13 @@ void launch_row_products(Stream stream, core::DType dtype, const AttentionShape&
   check_launch(what);
 }
 
-bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32) {
+bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, Fp32Products products) {
   constexpr std::int64_t kWhole = 8;
   const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
-  if (!is_half && !(dtype == core::DType::f32 && tf32)) return false;
-  if (shape.head_dim % kWhole != 0 || shape.head_dim > kMaxHeadDim) return false;
+  if (!is_half && !(dtype == core::DType::f32 && products != Fp32Products::plain)) return false;
+  const bool is_split = dtype == core::DType::f32 && products == Fp32Products::bf16x6;
+  if (shape.head_dim % kWhole != 0 || shape.head_dim > (is_split ? kMostSplitHeadDim : kMaxHeadDim))
+    return false;
   const auto has_room = [&]<class E>(E) {
     int needed = 0;
     with_tile_dim<E>(shape.head_dim, [&]<class Dim>(Dim) { needed = kSharedBytes<Dim::value, E>; });
@@ -81,25 +91,25 @@ bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
 }
 
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
-                            void* y, float* lse, bool tf32) {
+                            void* y, float* lse, Fp32Products products) {
   check_head_dim(shape, "flash_attention");
-  if (!fits_tensor_cores(dtype, shape, tf32, {qkv, y})) {
+  if (!fits_tensor_cores(dtype, shape, products, {qkv, y})) {
     launch_attention_forward_fp32(stream, dtype, shape, qkv, y, lse);
     return;
   }
-  with_element(dtype, "flash_attention", [&]<class E>(E) {
+  with_factor(dtype, products, "flash_attention", [&]<class E>(E) {
     launch_attention_forward_mma(stream, shape, static_cast<const E*>(qkv), static_cast<E*>(y), lse);
   });
 }
 
 void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
                                      const void* dy, const void* qkv, const void* y, const float* lse,
-                                     void* dqkv, void* workspace, bool tf32) {
+                                     void* dqkv, void* workspace, Fp32Products products) {
   const char* what = "flash_attention_backward";
   check_head_dim(shape, what);
   auto* delta = static_cast<float*>(workspace);
-  if (fits_tensor_cores(dtype, shape, tf32, {dy, qkv, y, dqkv})) {
-    return with_element(dtype, what, [&]<class E>(E) {
+  if (fits_tensor_cores(dtype, shape, products, {dy, qkv, y, dqkv})) {
+    return with_factor(dtype, products, what, [&]<class E>(E) {
       const AttentionGradient<E> gradient{.shape = shape,
                                           .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
                                           .dy = static_cast<const E*>(dy),

@@ -2,8 +2,10 @@
 //
 // qkv [B, T, (H + 2K) D] holds query heads, then key heads, then value heads; query head h uses key/value
 // head h / (H/K). fp32, bf16 or fp16, `dtype`; softmax and sums are fp32. 16 bits with D a multiple of 8
-// run on tensor cores (sm_80 and later), and so does fp32 when `tf32` allows its operands to be rounded to
-// TF32, where a block has shared memory for their tiles; everything else runs on CUDA cores in fp32. D is at
+// run on tensor cores (sm_80 and later), and so does fp32 where `products` says how its numbers are
+// multiplied there, if a block has shared memory for their tiles: rounded to TF32 or, of bf16x6, as sums of
+// two TF32 numbers, three products that are about as close as fp32 multiply-adds (NVIDIA CUTLASS, "3xTF32"),
+// with D up to 128, and NaN for factors beyond 2^114. Everything else runs on CUDA cores in fp32. D is at
 // most kMaxHeadDim. Same bits every time, unless a launcher says otherwise. Launchers only submit; they throw
 // core::Unavailable for another dtype or a larger D and std::runtime_error when a launch is refused.
 #pragma once
@@ -13,8 +15,11 @@
 
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
+#include "program/fp32_products.h"
 
 namespace rooflm::backends::cuda {
+
+using program::Fp32Products;
 
 constexpr std::int64_t kMaxHeadDim = 256;
 
@@ -26,21 +31,23 @@ struct AttentionShape {
 /// 128.
 [[nodiscard]] bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape);
 
-/// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: 16 bits, or fp32 with
-/// `tf32`; D a multiple of 8, and room for the tiles in a block's shared memory.
-[[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, bool tf32 = false);
+/// Whether the launchers take tensor cores at all, with operands aligned to 16 bytes: 16 bits, or fp32 whose
+/// products are not plain; D a multiple of 8, and room for the tiles in a block's shared memory.
+[[nodiscard]] bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape,
+                                        Fp32Products products = Fp32Products::plain);
 
 /// y = softmax(q k^T / sqrt(D)) v, causal, y [B, T, H D]; lse[b, h, t] = log sum exp of the row of scaled
 /// scores, fp32. No aliasing.
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
-                            void* y, float* lse, bool tf32 = false);
+                            void* y, float* lse, Fp32Products products = Fp32Products::plain);
 
 /// With p = exp(q k^T / sqrt(D) - lse): dv = p^T dy, ds = p (dy v^T - rowsum(dy y)) / sqrt(D), dq = ds k,
 /// dk = ds^T q, sums over the query heads of a key/value head; all written to dqkv, shaped as qkv. No
 /// aliasing. `workspace` holds flash_attention_backward_workspace_bytes, aligned to 16.
 void launch_flash_attention_backward(Stream stream, core::DType dtype, const AttentionShape& shape,
                                      const void* dy, const void* qkv, const void* y, const float* lse,
-                                     void* dqkv, void* workspace, bool tf32 = false);
+                                     void* dqkv, void* workspace,
+                                     Fp32Products products = Fp32Products::plain);
 [[nodiscard]] std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape);
 
 /// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128.

@@ -15,7 +15,7 @@ constexpr const char* kWhat = "flash_attention_backward, keys";
 template <int kDim, int kM, class E>
 struct Tiles {
   static constexpr int kKeys = 16 * kM * kAttentionWarps;
-  static constexpr int kQueries = (kDim > 80 ? 32 : 64) / (is_wide<E> && kDim != 96 ? 2 : 1);
+  static constexpr int kQueries = (kDim > 80 ? 32 : 64) / (is_wide<E> && (kDim != 96 || is_split<E>) ? 2 : 1);
   static constexpr int kPart = kQueries < 32 ? kQueries : 32;  ///< columns of scores in registers
   static constexpr int kKeyBytes = kTileBytes<kKeys, kDim, E>;
   static constexpr int kQueryBytes = kTileBytes<kQueries, kDim, E>;
@@ -171,5 +171,6 @@ void launch_attention_dkv(Stream stream, const AttentionGradient<E>& g) {
 template void launch_attention_dkv(Stream, const AttentionGradient<bf16>&);
 template void launch_attention_dkv(Stream, const AttentionGradient<fp16>&);
 template void launch_attention_dkv(Stream, const AttentionGradient<float>&);
+template void launch_attention_dkv(Stream, const AttentionGradient<SplitFloat>&);
 
 }  // namespace rooflm::backends::cuda

@@ -13,7 +13,8 @@ constexpr const char* kWhat = "flash_attention_backward, queries";
 template <int kDim, int kM, class E>
 struct Tiles {
   static constexpr int kQueries = 16 * kM * kAttentionWarps;
-  static constexpr int kKeys = (kDim > 80 ? 32 : 64) / (is_wide<E> && kDim != 96 ? 2 : 1);  // two blocks
+  static constexpr int kKeys =
+      (kDim > 80 ? 32 : 64) / (is_wide<E> && (kDim != 96 || is_split<E>) ? 2 : 1);  // two blocks
   static constexpr int kPart = kKeys < 32 ? kKeys : 32;  ///< columns of scores in registers, and gradients
   static constexpr int kQueryBytes = kTileBytes<kQueries, kDim, E>;
   static constexpr int kKeyBytes = kTileBytes<kKeys, kDim, E>;
@@ -126,5 +127,6 @@ void launch_attention_dq(Stream stream, const AttentionGradient<E>& g) {
 template void launch_attention_dq(Stream, const AttentionGradient<bf16>&);
 template void launch_attention_dq(Stream, const AttentionGradient<fp16>&);
 template void launch_attention_dq(Stream, const AttentionGradient<float>&);
+template void launch_attention_dq(Stream, const AttentionGradient<SplitFloat>&);
 
 }  // namespace rooflm::backends::cuda

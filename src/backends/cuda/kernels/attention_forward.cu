@@ -125,5 +125,7 @@ void launch_attention_forward_mma(Stream stream, const AttentionShape& s, const 
 template void launch_attention_forward_mma(Stream, const AttentionShape&, const bf16*, bf16*, float*);
 template void launch_attention_forward_mma(Stream, const AttentionShape&, const fp16*, fp16*, float*);
 template void launch_attention_forward_mma(Stream, const AttentionShape&, const float*, float*, float*);
+template void launch_attention_forward_mma(Stream, const AttentionShape&, const SplitFloat*, SplitFloat*,
+                                           float*);
 
 }  // namespace rooflm::backends::cuda

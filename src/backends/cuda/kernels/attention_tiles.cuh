@@ -44,9 +44,9 @@ struct Packed {
 /// Writes a warp's sums, times scale[m][row half], as 16 bits to rows [first, ..) of a matrix of `rows` rows
 /// of `dim` elements, through the warp's own rows of a tile, which nobody else reads any more.
 template <int kDim, int kM, class E>
-__device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], E* tile, E* to,
-                           std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
-  static_assert(sizeof(E) == 2);
+requires(!is_wide<E>) __device__
+    void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], E* tile, E* to,
+                    std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   __syncwarp();
 #pragma unroll
@@ -76,9 +76,10 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
 }
 
 /// The same with fp32 results, whose columns lie as add_product leaves them; the tile is left alone.
-template <int kDim, int kM>
-__device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2], float* /*tile*/,
-                           float* to, std::int64_t stride, std::int64_t first, std::int64_t rows, int dim) {
+template <int kDim, int kM, class E>
+requires is_wide<E> __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[kM][2],
+                                               E* /*tile*/, E* to, std::int64_t stride, std::int64_t first,
+                                               std::int64_t rows, int dim) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -90,7 +91,7 @@ __device__ void write_rows(const Sums<kM, kDim / 8>& sums, const float (&scale)[
       for (int n = 0; n < kDim / 8; n += 4) {
         const int col = n * 8 + lane % 4 * 8;
         if (row >= rows || col >= dim) continue;  // dim is a multiple of 8
-        float* at = to + row * stride + col;
+        E* at = to + row * stride + col;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int own = 2 * half + i;
@@ -117,15 +118,14 @@ inline int most_shared_bytes() {
   return bytes;
 }
 
-/// Whether elements take four bytes: fp32, which tensor cores take as tf32.
-template <class E>
-constexpr bool is_wide = std::is_same_v<E, float>;
-
 /// Whether there is one kernel for a tile width, not one for many and one for few rows; and fewer widths.
 template <class E>
 constexpr bool has_few_kernels = !std::is_same_v<E, bf16>;
 
-/// Calls body with the tile width for a head size as a type: std::integral_constant. Tiles of tf32 are
+/// Wider heads are faster on CUDA cores: registers do not hold their sums and both parts of the factors.
+constexpr std::int64_t kMostSplitHeadDim = 128;
+
+/// Calls body with the tile width for a head size as a type: std::integral_constant. Tiles of words are
 /// multiples of 32 wide.
 template <class E, class Body>
 void with_tile_dim(std::int64_t head_dim, Body&& body) {
@@ -135,9 +135,11 @@ void with_tile_dim(std::int64_t head_dim, Body&& body) {
   if (head_dim <= 64) return body(std::integral_constant<int, 64>{});
   if (head_dim <= (is_wide<E> ? 96 : 80))
     return body(std::integral_constant < int, is_wide<E> ? 96 : 80 > {});
-  if (head_dim <= 128) return body(std::integral_constant<int, 128>{});
-  if (head_dim <= 192) return body(std::integral_constant<int, 192>{});
-  return body(std::integral_constant<int, 256>{});
+  if (head_dim <= 128 || is_split<E>) return body(std::integral_constant<int, 128>{});
+  if constexpr (!is_split<E>) {
+    if (head_dim <= 192) return body(std::integral_constant<int, 192>{});
+    return body(std::integral_constant<int, 256>{});
+  }
 }
 
 /// Tiles of this width and more: registers hold the sums of one matrix of gradients only.
@@ -145,7 +147,7 @@ constexpr int kWideTile = 192;
 
 /// Most rows of a warp, in tiles of 16: what registers hold.
 template <int kDim, class E>
-constexpr int kMostTiles = kDim >= kWideTile || (has_few_kernels<E> && kDim > 64) ? 1 : 2;
+constexpr int kMostTiles = kDim >= kWideTile || (has_few_kernels<E> && kDim > 64) || is_split<E> ? 1 : 2;
 
 /// Shared memory of a block, in bytes, that is enough for every kernel of these elements and tile width; 0
 /// where it is no more than all devices have. Wide tiles: two of 64 rows, and four of rows that arrive, with
@@ -156,8 +158,8 @@ constexpr int kSharedBytes =
     : is_wide<E>      ? 104448
                       : 0;
 
-// attention_forward.cu: bf16, fp16, or float computed with in tf32; head_dim a multiple of 8 up to
-// kMaxHeadDim, operands aligned to 16.
+// attention_forward.cu: bf16, fp16, float computed with in tf32, or SplitFloat; head_dim a multiple of 8 up
+// to kMaxHeadDim, of SplitFloat kMostSplitHeadDim; operands aligned to 16.
 template <class E>
 void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse);
 

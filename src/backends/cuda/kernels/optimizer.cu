@@ -35,8 +35,10 @@ __global__ void __launch_bounds__(kNormThreads)
       sum += static_cast<double>(square);
     }
   };
-  if (tensor.is_bf16) {
+  if (tensor.dtype == core::DType::bf16) {
     add_all(static_cast<const bf16*>(tensor.gradient));
+  } else if (tensor.dtype == core::DType::f16) {
+    add_all(static_cast<const fp16*>(tensor.gradient));
   } else {
     add_all(static_cast<const float*>(tensor.gradient));
   }
@@ -88,6 +90,13 @@ __device__ inline float4 as_floats(const uint4& words) {
           __uint_as_float(words.w)};
 }
 
+/// Calls body with a null pointer to the type of a 16-bit dtype: bf16 or fp16.
+template <class Body>
+__device__ auto with_half(core::DType dtype, const Body& body) {
+  return dtype == core::DType::bf16 ? body(static_cast<const bf16*>(nullptr))
+                                    : body(static_cast<const fp16*>(nullptr));
+}
+
 /// Four neighbours of a tensor, so a warp's accesses to fp32 arrays are contiguous. Values are converted
 /// where they are used, so a thread's loads are in flight together.
 struct Four {
@@ -128,18 +137,30 @@ struct Four {
     const uint2 b = join(loaded.y, loaded.w);
     return as_floats({a.x, a.y, b.x, b.y});
   }
-  /// Raw: fp32, or two words of bf16. `shift`: bytes from the rank's own gradient to another's.
+  [[nodiscard]] __device__ bool has_half_gradient() const {
+    return tensor->gradient_dtype != core::DType::f32;
+  }
+  /// Raw: fp32, or two words of 16-bit numbers. `shift`: bytes from the rank's own gradient to another's.
   __device__ uint4 load_gradient(std::ptrdiff_t shift) const {
     const auto* gradient = static_cast<const char*>(tensor->gradient) + shift;
-    if (!tensor->has_bf16_gradient) return load(reinterpret_cast<const float*>(gradient));
+    if (!has_half_gradient()) return load(reinterpret_cast<const float*>(gradient));
     const uint2 words = load(reinterpret_cast<const std::uint16_t*>(gradient));
     return {words.x, words.y, 0, 0};
   }
   __device__ float4 gradient_from(const uint4& loaded) const {
-    if (!tensor->has_bf16_gradient) return as_floats(loaded);
-    const float2 a = unpack_pair(loaded.x, static_cast<const bf16*>(nullptr));
-    const float2 b = unpack_pair(loaded.y, static_cast<const bf16*>(nullptr));
-    return {a.x, a.y, b.x, b.y};
+    if (!has_half_gradient()) return as_floats(loaded);
+    return with_half(tensor->gradient_dtype, [&](const auto* type) -> float4 {
+      const float2 a = unpack_pair(loaded.x, type);
+      const float2 b = unpack_pair(loaded.y, type);
+      return {a.x, a.y, b.x, b.y};
+    });
+  }
+  /// As the gradient's dtype holds them.
+  __device__ float4 rounded_as_gradient(const float4& values) const {
+    if (!has_half_gradient()) return values;
+    return gradient_from(with_half(tensor->gradient_dtype, [&](const auto* type) -> uint4 {
+      return {pack_pair(values.x, values.y, type), pack_pair(values.z, values.w, type), 0, 0};
+    }));
   }
   __device__ void store(float* to, const float4& values) const {
     if (whole) {
@@ -174,15 +195,10 @@ struct Four {
     }
     store(static_cast<float*>(tensor->parameter), p);
     if (tensor->copy == nullptr) return;
-    const auto copy = [&](const auto* type) {
+    with_half(copy_dtype, [&](const auto* type) {
       store(static_cast<std::uint16_t*>(tensor->copy),
             uint2{pack_pair(p.x, p.y, type), pack_pair(p.z, p.w, type)});
-    };
-    if (copy_dtype == core::DType::bf16) {
-      copy(static_cast<const bf16*>(nullptr));
-    } else {
-      copy(static_cast<const fp16*>(nullptr));
-    }
+    });
   }
 };
 
@@ -223,9 +239,7 @@ struct RankGradients {
       const float4 more = four.gradient_from(raw[rank]);
       total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
     }
-    if (kRanks == 1 || !four.tensor->has_bf16_gradient) return total;
-    const bf16* type = nullptr;
-    return four.gradient_from({pack_pair(total.x, total.y, type), pack_pair(total.z, total.w, type), 0, 0});
+    return kRanks == 1 ? total : four.rounded_as_gradient(total);
   }
 };
 

@@ -1,7 +1,7 @@
 // The optimizer step for lists of tensors: norms, adamw, sgd. Everything is fp32, except that copies of
-// parameters are bf16 or fp16 and gradients may be bf16. A launcher takes the whole list. The pointers are
-// kernel arguments, a few dozen tensors per launch, so no table in device memory is needed. Launchers only
-// submit. They throw std::runtime_error if a launch fails.
+// parameters are bf16 or fp16, as gradients may be. A launcher takes the whole list. The pointers are kernel
+// arguments, a few dozen tensors per launch, so no table in device memory is needed. Launchers only submit.
+// They throw std::runtime_error if a launch fails.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace rooflm::backends::cuda {
 struct NormedTensor {
   std::int64_t count = 0;
   const void* gradient = nullptr;
-  bool is_bf16 = false;
+  core::DType dtype = core::DType::f32;
 };
 
 /// *square = sum over all tensors of g^2, *norm = its root, summed in double and in a fixed order; either may
@@ -56,7 +56,8 @@ struct UpdatedTensor {
   float* moment1 = nullptr;
   float* moment2 = nullptr;
   void* copy = nullptr;
-  bool is_halved = false, has_bf16_gradient = false;
+  bool is_halved = false;
+  core::DType gradient_dtype = core::DType::f32;
 };
 
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, with c1, c2 from `hyper`:

@@ -47,19 +47,16 @@ bool is_one_pass_faster(DType dtype, const AttentionShape& s, bool deterministic
   return !deterministic && fits_fused_backward(dtype, s) && devices::is_one_pass_gradient_faster(sizes_of(s));
 }
 
-std::string variant_of(const AttentionShape& s, DType dtype, bool tf32 = false) {
+std::string variant_of(const AttentionShape& s, DType dtype, Fp32Products products = Fp32Products::plain) {
   return fmt::format("{}x{} heads {}/{} of {} {}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim,
-                     tf32 ? "tf32" : core::name_of(dtype));
+                     program::rate_name(dtype, products));
 }
 
-/// Whether the operands, of fp32, may be rounded to TF32.
-bool is_tf32(const OpView& v, DType dtype) { return dtype == DType::f32 && v.op.attrs.flag("tf32"); }
-
 /// The family of kernels that the launchers of kernels/attention.h take.
-std::string own_name(std::string_view what, DType dtype, const AttentionShape& s, bool tf32) {
-  const std::string_view family = runs_on_warp_groups(dtype, s)          ? "sm90"
-                                  : runs_on_tensor_cores(dtype, s, tf32) ? "mma"
-                                                                         : "fp32";
+std::string own_name(std::string_view what, DType dtype, const AttentionShape& s, Fp32Products products) {
+  const std::string_view family = runs_on_warp_groups(dtype, s)              ? "sm90"
+                                  : runs_on_tensor_cores(dtype, s, products) ? "mma"
+                                                                             : "fp32";
   return fmt::format("{}_{}<{}>", what, family, s.head_dim);
 }
 
@@ -101,13 +98,13 @@ Kernel make_flash_attention(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionShape shape = shape_of(v, v.in(0));
   if (!is_storage(dtype) || !is_forward(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
-  const bool tf32 = is_tf32(v, dtype);
-  return {
-      [=, context = v.context](const KernelArgs& args) {
-        launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0], floats(args.out[1]),
-                               tf32);
-      },
-      {.name = own_name("attention_forward", dtype, shape, tf32), .variant = variant_of(shape, dtype, tf32)}};
+  const Fp32Products products = program::fp32_products_of(v.op);
+  return {[=, context = v.context](const KernelArgs& args) {
+            launch_flash_attention(context->stream(), dtype, shape, args.in[0], args.out[0],
+                                   floats(args.out[1]), products);
+          },
+          {.name = own_name("attention_forward", dtype, shape, products),
+           .variant = variant_of(shape, dtype, products)}};
 }
 
 /// Inputs: dy, qkv, y, lse.
@@ -161,18 +158,18 @@ Kernel make_flash_attention_backward(const OpView& v) {
   if (!is_storage(dtype) || !is_gradient(v, dtype) || shape.head_dim > kMaxHeadDim) return {};
   const std::size_t bytes = flash_attention_backward_workspace_bytes(shape);
   void* workspace = v.context->scratch(bytes);
-  const bool tf32 = is_tf32(v, dtype);
+  const Fp32Products products = program::fp32_products_of(v.op);
   const auto run = [=, context = v.context](const KernelArgs& args) {
     launch_flash_attention_backward(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2],
-                                    floats(args.in[3]), args.out[0], workspace, tf32);
+                                    floats(args.in[3]), args.out[0], workspace, products);
   };
   constexpr std::int64_t kTensorCores = 2;  // dq, and then dk and dv
   constexpr std::int64_t kCudaCores = 3;    // the sums of each row before them
   return {run,
-          {.name = own_name("attention_backward", dtype, shape, tf32),
-           .variant = variant_of(shape, dtype, tf32),
+          {.name = own_name("attention_backward", dtype, shape, products),
+           .variant = variant_of(shape, dtype, products),
            .workspace_bytes = as_bytes(bytes),
-           .launches = runs_on_tensor_cores(dtype, shape, tf32) ? kTensorCores : kCudaCores}};
+           .launches = runs_on_tensor_cores(dtype, shape, products) ? kTensorCores : kCudaCores}};
 }
 
 MakerRows attention_rows() {

@@ -33,7 +33,8 @@ bool all_f32(const OpView& v) {
 }
 
 bool is_gradient(const OpView& v, std::size_t input) {
-  return v.in(input).dtype == DType::f32 || v.in(input).dtype == DType::bf16;
+  const DType dtype = v.in(input).dtype;
+  return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
 }
 
 /// Whether the kernels support the dtypes and sizes of an update.
@@ -75,7 +76,7 @@ struct Update : program::UpdateOperands {
       const program::Tensor& weight = v.in(weight_in(i));
       shapes.push_back({.count = weight.shape.numel(),
                         .is_halved = weight.halved,
-                        .has_bf16_gradient = v.in(gradient_in(i)).dtype == DType::bf16});
+                        .gradient_dtype = v.in(gradient_in(i)).dtype});
       const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
       if (is_copied) step.copy_dtype = v.out(copy_out(i)).dtype;
     }
@@ -116,7 +117,7 @@ Kernel make_square_sum(const OpView& v) {
   std::vector<NormedTensor> shapes;
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
     if (!is_gradient(v, i)) return {};
-    shapes.push_back({.count = v.in(i).shape.numel(), .is_bf16 = v.in(i).dtype == DType::bf16});
+    shapes.push_back({.count = v.in(i).shape.numel(), .dtype = v.in(i).dtype});
   }
   const bool is_root = v.op.is(program::ops::kGlobalNorm);
   if (!v.outputs_are({0}, is_root ? DType::f32 : DType::f64)) return {};
