@@ -13,11 +13,12 @@ using program::Fp32Products;
 constexpr std::int64_t kWhole = 8;  ///< tensor cores take head sizes that are multiples of this
 constexpr std::int64_t kMostHeadDim = 256;
 
-/// fp32 numbers that tensor cores take as two of tf32; what registers hold limits their heads.
+/// fp32 numbers that tensor cores take as two of tf32.
 bool is_split(const AttentionUse& use) {
   return use.dtype == DType::f32 && use.fp32_products == Fp32Products::bf16x6;
 }
-constexpr std::int64_t kMostSplitHeadDim = 128;
+/// As kernels/attention_tiles.cuh.
+bool is_split_head_dim(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
 
 bool is_half(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
@@ -52,8 +53,8 @@ AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
     return AttentionFamily::warp_groups;
   const bool takes_dtype =
       is_half(use.dtype) || (use.dtype == DType::f32 && use.fp32_products != Fp32Products::plain);
-  const std::int64_t most = is_split(use) ? kMostSplitHeadDim : kMostHeadDim;
-  const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= most;
+  const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim &&
+                          (!is_split(use) || is_split_head_dim(sizes.head_dim));
   return takes_dtype && takes_head ? AttentionFamily::tensor_cores : AttentionFamily::cuda_cores;
 }
 

@@ -48,6 +48,12 @@ std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::D
   return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors);
 }
 
+/// A matmul, or one with another op in it; attention has no workspace for its products.
+bool is_bf16x6_matmul(const Op& op) {
+  return program::fp32_products_of(op) == program::Fp32Products::bf16x6 && !op.is(ops::kFlashAttention) &&
+         !op.is(ops::kFlashAttentionBackward);
+}
+
 std::int64_t bf16x6_bytes(const Op& op, const devices::Device& device) {
   const auto size = [&](const char* name) { return op.attrs.integer(name); };
   const std::int64_t batch = op.attrs.flag("looped") ? 1 : size("batch");
@@ -79,7 +85,7 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
   for (const Op& op : program.ops) {
     if (op.is(ops::kMatmul) && op.lane == program::Lane::background) {
       has_side_matmul = true;
-    } else if (program::fp32_products_of(op) == program::Fp32Products::bf16x6) {
+    } else if (is_bf16x6_matmul(op)) {
       scratch.reserve(bf16x6_bytes(op, device));
     }
     if (op.is(ops::kFlashAttentionBackward))

@@ -146,6 +146,12 @@ class Plan(unittest.TestCase):
         done = rooflm("program", "--model", "tiny", "--device", "null:a100-sxm", "--dtype", "fp8")
         self.assertEqual(done.returncode, 5, done.stderr)
 
+    def test_every_dtype_of_a_device_is_planned(self):
+        dtypes = "fp32,bf16x6,tf32,fp16,bf16,fp8"
+        rows = plan("--model", "gpt2", "--device", "h100-sxm", "--batch", 8, "--seq", 1024, "--dtype", dtypes)
+        steps = [row["step_s"] for row in rows]
+        self.assertEqual(steps, sorted(steps, reverse=True))
+
     def test_context_parallel_ranks_share_a_sequence(self):
         base = ("--model", "llama3-8b", "--device", "h200", "--recompute", "full", "--seq", 8192)
         one, = plan(*base, "--gpus", 8, "--zero", 3, "--framework", "torch-compile")

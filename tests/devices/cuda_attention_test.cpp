@@ -40,8 +40,10 @@ TEST(CudaAttention, Fp32RunsOnTensorCoresWhereItMayBeRounded) {
             AttentionFamily::tensor_cores);
   EXPECT_EQ(family(DType::f32, 1024, 64, {.fp32_products = Fp32Products::bf16x6}),
             AttentionFamily::tensor_cores);
-  EXPECT_EQ(family(DType::f32, 1024, 136, {.fp32_products = Fp32Products::bf16x6}),
-            AttentionFamily::cuda_cores);
+  for (const std::int64_t dim : {32, 136})
+    EXPECT_EQ(family(DType::f32, 1024, dim, {.fp32_products = Fp32Products::bf16x6}),
+              AttentionFamily::cuda_cores)
+        << dim;
   EXPECT_EQ(family(DType::f32, 1024, 60, {.fp32_products = Fp32Products::tf32}), AttentionFamily::cuda_cores);
 }
 

@@ -75,9 +75,9 @@ bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, Fp32Pr
   constexpr std::int64_t kWhole = 8;
   const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
   if (!is_half && !(dtype == core::DType::f32 && products != Fp32Products::plain)) return false;
-  const bool is_split = dtype == core::DType::f32 && products == Fp32Products::bf16x6;
-  if (shape.head_dim % kWhole != 0 || shape.head_dim > (is_split ? kMostSplitHeadDim : kMaxHeadDim))
-    return false;
+  if (shape.head_dim % kWhole != 0 || shape.head_dim > kMaxHeadDim) return false;
+  const bool is_split = !is_half && products == Fp32Products::bf16x6;
+  if (is_split && !is_split_head_dim(shape.head_dim)) return false;
   const auto has_room = [&]<class E>(E) {
     int needed = 0;
     with_tile_dim<E>(shape.head_dim, [&]<class Dim>(Dim) { needed = kSharedBytes<Dim::value, E>; });

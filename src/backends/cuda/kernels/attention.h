@@ -5,7 +5,7 @@
 // run on tensor cores (sm_80 and later), and so does fp32 where `products` says how its numbers are
 // multiplied there, if a block has shared memory for their tiles: rounded to TF32 or, of bf16x6, as sums of
 // two TF32 numbers, three products that are about as close as fp32 multiply-adds (NVIDIA CUTLASS, "3xTF32"),
-// with D up to 128, and NaN for factors beyond 2^114. Everything else runs on CUDA cores in fp32. D is at
+// with D of 40 to 128, and NaN for factors beyond 2^114. Everything else runs on CUDA cores in fp32. D is at
 // most kMaxHeadDim. Same bits every time, unless a launcher says otherwise. Launchers only submit; they throw
 // core::Unavailable for another dtype or a larger D and std::runtime_error when a launch is refused.
 #pragma once

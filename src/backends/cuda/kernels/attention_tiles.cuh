@@ -122,8 +122,9 @@ inline int most_shared_bytes() {
 template <class E>
 constexpr bool has_few_kernels = !std::is_same_v<E, bf16>;
 
-/// Wider heads are faster on CUDA cores: registers do not hold their sums and both parts of the factors.
-constexpr std::int64_t kMostSplitHeadDim = 128;
+/// Heads that are not faster on CUDA cores: narrower ones are padded to 64 columns, and of wider ones
+/// registers do not hold the sums and both parts of the factors.
+constexpr bool is_split_head_dim(std::int64_t head_dim) { return head_dim > 32 && head_dim <= 128; }
 
 /// Calls body with the tile width for a head size as a type: std::integral_constant. Tiles of words are
 /// multiples of 32 wide.
@@ -159,7 +160,7 @@ constexpr int kSharedBytes =
                       : 0;
 
 // attention_forward.cu: bf16, fp16, float computed with in tf32, or SplitFloat; head_dim a multiple of 8 up
-// to kMaxHeadDim, of SplitFloat kMostSplitHeadDim; operands aligned to 16.
+// to kMaxHeadDim, of SplitFloat one that is_split_head_dim; operands aligned to 16.
 template <class E>
 void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse);
 
