@@ -95,12 +95,14 @@ std::int64_t loss_chunk(const Program& program, std::int64_t max_bytes) {
 }
 
 /// Says of matmuls and of attention how fp32 factors are multiplied. Backends without such products ignore
-/// it.
-void mark_matmuls(Program& program, program::Fp32Products products) {
+/// it. Attention that becomes blocks of a ring has kernels for plain products only.
+void mark_products(Program& program, const StepOptions& options) {
+  const bool is_ring = options.sharding.context > 1;
   for (Op& op : program.ops) {
-    const bool has_products = op.is(program::ops::kMatmul) || op.is(program::ops::kFlashAttention) ||
-                              op.is(program::ops::kFlashAttentionBackward);
-    if (has_products) program::set_fp32_products(op, products);
+    const bool is_attention =
+        op.is(program::ops::kFlashAttention) || op.is(program::ops::kFlashAttentionBackward);
+    if (op.is(program::ops::kMatmul) || (is_attention && !is_ring))
+      program::set_fp32_products(op, options.fp32_products);
   }
 }
 
@@ -266,7 +268,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   }
   passes::cast(step, options.dtype);
   if (options.half_gradients) halve_gradients(step, options.dtype);
-  mark_matmuls(step, options.fp32_products);
+  mark_products(step, options);
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, so all run at the end.
@@ -315,7 +317,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   if (options.engine == EngineKind::fused)
     passes::chunk_loss(step, loss_chunk(step, options.loss_chunk_bytes), options.logits_padding);
   passes::cast(step, options.dtype);
-  mark_matmuls(step, options.fp32_products);
+  mark_products(step, options);
   if (options.engine == EngineKind::fused) passes::fuse(step);
   if (shares_halves(options)) passes::share_halves(step);
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training

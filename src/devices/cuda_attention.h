@@ -20,7 +20,7 @@ enum class AttentionFamily {
 
 struct AttentionUse {
   core::DType dtype = core::DType::bf16;
-  program::Fp32Products fp32_products = program::Fp32Products::plain;
+  program::Fp32Products fp32_products = program::Fp32Products::plain;  ///< of fp32 operands
   bool is_gradient = false;
   bool is_deterministic = true;  ///< the gradient adds up in a fixed order
   bool operator==(const AttentionUse&) const = default;

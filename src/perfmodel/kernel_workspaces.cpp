@@ -48,10 +48,10 @@ std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::D
   return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors);
 }
 
-/// A matmul, or one with another op in it; attention has no workspace for its products.
+/// A matmul, or one with another op in it.
 bool is_bf16x6_matmul(const Op& op) {
-  return program::fp32_products_of(op) == program::Fp32Products::bf16x6 && !op.is(ops::kFlashAttention) &&
-         !op.is(ops::kFlashAttentionBackward);
+  return op.def->work == program::Work::matmul &&
+         program::fp32_products_of(op) == program::Fp32Products::bf16x6;
 }
 
 std::int64_t bf16x6_bytes(const Op& op, const devices::Device& device) {

@@ -160,7 +160,7 @@ std::pair<double, double> attention_errors(const AttentionShape& s, Fp32Products
 }
 
 TEST_F(CudaKernels, FlashAttentionInBf16x6IsAsCloseAsInFp32) {
-  for (const std::int64_t dim : {64, 128, 256}) {
+  for (const std::int64_t dim : {64, 128}) {
     const AttentionShape shape{.batch = 1, .seq = 700, .heads = 2, .kv_heads = 2, .head_dim = dim};
     const auto [y, gradients] = attention_errors(shape, Fp32Products::plain);
     const auto [split_y, split_gradients] = attention_errors(shape, Fp32Products::bf16x6);

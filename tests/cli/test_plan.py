@@ -152,6 +152,11 @@ class Plan(unittest.TestCase):
         steps = [row["step_s"] for row in rows]
         self.assertEqual(steps, sorted(steps, reverse=True))
 
+    def test_every_fp32_product_is_planned_in_every_split(self):
+        for split in (("--cp", 2), ("--tp", 2), ("--pp", 2), ("--dp", 2, "--zero", 3)):
+            rows = plan("--model", "small", "--device", "h100-sxm", "--gpus", 2, "--seq", 1024, *split, "--dtype", "fp32,bf16x6,tf32")
+            self.assertEqual([row["status"] for row in rows], ["planned"] * 3, split)
+
     def test_context_parallel_ranks_share_a_sequence(self):
         base = ("--model", "llama3-8b", "--device", "h200", "--recompute", "full", "--seq", 8192)
         one, = plan(*base, "--gpus", 8, "--zero", 3, "--framework", "torch-compile")
