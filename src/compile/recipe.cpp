@@ -24,6 +24,7 @@
 #include "compile/passes/gradient_sums.h"
 #include "compile/passes/overlap.h"
 #include "compile/passes/part_ops.h"
+#include "compile/passes/rebuild.h"
 #include "compile/passes/reduce_early.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
@@ -128,6 +129,12 @@ void halve_gradients(Program& step, core::DType dtype) {
 
 bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && core::size_of(options.dtype) == 2;
+}
+
+/// In fp32 no epilogue of a GPU's GEMMs computes GELU. Where its gradient can write it again, the two therefore
+/// stay ops of their own.
+bool fuses_gelu(const StepOptions& options) {
+  return options.gelu_in_epilogue && (!options.rebuild || core::size_of(options.dtype) == 2);
 }
 
 /// Only bf16 numbers are the upper halves of fp32's.
@@ -272,8 +279,9 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (stop_after == Stage::cast) return step;
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, so all run at the end.
-    passes::fuse(step, {.gelu_in_epilogue = options.gelu_in_epilogue,
+    passes::fuse(step, {.gelu_in_epilogue = fuses_gelu(options),
                         .merge_updates = is_split(options) && !options.sum_in_update});
+    if (options.rebuild && !options.fp8) passes::rebuild(step);  // fp8 keeps copies of 8 bits
   }
   if (is_compact(options)) passes::narrow_gradients(step, options.dtype);
   if (shares_halves(options)) passes::share_halves(step);

@@ -43,6 +43,7 @@ struct StepOptions {
   bool compact_state = false;
   bool gelu_in_epilogue = false;  ///< fused: see passes::FuseOptions
   bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
+  bool rebuild = false;           ///< fused: passes/rebuild.h
   bool sum_in_update = false;     ///< fused, data-parallel ranks: passes/sum_in_update.h
   // For plans of other frameworks.
   bool unfused_loss = false;  ///< fp32, not chunked (passes/unfused_loss.h)

@@ -20,7 +20,8 @@ Rewrites rewrites_of(const Json& json) {
           .logits_padding = json.at("logits_padding"),
           .compact_state = json.at("compact_state"),
           .gelu_in_epilogue = json.at("gelu_in_products"),
-          .early_norm = json.at("early_norm")};
+          .early_norm = json.at("early_norm"),
+          .rebuild = json.at("rebuild")};
 }
 
 Device kind_of(const Json& catalog, Kind kind) {

@@ -38,6 +38,7 @@ struct Rewrites {
   bool compact_state = false;            ///< bf16: weights in halves; 16-bit gradients
   bool gelu_in_epilogue = false;         ///< GELU is fused into the GEMM epilogue
   bool early_norm = false;               ///< squares of gradients are summed while the backward pass runs
+  bool rebuild = false;                  ///< gradients of norms and activations write their outputs again
 };
 
 struct Device {

@@ -14,6 +14,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   step.compact_state = wants.compact_state;
   step.gelu_in_epilogue = wants.gelu_in_epilogue;
   step.early_norm = wants.early_norm;
+  step.rebuild = wants.rebuild;
 }
 
 Machine datasheet_machine(const devices::Device& device) {

@@ -108,6 +108,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.logits_padding = 1;
   step.gelu_in_epilogue = false;
   step.early_norm = false;
+  step.rebuild = false;
   step.loss_chunk_bytes = kWhole;
 }
 

@@ -72,8 +72,13 @@ TEST_F(CudaKernels, MapsOfElements) {
     EXPECT_EQ(out.read(), sum);
     launch_gelu(nullptr, dtype, kCount, dx.data(), out.data());
     expect_close(out.read(), activated, tolerance_of(dtype));
-    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), dy.data());  // in place
+    const DeviceArray again(dtype, x.size(), shift);
+    const DeviceArray alone(dtype, x.size());
+    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), alone.data(), nullptr);
+    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), dy.data(), again.data());  // in place
     expect_close(dy.read(), gradient, tolerance_of(dtype));
+    EXPECT_EQ(dy.read(), alone.read());
+    EXPECT_EQ(again.read(), out.read()) << "gelu again, bit for bit";
   });
 }
 
@@ -115,7 +120,7 @@ TEST_F(CudaKernels, GeluOfExtremes) {
     for (const double value : kept) expected.push_back(value > 0 ? value : 0);
     const DeviceArray gradient(dtype, Values(x.size(), 2.0));
     launch_gelu_backward(nullptr, dtype, static_cast<std::int64_t>(x.size()), gradient.data(), device.data(),
-                         gradient.data());
+                         gradient.data(), nullptr);
     launch_gelu(nullptr, dtype, static_cast<std::int64_t>(x.size()), device.data(), device.data());
     expect_close(device.read(), expected, tolerance_of(dtype));
     Values slopes;
@@ -160,9 +165,15 @@ TEST_F(CudaKernels, SwiGlu) {
       const DeviceArray device_y(dtype, y.size());
       launch_swiglu(nullptr, dtype, kRows, width, device_h.data(), device_y.data());
       expect_close(device_y.read(), y, tolerance_of(dtype));
-      launch_swiglu_backward(nullptr, dtype, kRows, width, device_dy.data(), device_h.data(),
-                             device_h.data());
+      const DeviceArray again(dtype, y.size(), shift);
+      const DeviceArray alone(dtype, h.size());
+      launch_swiglu_backward(nullptr, dtype, kRows, width, device_dy.data(), device_h.data(), alone.data(),
+                             nullptr);
+      launch_swiglu_backward(nullptr, dtype, kRows, width, device_dy.data(), device_h.data(), device_h.data(),
+                             again.data());  // in place
       expect_close(device_h.read(), dh, tolerance_of(dtype));
+      EXPECT_EQ(device_h.read(), alone.read());
+      EXPECT_EQ(again.read(), device_y.read()) << "swiglu again, bit for bit";
     });
   }
 }

@@ -93,10 +93,12 @@ void test_norm(DType dtype, std::int64_t rows, std::int64_t cols, bool layer, st
 
   const DeviceArray d_dy(dtype, dy);
   const DeviceArray d_rest(dtype, rest);
+  const DeviceArray d_alone(dtype, x.size());
+  const DeviceArray d_again(dtype, x.size());
   const DeviceArray d_dw(DType::f32, w);
   const DeviceArray d_db(DType::f32, b);
   const DeviceBytes workspace(norm_backward_workspace_bytes(rows, cols));
-  const NormBackward backward{.dtype = dtype,
+  NormBackward backward{.dtype = dtype,
                               .rows = rows,
                               .cols = cols,
                               .accumulate = true,
@@ -106,11 +108,26 @@ void test_norm(DType dtype, std::int64_t rows, std::int64_t cols, bool layer, st
                               .mean = layer ? d_mean.floats() : nullptr,
                               .rstd = d_rstd.floats(),
                               .d_residual = d_rest.data(),
-                              .dx = d_dy.data(),  // in place
+                              .dx = d_alone.data(),
                               .dweight = d_dw.floats(),
                               .dbias = layer ? d_db.floats() : nullptr,
                               .workspace = workspace.at(0)};
-  layer ? launch_layernorm_backward(nullptr, backward) : launch_rmsnorm_backward(nullptr, backward);
+  const auto launch = [&] {
+    layer ? launch_layernorm_backward(nullptr, backward) : launch_rmsnorm_backward(nullptr, backward);
+  };
+  launch();
+  const DeviceArray d_dw_again(DType::f32, w);
+  const DeviceArray d_db_again(DType::f32, b);
+  backward.bias = layer ? d_b.floats() : nullptr;
+  backward.dx = d_dy.data();  // in place
+  backward.dweight = d_dw_again.floats();
+  backward.dbias = layer ? d_db_again.floats() : nullptr;
+  backward.y = d_again.data();
+  launch();
+  EXPECT_EQ(d_again.read(), d_normed.read()) << "y again, bit for bit";
+  EXPECT_EQ(d_dy.read(), d_alone.read());
+  EXPECT_EQ(d_dw_again.read(), d_dw.read());
+  EXPECT_EQ(d_db_again.read(), d_db.read());
   expect_close(d_dy.read(), dx, 4 * tolerance_of(dtype));
   expect_close(d_dw.read(), dw, 1e-4);
   if (layer) expect_close(d_db.read(), db, 1e-4);

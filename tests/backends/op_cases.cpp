@@ -136,6 +136,26 @@ void add_norms(std::vector<Case>& cases, const Sizes& s) {
     w.op(ops::kLayerNormBackward, {w.activation(shape), r[0], scale, r[2], r[3], w.activation(shape)}, attrs);
     cases.push_back(w.done());
   }
+  Attributes again = attrs;
+  again.set("rebuilds", true);
+  {
+    CaseWriter w("layernorm rebuilt");
+    const TensorId scale = w.weight({s.channels});
+    const TensorId shift = w.weight({s.channels});
+    const TensorId x = w.activation(shape);
+    const auto r = w.op(ops::kLayerNorm, {x, scale, shift}, attrs);
+    w.op(ops::kLayerNormBackward, {w.activation(shape), x, scale, r[1], r[2], w.activation(shape), shift},
+         again);
+    cases.push_back(w.done());
+  }
+  {
+    CaseWriter w("rmsnorm rebuilt");
+    const TensorId scale = w.weight({s.channels});
+    const TensorId x = w.activation(shape);
+    const auto r = w.op(ops::kRmsNorm, {x, scale}, attrs);
+    w.op(ops::kRmsNormBackward, {w.activation(shape), x, scale, r[1], w.activation(shape)}, again);
+    cases.push_back(w.done());
+  }
   {
     CaseWriter w("rmsnorm fused");
     const TensorId scale = w.weight({s.channels});
@@ -151,6 +171,15 @@ void add_elementwise(std::vector<Case>& cases, const Sizes& s) {
   cases.push_back(gelu.done(gelu.op(ops::kGelu, {gelu.activation(shape)})));
   CaseWriter swiglu("swiglu");
   cases.push_back(swiglu.done(swiglu.op(ops::kSwiGlu, {swiglu.activation({s.batch, s.seq, 2 * s.width})})));
+  const Attributes again{{"rebuilds", true}};
+  CaseWriter gelu_again("gelu rebuilt");
+  gelu_again.op(ops::kGeluBackward, {gelu_again.activation(shape), gelu_again.activation(shape)}, again);
+  cases.push_back(gelu_again.done());
+  CaseWriter swiglu_again("swiglu rebuilt");
+  swiglu_again.op(ops::kSwiGluBackward,
+                  {swiglu_again.activation(shape), swiglu_again.activation({s.batch, s.seq, 2 * s.width})},
+                  again);
+  cases.push_back(swiglu_again.done());
   CaseWriter add("add");  // x + x + y: a tensor that is used twice
   const TensorId x = add.activation(shape);
   const TensorId twice = add.op(ops::kAdd, {x, x})[0];

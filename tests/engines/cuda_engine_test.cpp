@@ -46,6 +46,7 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .logits_padding = 64,
           .compact_state = true,
           .gelu_in_epilogue = true,
+          .rebuild = true,
           .micro_batches = micro_batches};
 }
 
@@ -232,12 +233,14 @@ TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
     EXPECT_EQ(replayed.losses, submitted.losses);
     EXPECT_EQ(replayed.last_weight, submitted.last_weight);
     for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-      const compile::StepOptions options =
-          make(compile::EngineKind::fused, AttentionKind::flash, dtype, kind);
-      SCOPED_TRACE(describe(options));
-      const Outcome other = on_gpu(GetParam(), options);
-      EXPECT_EQ(replayed.losses, other.losses);
-      EXPECT_EQ(replayed.last_weight, other.last_weight);
+      for (const bool rebuild : {false, true}) {
+        compile::StepOptions options = make(compile::EngineKind::fused, AttentionKind::flash, dtype, kind);
+        options.rebuild = rebuild;
+        SCOPED_TRACE(describe(options) + (rebuild ? ", rebuilt" : ""));
+        const Outcome other = on_gpu(GetParam(), options);
+        EXPECT_EQ(replayed.losses, other.losses);
+        EXPECT_EQ(replayed.last_weight, other.last_weight);
+      }
     }
   }
 }

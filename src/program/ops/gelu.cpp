@@ -2,6 +2,7 @@
 // 2016).
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -15,14 +16,28 @@ Cost cost_gelu(const Program& p, const Op& op) {
   return {.elementwise_flop = 10 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// dx = dy * gelu'(x); inputs of the backward op: dy, x.
+/// dx = dy * gelu'(x); inputs of the backward op: dy, x; outputs: dx, and y with `rebuilds`
+/// (passes/rebuild.h).
 void gradient_gelu(GradientContext& g) {
   g.propagate(0, g.emit(kGeluBackward, {g.gradient(0), g.input(0)}, {}).at(0));
 }
 
-/// 18 per element, tanh counted as 1.
+std::vector<Tensor> infer_gelu_backward(const Program& p, const Op& op) {
+  const core::Shape& shape = p.shape(op.inputs.at(0));
+  if (op.attrs.flag("rebuilds")) return {{.shape = shape}, {.shape = shape}};
+  return {{.shape = shape}};
+}
+
+/// One that writes y again equals gelu, then the plain gradient, which may overwrite dy.
+void plain_gelu_backward(PlainForm& f) {
+  if (!f.op().attrs.flag("rebuilds")) return;
+  f.emit(kGelu, {f.input(1)}, {}, {f.output(1)});
+  f.emit(kGeluBackward, {f.input(0), f.input(1)}, {}, {f.output(0)});
+}
+
+/// 18 per element, tanh counted as 1; 1 more for y.
 Cost cost_gelu_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 18 * p.shape(op.inputs.at(0)).numel()};
+  return {.elementwise_flop = (op.attrs.flag("rebuilds") ? 19 : 18) * p.shape(op.inputs.at(0)).numel()};
 }
 
 }  // namespace
@@ -33,7 +48,10 @@ const OpDef kGelu{.name = "gelu",
                   .gradient = gradient_gelu,
                   .in_place_input = 0,
                   .cheap_to_recompute = true};
-const OpDef kGeluBackward{
-    .name = "gelu_backward", .infer = infer_gelu, .cost = cost_gelu_backward, .in_place_input = 0};
+const OpDef kGeluBackward{.name = "gelu_backward",
+                          .infer = infer_gelu_backward,
+                          .cost = cost_gelu_backward,
+                          .in_place_input = 0,
+                          .plain = plain_gelu_backward};
 
 }  // namespace rooflm::program::ops

@@ -26,7 +26,8 @@ Cost cost_layernorm(const Program& p, const Op& op) {
   return {.elementwise_flop = 7 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// Inputs of the backward op: dy, x, w, mean, rstd [, residual gradient to add]. Outputs: dx, dw, db.
+/// Inputs of the backward op: dy, x, w, mean, rstd [, residual gradient to add [, b]]. Outputs: dx, dw, db,
+/// and y with `rebuilds` (passes/rebuild.h).
 /// dx = rstd * (dy*w - mean_C(dy*w) - xhat * mean_C(dy*w*xhat)), dw = sum dy*xhat, db = sum dy.
 void gradient_layernorm(GradientContext& g) {
   const auto dw = g.weight_target(1);
@@ -40,21 +41,25 @@ void gradient_layernorm(GradientContext& g) {
 std::vector<Tensor> infer_layernorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
   const Tensor weight{.shape = {x[-1]}, .role = Role::gradient, .full_precision = true};
-  return {{.shape = x, .role = Role::activation_gradient}, weight, weight};
+  std::vector<Tensor> outputs{{.shape = x, .role = Role::activation_gradient}, weight, weight};
+  if (op.attrs.flag("rebuilds")) outputs.push_back({.shape = x});
+  return outputs;
 }
 
-/// A norm backward that adds a residual gradient equals the plain norm backward, then add.
+/// A norm backward that adds a residual gradient equals the plain norm backward, then add. One that writes y
+/// again is plain: statistics are not outputs of its own.
 void plain_layernorm_backward(PlainForm& f) {
   constexpr std::size_t kResidual = 5;
-  if (!f.has_input(kResidual)) return;
+  if (!f.has_input(kResidual) || f.op().attrs.flag("rebuilds")) return;
   f.emit(kLayerNormBackward, {f.input(0), f.input(1), f.input(2), f.input(3), f.input(4)}, f.op().attrs,
          {f.output(0), f.output(1), f.output(2)});
   f.emit(kAdd, {f.output(0), f.input(kResidual)}, {}, {f.output(0)});
 }
 
-/// 14 per element, 15 with a residual gradient.
+/// 14 per element, 15 with a residual gradient, 2 more for y.
 Cost cost_layernorm_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = (op.inputs.size() > 5 ? 15 : 14) * p.shape(op.inputs.at(1)).numel()};
+  const int each = (op.inputs.size() > 5 ? 15 : 14) + (op.attrs.flag("rebuilds") ? 2 : 0);
+  return {.elementwise_flop = each * p.shape(op.inputs.at(1)).numel()};
 }
 
 /// Inputs: x, y, w, b.

@@ -23,7 +23,8 @@ Cost cost_rmsnorm(const Program& p, const Op& op) {
   return {.elementwise_flop = 4 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// Inputs of the backward op: dy, x, w, rstd [, residual gradient to add]. Outputs: dx, dw.
+/// Inputs of the backward op: dy, x, w, rstd [, residual gradient to add]. Outputs: dx, dw, and y with
+/// `rebuilds` (passes/rebuild.h).
 /// dx = rstd * (dy*w - xhat * mean_C(dy*w*xhat)) with xhat = x*rstd, dw = sum dy*xhat.
 void gradient_rmsnorm(GradientContext& g) {
   const auto dw = g.weight_target(1);
@@ -35,22 +36,26 @@ void gradient_rmsnorm(GradientContext& g) {
 
 std::vector<Tensor> infer_rmsnorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
-  return {{.shape = x, .role = Role::activation_gradient},
-          {.shape = {x[-1]}, .role = Role::gradient, .full_precision = true}};
+  std::vector<Tensor> outputs{{.shape = x, .role = Role::activation_gradient},
+                              {.shape = {x[-1]}, .role = Role::gradient, .full_precision = true}};
+  if (op.attrs.flag("rebuilds")) outputs.push_back({.shape = x});
+  return outputs;
 }
 
-/// A norm backward that adds a residual gradient equals the plain norm backward, then add.
+/// A norm backward that adds a residual gradient equals the plain norm backward, then add. One that writes y
+/// again is plain: statistics are not outputs of its own.
 void plain_rmsnorm_backward(PlainForm& f) {
   constexpr std::size_t kResidual = 4;
-  if (!f.has_input(kResidual)) return;
+  if (!f.has_input(kResidual) || f.op().attrs.flag("rebuilds")) return;
   f.emit(kRmsNormBackward, {f.input(0), f.input(1), f.input(2), f.input(3)}, f.op().attrs,
          {f.output(0), f.output(1)});
   f.emit(kAdd, {f.output(0), f.input(kResidual)}, {}, {f.output(0)});
 }
 
-/// 10 per element, 11 with a residual gradient.
+/// 10 per element, 11 with a residual gradient, 1 more for y.
 Cost cost_rmsnorm_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = (op.inputs.size() > 4 ? 11 : 10) * p.shape(op.inputs.at(1)).numel()};
+  const int each = (op.inputs.size() > 4 ? 11 : 10) + (op.attrs.flag("rebuilds") ? 1 : 0);
+  return {.elementwise_flop = each * p.shape(op.inputs.at(1)).numel()};
 }
 
 /// Inputs: x, y, w.

@@ -4,6 +4,7 @@
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/plain_form.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -20,19 +21,29 @@ Cost cost_swiglu(const Program& p, const Op& op) {
   return {.elementwise_flop = 5 * p.shape(op.inputs.at(0)).numel() / 2};
 }
 
-/// Inputs of the backward op: dy [.., F], h [.., 2F]; output dh [.., 2F].
+/// Inputs of the backward op: dy [.., F], h [.., 2F]; outputs dh [.., 2F], and y with `rebuilds`
+/// (passes/rebuild.h).
 /// d gate = dy * up * s * (1 + gate * (1 - s)), s = sigmoid(gate); d up = dy * silu(gate).
 void gradient_swiglu(GradientContext& g) {
   g.propagate(0, g.emit(kSwiGluBackward, {g.gradient(0), g.input(0)}, {}).at(0));
 }
 
 std::vector<Tensor> infer_swiglu_backward(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(1))}};
+  std::vector<Tensor> outputs{{.shape = p.shape(op.inputs.at(1))}};
+  if (op.attrs.flag("rebuilds")) outputs.push_back({.shape = p.shape(op.inputs.at(0))});
+  return outputs;
 }
 
-/// 11 per element of dy.
+/// One that writes y again equals swiglu, then the plain gradient, which may overwrite h.
+void plain_swiglu_backward(PlainForm& f) {
+  if (!f.op().attrs.flag("rebuilds")) return;
+  f.emit(kSwiGlu, {f.input(1)}, {}, {f.output(1)});
+  f.emit(kSwiGluBackward, {f.input(0), f.input(1)}, {}, {f.output(0)});
+}
+
+/// 11 per element of dy, 1 more for y.
 Cost cost_swiglu_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 11 * p.shape(op.inputs.at(0)).numel()};
+  return {.elementwise_flop = (op.attrs.flag("rebuilds") ? 12 : 11) * p.shape(op.inputs.at(0)).numel()};
 }
 
 }  // namespace
@@ -45,6 +56,7 @@ const OpDef kSwiGlu{.name = "swiglu",
 const OpDef kSwiGluBackward{.name = "swiglu_backward",
                             .infer = infer_swiglu_backward,
                             .cost = cost_swiglu_backward,
-                            .in_place_input = 1};
+                            .in_place_input = 1,
+                            .plain = plain_swiglu_backward};
 
 }  // namespace rooflm::program::ops

@@ -211,7 +211,7 @@ Kernel make_gelu(const OpView& v) {
 
 Kernel make_gelu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  if (v.op.attrs.flag("rebuilds") || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const std::int64_t n = v.in(0).shape.numel();
     return [n](const KernelArgs& args) {
@@ -234,7 +234,7 @@ Kernel make_swiglu(const OpView& v) {
 
 Kernel make_swiglu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  if (v.op.attrs.flag("rebuilds") || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const std::int64_t width = v.in(0).shape[-1];
     const std::int64_t rows = v.in(0).shape.numel() / width;

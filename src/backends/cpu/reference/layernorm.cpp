@@ -58,8 +58,8 @@ LayerNorm<C> layernorm_of(const OpView& v, std::size_t weight, std::size_t y) {
 template <class C>
 struct Backward {
   std::int64_t rows, cols;
-  bool accumulate, has_residual;
-  Operand<C> dy, x, weight, mean, rstd, residual, dx, dw, db;
+  bool accumulate, has_residual, rebuilds;
+  Operand<C> dy, x, weight, mean, rstd, residual, bias, dx, dw, db, y;
 
   /// dw[c] (+)= sum_r dy[r, c] * xhat[r, c], db[c] (+)= sum_r dy[r, c]
   void weights(const KernelArgs& args, std::int64_t first, std::int64_t count) const {
@@ -107,6 +107,18 @@ struct Backward {
         to[i] = rest != nullptr ? d + rest[i] : d;
       }
     });
+    if (rebuilds) rebuild(args, r, xs, ws);
+  }
+
+  /// y of a row, as the forward op makes it.
+  void rebuild(const KernelArgs& args, std::int64_t r, const C* xs, const C* ws) const {
+    const C m = *mean.read(args.in[3], r, 1);
+    const C s = *rstd.read(args.in[4], r, 1);
+    const C* bs = bias.read(args.in[6], 0, cols);
+    y.write(args.out[3], r * cols, cols, [&](C* to) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < cols; ++i) to[i] = (xs[i] - m) * s * ws[i] + bs[i];
+    });
   }
 };
 
@@ -128,19 +140,23 @@ Kernel make_layernorm_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t cols = v.in(1).shape[-1];
     const bool has_residual = v.has_in(5);
+    const bool rebuilds = v.op.attrs.flag("rebuilds");
     const Backward<C> backward{v.in(1).shape.numel() / cols,
                                cols,
                                v.accumulates(),
                                has_residual,
+                               rebuilds,
                                in_operand<C>(v, 0, cols),
                                in_operand<C>(v, 1, cols),
                                in_operand<C>(v, 2, cols),
                                in_operand<C>(v, 3, 1),
                                in_operand<C>(v, 4, 1),
                                has_residual ? in_operand<C>(v, 5, cols) : Operand<C>(),
+                               rebuilds ? in_operand<C>(v, 6, cols) : Operand<C>(),
                                out_operand<C>(v, 0, cols),
                                out_operand<C>(v, 1, kColumns),
-                               out_operand<C>(v, 2, kColumns)};
+                               out_operand<C>(v, 2, kColumns),
+                               rebuilds ? out_operand<C>(v, 3, cols) : Operand<C>()};
     // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
       for_columns(backward.cols,

@@ -40,8 +40,8 @@ RmsNorm<C> rmsnorm_of(const OpView& v, std::size_t weight, std::size_t y) {
 template <class C>
 struct Backward {
   std::int64_t rows, cols;
-  bool accumulate, has_residual;
-  Operand<C> dy, x, weight, rstd, residual, dx, dw;
+  bool accumulate, has_residual, rebuilds;
+  Operand<C> dy, x, weight, rstd, residual, dx, dw, y;
 
   /// dw[c] (+)= sum_r dy[r, c] * x[r, c] * rstd[r]
   void weights(const KernelArgs& args, std::int64_t first, std::int64_t count) const {
@@ -75,6 +75,11 @@ struct Backward {
         to[i] = rest != nullptr ? d + rest[i] : d;
       }
     });
+    if (!rebuilds) return;
+    y.write(args.out[2], r * cols, cols, [&](C* to) {
+#pragma omp simd
+      for (std::int64_t i = 0; i < cols; ++i) to[i] = xs[i] * s * ws[i];
+    });
   }
 };
 
@@ -96,17 +101,20 @@ Kernel make_rmsnorm_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t cols = v.in(1).shape[-1];
     const bool has_residual = v.has_in(4);
+    const bool rebuilds = v.op.attrs.flag("rebuilds");
     const Backward<C> backward{v.in(1).shape.numel() / cols,
                                cols,
                                v.accumulates(),
                                has_residual,
+                               rebuilds,
                                in_operand<C>(v, 0, cols),
                                in_operand<C>(v, 1, cols),
                                in_operand<C>(v, 2, cols),
                                in_operand<C>(v, 3, 1),
                                has_residual ? in_operand<C>(v, 4, cols) : Operand<C>(),
                                out_operand<C>(v, 0, cols),
-                               out_operand<C>(v, 1, kColumns)};
+                               out_operand<C>(v, 1, kColumns),
+                               rebuilds ? out_operand<C>(v, 2, cols) : Operand<C>()};
     // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
       for_columns(backward.cols,

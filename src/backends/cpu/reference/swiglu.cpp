@@ -24,6 +24,7 @@ Kernel make_swiglu(const OpView& v) {
 /// With s = sigmoid(gate): d gate = dy * up * s * (1 + gate * (1 - s)), d up = dy * gate * s. dh may
 /// overwrite h: both halves of a pair are read before either is written.
 Kernel make_swiglu_backward(const OpView& v) {
+  if (v.op.attrs.flag("rebuilds")) return {};  // the plain ops run instead
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t f = v.in(0).shape[-1];
     const std::int64_t rows = v.in(0).shape.numel() / f;

@@ -27,14 +27,12 @@ struct Gelu {
 /// With s = sigmoid(2u): gelu' = s + 2 x s (1 - s) u'. Beyond +-16 s is 0 or 1, so the second term is 0; x is
 /// clamped there, because x^2 may overflow and inf * 0 is NaN. A NaN stays one.
 template <class T>
-struct GeluBackward {
-  __device__ float operator()(float dy, float x) const {
-    constexpr float kFlat = 16;
-    x = x > kFlat ? kFlat : (x < -kFlat ? -kFlat : x);
-    const float s = sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x));
-    return dy * (s + 2 * x * s * (1 - s) * kSlope * (1 + 3 * kCubic * x * x));
-  }
-};
+__device__ float gelu_gradient(float dy, float x) {
+  constexpr float kFlat = 16;
+  x = x > kFlat ? kFlat : (x < -kFlat ? -kFlat : x);
+  const float s = sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x));
+  return dy * (s + 2 * x * s * (1 - s) * kSlope * (1 + 3 * kCubic * x * x));
+}
 
 /// out[i] = f(in[i] ...)
 template <class F, class Out, class... In>
@@ -57,6 +55,24 @@ void launch_map(Stream stream, const char* what, std::int64_t count, F f, Out* o
   const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), what);
   map<<<blocks, kThreads, 0, stream>>>(count, are_aligned({out, in...}), f, out, in...);
   check_launch(what);
+}
+
+/// dx = dy * gelu'(x) and, unless y is null, y = gelu(x)
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gelu_backward(std::int64_t count, bool aligned, const T* dy, const T* x, T* dx, T* y) {
+  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPack;
+  if (first >= count) return;
+  const Pack d = load_pack(dy, first, count, aligned);
+  const Pack of = load_pack(x, first, count, aligned);
+  Pack result;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) result[i] = gelu_gradient<T>(d[i], of[i]);
+  store_pack(dx, first, count, aligned, result);
+  if (y == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) result[i] = Gelu<T>{}(of[i]);
+  store_pack(y, first, count, aligned, result);
 }
 
 /// Row and column of pack number i, with rows of `cols` elements.
@@ -106,7 +122,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    swiglu_backward(std::int64_t rows, std::int64_t width, bool aligned, const T* dy, const T* h, T* dh) {
+    swiglu_backward(std::int64_t rows, std::int64_t width, bool aligned, const T* dy, const T* h, T* dh,
+                    T* y) {
   const Place at(own_pack(), width);
   if (at.row >= rows) return;
   const T* row = h + at.row * 2 * width;
@@ -118,6 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   T* to = dh + at.row * 2 * width;
   store_pack(to, at.col, width, aligned, d_gate);
   store_pack(to + width, at.col, width, aligned, d_up);
+  if (y != nullptr) store_pack(y + at.row * width, at.col, width, aligned, swiglu_of<T>(gate, up));
 }
 
 template <class T>
@@ -172,11 +190,15 @@ void launch_gelu(Stream stream, core::DType dtype, std::int64_t count, const voi
 }
 
 void launch_gelu_backward(Stream stream, core::DType dtype, std::int64_t count, const void* dy, const void* x,
-                          void* dx) {
+                          void* dx, void* y) {
+  if (count == 0) return;
+  const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), "gelu_backward");
   with_element(dtype, "gelu_backward", [&]<class T>(T) {
-    launch_map(stream, "gelu_backward", count, GeluBackward<T>{}, static_cast<T*>(dx),
-               static_cast<const T*>(dy), static_cast<const T*>(x));
+    gelu_backward<<<blocks, kThreads, 0, stream>>>(count, are_aligned({dy, x, dx, y}),
+                                                   static_cast<const T*>(dy), static_cast<const T*>(x),
+                                                   static_cast<T*>(dx), static_cast<T*>(y));
   });
+  check_launch("gelu_backward");
 }
 
 void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width, const void* h,
@@ -191,12 +213,13 @@ void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int
 }
 
 void launch_swiglu_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width,
-                            const void* dy, const void* h, void* dh) {
+                            const void* dy, const void* h, void* dh, void* y) {
   if (rows == 0) return;
   with_element(dtype, "swiglu_backward", [&]<class T>(T) {
-    const bool aligned = width % kPack == 0 && are_aligned({dy, h, dh});
+    const bool aligned = width % kPack == 0 && are_aligned({dy, h, dh, y});
     swiglu_backward<<<row_blocks(rows, width, "swiglu_backward"), kThreads, 0, stream>>>(
-        rows, width, aligned, static_cast<const T*>(dy), static_cast<const T*>(h), static_cast<T*>(dh));
+        rows, width, aligned, static_cast<const T*>(dy), static_cast<const T*>(h), static_cast<T*>(dh),
+        static_cast<T*>(y));
   });
   check_launch("swiglu_backward");
 }

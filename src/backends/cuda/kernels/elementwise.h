@@ -25,18 +25,19 @@ void launch_cast(Stream stream, std::int64_t count, core::DType from, const void
 /// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); y may be x.
 void launch_gelu(Stream stream, core::DType dtype, std::int64_t count, const void* x, void* y);
 
-/// dx = dy * gelu'(x); dx may be dy or x.
+/// dx = dy * gelu'(x); dx may be dy or x. y, unless null, is gelu(x), as launch_gelu makes it.
 void launch_gelu_backward(Stream stream, core::DType dtype, std::int64_t count, const void* dy, const void* x,
-                          void* dx);
+                          void* dx, void* y);
 
 /// y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)): h [rows, 2F] -> y [rows, F].
 void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width, const void* h,
                    void* y);
 
 /// dy [rows, F], h [rows, 2F] -> dh [rows, 2F]: d gate = dy * up * s * (1 + gate * (1 - s)), s =
-/// sigmoid(gate), d up = dy * silu(gate). dh may be h. `width` is F.
+/// sigmoid(gate), d up = dy * silu(gate). dh may be h. `width` is F. y [rows, F], unless null, is swiglu of h,
+/// as launch_swiglu makes it.
 void launch_swiglu_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width,
-                            const void* dy, const void* h, void* dh);
+                            const void* dy, const void* h, void* dh, void* y);
 
 /// y[r, n] = x[r, n] + bias[n], x and y [rows, cols], bias fp32 [cols]; y may be x.
 void launch_bias_add(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols, const void* x,

@@ -38,8 +38,8 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// With g = dy * weight and xhat = (x - mean) * rstd (rmsnorm: x * rstd):
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
-/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. dx may be
-/// dy, x or d_residual. `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
+/// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. y, if asked
+/// for, is the norm's own output again, bit for bit. dx may be dy, x or d_residual; y nothing else. `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
   std::int64_t rows = 0, cols = 0;
@@ -50,7 +50,9 @@ struct NormBackward {
   const float* mean = nullptr;  // layernorm
   const float* rstd = nullptr;
   const void* d_residual = nullptr;  // or absent
+  const float* bias = nullptr;       // layernorm, with y
   void* dx = nullptr;
+  void* y = nullptr;  // or absent
   float* dweight = nullptr;
   float* dbias = nullptr;  // layernorm
   void* workspace = nullptr;

@@ -147,6 +147,17 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   const std::int64_t first = std::int64_t{blockIdx.x} * rows + (kOneWarp ? thread / kWarp : 0);
   const std::int64_t step = std::int64_t{gridDim.x} * rows;
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
+  const auto load = [&](const float* from, int k) {
+    if constexpr (kAligned) return load_pack(from, place.col(k), a.cols, true);
+    return load_any(core::DType::f32, from, 0, place.col(k), a.cols);
+  };
+  const auto store = [&](void* to, std::int64_t row, int k, const Pack& pack) {
+    if constexpr (kAligned) {
+      store_pack(static_cast<T*>(to) + row * a.cols, place.col(k), a.cols, true, pack);
+    } else {
+      store_any(a.dtype, to, row * a.cols, place.col(k), a.cols, pack);
+    }
+  };
   Pack dweight[kPacks]{};
   Pack dbias[kPacks]{};
   RowInput<T, kPacks> next;
@@ -160,23 +171,25 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
     float2 sums{0, 0};  // sums of g and of g * xhat
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      Pack weight;
-      if constexpr (kAligned) {
-        weight = load_pack(a.weight, place.col(k), a.cols, true);
-      } else {
-        weight = load_any(core::DType::f32, a.weight, 0, place.col(k), a.cols);
-      }
+      const Pack weight = load(a.weight, k);
       g[k] = now.dy[k].get();
       xhat[k] = now.x[k].get();
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         // Beyond the end of the row dy and weight are zero, so these elements do not contribute.
-        xhat[k][i] = (xhat[k][i] - now.mean) * now.rstd;
+        xhat[k][i] = normalised(xhat[k][i], now.mean, now.rstd);
         dweight[k][i] += g[k][i] * xhat[k][i];
         if constexpr (kNorm == Norm::layer) dbias[k][i] += g[k][i];
         g[k][i] *= weight[i];
         sums.x += g[k][i];
         sums.y += g[k][i] * xhat[k][i];
+      }
+      if (a.y != nullptr) {
+        Pack y{};
+        if constexpr (kNorm == Norm::layer) y = load(a.bias, k);
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) y[i] = scaled(xhat[k][i], weight[i], y[i]);
+        store(a.y, row, k, y);
       }
     }
     sums = row_sum<kOneWarp>(sums, odd);
@@ -191,11 +204,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
 #pragma unroll
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
-      if constexpr (kAligned) {
-        store_pack(static_cast<T*>(a.dx) + row * a.cols, place.col(k), a.cols, true, g[k]);
-      } else {
-        store_any(a.dtype, a.dx, row * a.cols, place.col(k), a.cols, g[k]);
-      }
+      store(a.dx, row, k, g[k]);
     }
   }
   if constexpr (kOneWarp) {
@@ -243,7 +252,7 @@ template <Norm kNorm>
 void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   check_norm_cols(a.cols, what);
   const bool aligned =
-      a.cols % kPack == 0 && are_aligned({a.dy, a.x, a.weight, a.d_residual, a.dx, a.workspace});
+      a.cols % kPack == 0 && are_aligned({a.dy, a.x, a.weight, a.bias, a.d_residual, a.dx, a.y, a.workspace});
   const BackwardShape shape(a.dtype, a.cols, aligned);
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);

@@ -42,13 +42,11 @@ __global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a) 
     square += centred * centred;
   });
   const float rstd = inverse_root(block_sum(square) / n + a.eps);
-  Part::for_each(a.cols,
-                 [&](int k, int i) { x.pack[k][i] = (x.pack[k][i] - mean) * rstd * weight.pack[k][i]; });
-  if constexpr (kNorm == Norm::layer) {
-    Part bias;
-    bias.template load<Weight>(core::DType::f32, a.bias, 0, a.cols);
-    Part::for_each(a.cols, [&](int k, int i) { x.pack[k][i] += bias.pack[k][i]; });
-  }
+  Part bias{};
+  if constexpr (kNorm == Norm::layer) bias.template load<Weight>(core::DType::f32, a.bias, 0, a.cols);
+  Part::for_each(a.cols, [&](int k, int i) {
+    x.pack[k][i] = scaled(normalised(x.pack[k][i], mean, rstd), weight.pack[k][i], bias.pack[k][i]);
+  });
   x.template store<T>(a.dtype, a.y, at, a.cols);
   if (threadIdx.x == 0) {
     if constexpr (kNorm == Norm::layer) a.mean[row] = mean;

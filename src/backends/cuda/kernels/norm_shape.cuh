@@ -51,6 +51,12 @@ void with_packs(std::int64_t cols, const char* what, Body&& body) {
 /// 1 / sqrt(x). More precise than rsqrtf, whose error is up to two ulp.
 __device__ inline float inverse_root(float x) { return 1.0F / sqrtf(x); }
 
+/// (x - mean) * rstd, the same bits in forward and backward kernels.
+__device__ inline float normalised(float x, float mean, float rstd) { return __fmul_rn(x - mean, rstd); }
+
+/// xhat * weight + bias, the same bits in forward and backward kernels.
+__device__ inline float scaled(float xhat, float weight, float bias) { return __fmaf_rn(xhat, weight, bias); }
+
 /// Tag for rows that are not aligned; the element type is then known at run time.
 struct Unaligned {};
 

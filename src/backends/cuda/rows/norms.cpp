@@ -39,11 +39,13 @@ KernelInfo backward_info(const OpView& v) {
   return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
 }
 
-/// Whether dy, x, the residual gradient and dx share a supported dtype, and the rest is fp32.
-bool backward_fits(const OpView& v, std::size_t residual) {
+/// Whether dy, x, the residual gradient, dx and y (output number `y`, if any) share a supported dtype, and the
+/// rest is fp32.
+bool backward_fits(const OpView& v, std::size_t residual, std::size_t y) {
   const DType dtype = v.in(1).dtype;
   return is_storage(dtype) && v.inputs_are({0, residual}, dtype) && v.outputs_are({0}, dtype) &&
-         rest_is_f32(v, 2, residual) && v.in(1).shape[-1] <= kMaxNormCols;
+         (!rebuilds(v) || v.outputs_are({y}, dtype)) && rest_is_f32(v, 2, residual) &&
+         v.in(1).shape[-1] <= kMaxNormCols;
 }
 
 }  // namespace
@@ -85,12 +87,15 @@ Kernel make_add_layernorm(const OpView& v) {
   };
 }
 
-/// Inputs: dy, x, w, mean, rstd [, residual gradient]. Outputs: dx, dw, db.
+/// Inputs: dy, x, w, mean, rstd [, residual gradient [, b]]. Outputs: dx, dw, db [, y].
 Kernel make_layernorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 5;
-  if (!backward_fits(v, kResidual)) return {};
+  constexpr std::size_t kBias = 6;
+  constexpr std::size_t kY = 3;
+  if (!backward_fits(v, kResidual, kY) || (rebuilds(v) && !v.inputs_are({kBias}, DType::f32))) return {};
   const bool has_residual = v.has_in(kResidual);
-  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual,
+                    again = rebuilds(v)](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
     norm.x = args.in[1];
@@ -101,6 +106,8 @@ Kernel make_layernorm_backward(const OpView& v) {
     norm.dx = args.out[0];
     norm.dweight = floats(args.out[1]);
     norm.dbias = floats(args.out[2]);
+    norm.bias = again ? floats(args.in[kBias]) : nullptr;
+    norm.y = again ? args.out[kY] : nullptr;
     launch_layernorm_backward(context->stream(), norm);
   };
   return {run, backward_info(v)};
@@ -139,12 +146,14 @@ Kernel make_add_rmsnorm(const OpView& v) {
   };
 }
 
-/// Inputs: dy, x, w, rstd [, residual gradient]. Outputs: dx, dw.
+/// Inputs: dy, x, w, rstd [, residual gradient]. Outputs: dx, dw [, y].
 Kernel make_rmsnorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 4;
-  if (!backward_fits(v, kResidual)) return {};
+  constexpr std::size_t kY = 2;
+  if (!backward_fits(v, kResidual, kY)) return {};
   const bool has_residual = v.has_in(kResidual);
-  const auto run = [context = v.context, shape = backward_shape(v), has_residual](const KernelArgs& args) {
+  const auto run = [context = v.context, shape = backward_shape(v), has_residual,
+                    again = rebuilds(v)](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
     norm.x = args.in[1];
@@ -153,6 +162,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
     norm.d_residual = has_residual ? args.in[kResidual] : nullptr;
     norm.dx = args.out[0];
     norm.dweight = floats(args.out[1]);
+    norm.y = again ? args.out[kY] : nullptr;
     launch_rmsnorm_backward(context->stream(), norm);
   };
   return {run, backward_info(v)};

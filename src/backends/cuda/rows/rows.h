@@ -31,6 +31,9 @@ inline TokenPlaces places_of(const OpView& v, std::int64_t own) {
   return TokenPlaces::of(pieces.parts, pieces.index, own);
 }
 
+/// Whether the gradient also writes the output of its forward op again.
+inline bool rebuilds(const OpView& v) { return v.op.attrs.flag("rebuilds"); }
+
 /// The rows of all files of this folder; the build generates the list.
 MakerRows kernels();
 
