@@ -33,19 +33,22 @@ std::int64_t divisor(std::int64_t count, std::int64_t most) {
 }
 
 /// Blocks of a norm's gradient: BackwardShape of kernels/norm_backward.cu.
-std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int multiprocessors, bool is_narrow,
-                                  bool is_aligned) {
-  constexpr std::int64_t kPack = 8, kWarp = 32, kMostThreads = 512, kRowsOfBlock = 4, kBlocksOfWarpRows = 3,
-                         kMostWarpPacks = 3, kLongPacks = 4;
+std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int multiprocessors, bool is_layer,
+                                  bool is_narrow, bool is_aligned) {
+  constexpr std::int64_t kPack = 8, kWarp = 32, kMostThreads = 512, kFewerThreads = 384, kRowsOfBlock = 4,
+                         kBlocksOfWarpRows = 3, kMostWarpPacks = 3, kLongPacks = 4;
   const std::int64_t all = ceil_div(cols, kPack);
   const auto warps_with = [&](std::int64_t packs) { return ceil_div(all, packs * kWarp); };
+  const auto most_with = [&](std::int64_t packs) {
+    return is_layer && packs == 2 ? kFewerThreads : kMostThreads;
+  };
   if (is_aligned && warps_with(is_narrow ? kMostWarpPacks : 1) == 1) {
-    const std::int64_t most = kBlocksOfWarpRows * multiprocessors;
-    return std::clamp<std::int64_t>(ceil_div(rows, kRowsOfBlock), 1, most);
+    const std::int64_t each = is_layer && warps_with(kMostWarpPacks - 1) > 1 ? 2 : kBlocksOfWarpRows;
+    return std::clamp<std::int64_t>(ceil_div(rows, kRowsOfBlock), 1, each * multiprocessors);
   }
   std::int64_t packs = is_narrow ? 2 : 1;
-  while ((!is_aligned || warps_with(packs) * kWarp > kMostThreads) && packs != kLongPacks) packs *= 2;
-  const std::int64_t each = std::max<std::int64_t>(1, kMostThreads / (warps_with(packs) * kWarp));
+  while ((!is_aligned || warps_with(packs) * kWarp > most_with(packs)) && packs != kLongPacks) packs *= 2;
+  const std::int64_t each = std::max<std::int64_t>(1, most_with(packs) / (warps_with(packs) * kWarp));
   return std::clamp<std::int64_t>(rows, 1, each * multiprocessors);
 }
 
@@ -138,9 +141,13 @@ std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministi
 std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors) {
   constexpr std::int64_t kArrays = 2;  // of the weight and of the bias
   std::int64_t blocks = 0;
-  for (const bool is_narrow : {false, true}) {
-    for (const bool is_aligned : {false, true})
-      blocks = std::max(blocks, norm_gradient_blocks(rows, cols, multiprocessors, is_narrow, is_aligned));
+  for (const bool is_layer : {false, true}) {
+    for (const bool is_narrow : {false, true}) {
+      for (const bool is_aligned : {false, true}) {
+        blocks = std::max(
+            blocks, norm_gradient_blocks(rows, cols, multiprocessors, is_layer, is_narrow, is_aligned));
+      }
+    }
   }
   return blocks * kArrays * cols * kFloat;
 }

@@ -104,20 +104,6 @@ requires is_wide<E> __device__ void write_rows(const Sums<kM, kDim / 8>& sums, c
   }
 }
 
-/// Shared memory that a block of the current device may have, in bytes.
-inline int most_shared_bytes() {
-  int device = 0;
-  int bytes = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  }
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("asking for shared memory: ") + cudaGetErrorString(error));
-  }
-  return bytes;
-}
-
 /// Whether there is one kernel for a tile width, not one for many and one for few rows; and fewer widths.
 template <class E>
 constexpr bool has_few_kernels = !std::is_same_v<E, bf16>;

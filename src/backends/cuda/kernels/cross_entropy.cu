@@ -46,16 +46,37 @@ void with_threads(std::int64_t cols, Body&& body) {
   body(std::integral_constant<int, kThreads>{});
 }
 
+/// x -> exp(x - shift). Of logits of 16 bits by one multiply-add before the exponential, whose rounding error is
+/// that of the shift; in fp32 the difference comes first.
+template <class T>
+class Exponential {
+ public:
+  __device__ explicit Exponential(float shift) : shift_(kIsNarrow ? shift * kLog2OfE : shift) {}
+  __device__ float operator()(float x) const {
+    if constexpr (!kIsNarrow) return __expf(x - shift_);
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(__fmaf_rn(x, kLog2OfE, -shift_)));
+    return result;
+  }
+
+ private:
+  static constexpr bool kIsNarrow = sizeof(T) == 2;
+  static constexpr float kLog2OfE = 1.4426950408889634F;
+  float shift_;
+};
+
 /// Adds the first `count` of eight elements.
-__device__ inline void add_pack(LogSumExp& total, const Pack& pack, std::int64_t count = kPack) {
+template <class T, class Index = int>
+__device__ void add_pack(LogSumExp& total, const Pack& pack, Index count = kPack) {
   LogSumExp part;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
     if (i < count) part.greatest = fmaxf(part.greatest, pack[i]);
   }
+  const Exponential<T> exponential(part.greatest);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
-    if (i < count) part.sum += __expf(pack[i] - part.greatest);
+    if (i < count) part.sum += exponential(pack[i]);
   }
   total.merge(part);
 }
@@ -91,11 +112,11 @@ __global__ void __launch_bounds__(kThreadsOf)
 #pragma unroll
       for (int i = 0; i < kFetched; ++i) raw[i] = load_raw(x + v + i * kStep);
 #pragma unroll
-      for (int i = 0; i < kFetched; ++i) add_pack(total, unpack(raw[i]));
+      for (int i = 0; i < kFetched; ++i) add_pack<T>(total, unpack(raw[i]));
     }
   }
   for (; v < shape.valid; v += kThreadsOf * kPack) {
-    add_pack(total, load_pack(x, v, shape.valid, aligned), shape.valid - v);
+    add_pack<T>(total, load_pack(x, v, shape.valid, aligned), shape.valid - v);
   }
   total = block_merge(total);
   if (threadIdx.x > 0) return;
@@ -106,11 +127,12 @@ __global__ void __launch_bounds__(kThreadsOf)
 }
 
 /// The gradient of eight logits from `first` on, in a row that has a target.
-__device__ inline Pack gradient(Pack pack, std::int64_t first, std::int64_t valid, std::int64_t target,
-                                float log_sum, float scale) {
+template <class T, class Index>
+__device__ Pack gradient(Pack pack, Index first, Index valid, Index target, float log_sum, float scale) {
   const bool whole = first + kPack <= valid;
+  const Exponential<T> exponential(log_sum);
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) pack[i] = scale * __expf(pack[i] - log_sum);
+  for (int i = 0; i < kPack; ++i) pack[i] = scale * exponential(pack[i]);
   if (!whole) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) pack[i] = first + i < valid ? pack[i] : 0.0F;
@@ -139,23 +161,23 @@ __global__ void __launch_bounds__(kThreads)
     for (; v + kStep + kPack <= shape.cols; v += 2 * kStep) {  // x may be dlogits: both loads come first
       const Pack a = load_whole(x + v);
       const Pack b = load_whole(x + v + kStep);
-      store_whole(to + v, gradient(a, v, valid, target, log_sum, scale));
-      store_whole(to + v + kStep, gradient(b, v + kStep, valid, target, log_sum, scale));
+      store_whole(to + v, gradient<T>(a, v, valid, target, log_sum, scale));
+      store_whole(to + v + kStep, gradient<T>(b, v + kStep, valid, target, log_sum, scale));
     }
   }
   for (; v < shape.cols; v += kThreads * kPack) {
     const Pack pack = load_pack(x, v, shape.cols, aligned);
-    store_pack(to, v, shape.cols, aligned, gradient(pack, v, valid, target, log_sum, scale));
+    store_pack(to, v, shape.cols, aligned, gradient<T>(pack, v, valid, target, log_sum, scale));
   }
 }
 
 /// Adds the elements of a pack from column `at` on that count.
 template <class T>
-__device__ void add_valid(LogSumExp& total, const RawPack<T>& raw, std::int64_t at, std::int64_t valid) {
+__device__ void add_valid(LogSumExp& total, const RawPack<T>& raw, int at, int valid) {
   if (at + kPack <= valid) {
-    add_pack(total, unpack(raw));
+    add_pack<T>(total, unpack(raw));
   } else if (at < valid) {
-    add_pack(total, unpack(raw), valid - at);
+    add_pack<T>(total, unpack(raw), valid - at);
   }
 }
 
@@ -163,11 +185,11 @@ __device__ void add_valid(LogSumExp& total, const RawPack<T>& raw, std::int64_t 
 /// `kept_cols` in shared memory, the rest in registers, kHeld packs of each thread.
 template <class T, int kThreadsOf, int kHeld>
 __global__ void __launch_bounds__(kThreadsOf)
-    cross_entropy_with_gradient(LossShape shape, std::int64_t kept_cols, const T* logits,
+    cross_entropy_with_gradient(LossShape shape, int kept_cols, const T* logits,
                                 const std::int32_t* targets, float grad_scale, const float* loss_scale,
                                 float* losses, float* lse, T* dlogits, std::int32_t* bad_id) {
   const float scale = grad_scale * scale_of(loss_scale);
-  constexpr std::int64_t kStep = kThreadsOf * kPack;
+  constexpr int kStep = kThreadsOf * kPack;
   constexpr int kFetched = kHeld == 0 ? 4 : 3;  // loads in flight, beside those that stay in registers
   extern __shared__ uint4 kept[];
   const std::int64_t row = blockIdx.x;
@@ -175,18 +197,20 @@ __global__ void __launch_bounds__(kThreadsOf)
   T* row_kept = reinterpret_cast<T*>(kept);
   const std::int32_t target = targets[row];
   const float logit = threadIdx.x == 0 ? logit_of(x, target, shape.valid) : 0.0F;
-  const std::int64_t first = threadIdx.x * kPack;
-  const std::int64_t kept_valid = kHeld == 0 ? shape.valid : kept_cols;
+  const auto cols = static_cast<int>(shape.cols);  // a row that is kept has some 100,000
+  const auto all_valid = static_cast<int>(shape.valid);
+  const int first = static_cast<int>(threadIdx.x) * kPack;
+  const int kept_valid = kHeld == 0 ? all_valid : kept_cols;
   RawPack<T> held[kHeld == 0 ? 1 : kHeld];
   if constexpr (kHeld > 0) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t at = kept_cols + first + i * kStep;
-      if (at < shape.valid) held[i] = load_raw(x + at);
+      const int at = kept_cols + first + i * kStep;
+      if (at < all_valid) held[i] = load_raw(x + at);
     }
   }
   LogSumExp total;
-  for (std::int64_t v = first; v < kept_valid; v += kFetched * kStep) {
+  for (int v = first; v < kept_valid; v += kFetched * kStep) {
     RawPack<T> raw[kFetched];
 #pragma unroll
     for (int i = 0; i < kFetched; ++i) {
@@ -194,15 +218,15 @@ __global__ void __launch_bounds__(kThreadsOf)
     }
 #pragma unroll
     for (int i = 0; i < kFetched; ++i) {
-      const std::int64_t at = v + i * kStep;
+      const int at = v + i * kStep;
       if (at >= kept_valid) break;
       *reinterpret_cast<RawPack<T>*>(row_kept + at) = raw[i];
-      add_valid(total, raw[i], at, shape.valid);
+      add_valid(total, raw[i], at, all_valid);
     }
   }
   if constexpr (kHeld > 0) {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) add_valid(total, held[i], kept_cols + first + i * kStep, shape.valid);
+    for (int i = 0; i < kHeld; ++i) add_valid(total, held[i], kept_cols + first + i * kStep, all_valid);
   }
   total = block_merge(total);  // no thread reads what another has kept
   const float log_sum = total.value();
@@ -210,20 +234,20 @@ __global__ void __launch_bounds__(kThreadsOf)
     lse[row] = log_sum;
     losses[row] = loss_of(logit, target, shape.valid, log_sum, bad_id);
   }
-  const std::int64_t valid = target < 0 ? 0 : shape.valid;
+  const int valid = target < 0 ? 0 : all_valid;
   T* to = dlogits + row * shape.cols;
-  const std::int64_t kept_to = kHeld == 0 ? shape.cols : kept_cols;
-  for (std::int64_t v = first; v < kept_to; v += kStep) {
+  const int kept_to = kHeld == 0 ? cols : kept_cols;
+  for (int v = first; v < kept_to; v += kStep) {
     const Pack pack = v < valid ? load_whole(row_kept + v) : Pack{};
-    store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
+    store_whole(to + v, gradient<T>(pack, v, valid, target, log_sum, scale));
   }
   if constexpr (kHeld > 0) {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const std::int64_t v = kept_cols + first + i * kStep;
-      if (v >= shape.cols) break;
+      const int v = kept_cols + first + i * kStep;
+      if (v >= cols) break;
       const Pack pack = v < valid ? unpack(held[i]) : Pack{};
-      store_whole(to + v, gradient(pack, v, valid, target, log_sum, scale));
+      store_whole(to + v, gradient<T>(pack, v, valid, target, log_sum, scale));
     }
   }
 }
@@ -316,7 +340,7 @@ void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const 
       if (!fits) return;
       cross_entropy_with_gradient<T, threads(), held()>
           <<<grid_size(shape.rows, kWhat), threads(), bytes, stream>>>(
-              shape, kept.cols, static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
+              shape, static_cast<int>(kept.cols), static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
               static_cast<T*>(dlogits), bad_id);
     };
     if constexpr (has_long_rows<T>) {

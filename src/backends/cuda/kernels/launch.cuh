@@ -60,6 +60,20 @@ void allow_shared(Kernel* kernel, int bytes, const char* what) {
   }
 }
 
+/// Shared memory that a block of the current device may have, in bytes.
+inline int most_shared_bytes() {
+  int device = 0;
+  int bytes = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string("asking for shared memory: ") + cudaGetErrorString(error));
+  }
+  return bytes;
+}
+
 /// Number of multiprocessors of the current device.
 inline int multiprocessors() {
   int device = 0;

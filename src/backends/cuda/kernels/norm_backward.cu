@@ -1,12 +1,13 @@
 // Gradients of layernorm and rmsnorm in one pass over dy and x. A warp, or a block if rows are long,
-// processes every n-th row, prefetches the next one, and keeps its partial sums of the weight gradients in
-// registers. A second kernel sums over blocks.
+// processes every n-th row, copies the next ones to shared memory meanwhile, and keeps its partial sums of the
+// weight gradients in registers. A second kernel sums over blocks.
 #include <algorithm>
 #include <string>
 #include <type_traits>
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/mma.cuh"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/norm_shape.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -16,18 +17,33 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kMostThreads = 512;     // threads of a block with one row, at 128 registers
+constexpr int kFewerThreads = 384;    // the same at 168 registers
 constexpr int kRowsOfBlock = 4;       // if a row is one warp's
-constexpr int kBlocksOfWarpRows = 3;  // blocks per multiprocessor in that case
+constexpr int kBlocksOfWarpRows = 3;  // blocks per multiprocessor in that case, at most
 constexpr int kMostWarpPacks = 3;     // packs per lane in that case
 constexpr int kLongPacks = 4;
+constexpr int kOperands = 3;             // dy, x and the gradient of the residual
+constexpr int kMostStages = 4;           // rows that a thread has in shared memory
+constexpr int kOtherShared = 5 << 10;    // bytes of a block, for its sums and the driver
+
+/// Blocks per multiprocessor if a row is one warp's: layernorm of long ones takes 255 registers.
+constexpr int blocks_of_warp_rows(Norm norm, int packs) {
+  return norm == Norm::layer && packs == kMostWarpPacks ? 2 : kBlocksOfWarpRows;
+}
+
+/// Threads of a block with one row, at most.
+constexpr int most_threads(Norm norm, int packs) {
+  return norm == Norm::layer && packs == 2 ? kFewerThreads : kMostThreads;
+}
 
 /// How rows are distributed: packs per lane, warps per row, rows per block at once.
 struct BackwardShape {
+  Norm norm;
   int packs = 1, warps = 1, rows = 1;
-  BackwardShape(core::DType dtype, std::int64_t cols, bool aligned) {
+  BackwardShape(Norm of, core::DType dtype, std::int64_t cols, bool aligned) : norm(of) {
     const auto all = static_cast<int>(ceil_div(cols, kPack));
     const auto needed = [&](int per_lane) { return static_cast<int>(ceil_div(all, per_lane * kWarp)); };
-    // Prefetched data takes twice the registers in fp32.
+    // Twice the shared memory in fp32.
     const bool narrow = dtype != core::DType::f32;
     const int warp_packs = narrow ? kMostWarpPacks : 1;
     if (aligned && needed(warp_packs) == 1) {
@@ -36,64 +52,159 @@ struct BackwardShape {
       return;
     }
     packs = narrow ? 2 : 1;
-    while (!aligned || needed(packs) * kWarp > kMostThreads) {
+    while (!aligned || needed(packs) * kWarp > most_threads(norm, packs)) {
       if (packs == kLongPacks) break;
       packs *= 2;
     }
     warps = needed(packs);
   }
   [[nodiscard]] int threads() const { return warps * rows * kWarp; }
+  /// Blocks that registers let run on a multiprocessor at once.
+  [[nodiscard]] int blocks_at_once() const {
+    return rows > 1 ? blocks_of_warp_rows(norm, packs) : std::max(1, most_threads(norm, packs) / threads());
+  }
   [[nodiscard]] std::int64_t blocks(std::int64_t all_rows) const {
-    const int each = rows > 1 ? kBlocksOfWarpRows : std::max(1, kMostThreads / threads());
-    return std::clamp<std::int64_t>(ceil_div(all_rows, rows), 1, std::int64_t{each} * multiprocessors());
+    return std::clamp<std::int64_t>(ceil_div(all_rows, rows), 1,
+                                    std::int64_t{blocks_at_once()} * multiprocessors());
+  }
+  /// Bytes of shared memory for the operands of one row of each warp or block.
+  [[nodiscard]] int stage_bytes(core::DType dtype) const {
+    return kOperands * packs * kPack * static_cast<int>(core::size_of(dtype)) * threads();
+  }
+  /// Rows in shared memory: as many as let all those blocks run at once, two if one block can have them.
+  [[nodiscard]] int stages(int bytes) const {
+    const int most = most_shared_bytes();
+    const int room = most / blocks_at_once() - kOtherShared;
+    return std::clamp(room / bytes, std::min(2, (most - kOtherShared) / bytes), kMostStages);
   }
 };
 
-/// One pack of a row, aligned, as stored.
+/// The operands of a row: dy, x and the gradient of the residual.
+enum Operand : int { kDy, kX, kRest };
+
+constexpr int kHalf = kPack / 2;  // columns that are neighbours in any dtype
+
+/// A thread's position in its row. A thread has 16 bytes of every `threads` of them, so that a warp reads and
+/// writes whole lines: a pack of 16-bit elements, or one of the two halves of a pack in fp32.
 template <class T>
-struct Fetched {
-  RawPack<T> v{};
-
-  __device__ void load(const NormBackward& a, const void* rows, std::int64_t row, std::int64_t col) {
-    if (col < a.cols) v = load_raw(static_cast<const T*>(rows) + row * a.cols + col);
-  }
-  __device__ Pack get() const { return unpack(v); }
-};
-
-template <>
-struct Fetched<Unaligned> {
-  Pack v{};
-
-  __device__ void load(const NormBackward& a, const void* rows, std::int64_t row, std::int64_t col) {
-    v = load_any(a.dtype, rows, row * a.cols, col, a.cols);
-  }
-  __device__ Pack get() const { return v; }
-};
-
-template <class T, int kPacks>
-struct RowInput {
-  Fetched<T> dy[kPacks], x[kPacks], rest[kPacks];
-  float mean = 0, rstd = 0;
-};
-
-/// A thread's position in its row.
-template <int kPacks>
 struct RowPlace {
   int thread, threads;  // number of threads that share the row
 
-  __device__ std::int64_t col(int k) const { return std::int64_t{thread + k * threads} * kPack; }
+  /// The first column of a half of pack k.
+  __device__ std::int64_t col(int k, int half = 0) const {
+    if constexpr (std::is_same_v<T, float>) return std::int64_t{thread + (2 * k + half) * threads} * kHalf;
+    return std::int64_t{thread + k * threads} * kPack + half * kHalf;
+  }
+};
 
-  template <Norm kNorm, class T>
-  __device__ void load(RowInput<T, kPacks>& to, const NormBackward& a, std::int64_t row) const {
+/// The columns of pack k in an fp32 row, which is aligned; zeros beyond its end.
+template <class T>
+__device__ Pack load_floats(const float* row, const RowPlace<T>& place, int k, std::int64_t cols) {
+  Pack pack{};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t col = place.col(k, half);
+    if (col >= cols) continue;
+    const float4 four = *reinterpret_cast<const float4*>(row + col);
+    pack[kHalf * half] = four.x;
+    pack[kHalf * half + 1] = four.y;
+    pack[kHalf * half + 2] = four.z;
+    pack[kHalf * half + 3] = four.w;
+  }
+  return pack;
+}
+
+template <class T>
+__device__ void store_floats(float* row, const RowPlace<T>& place, int k, std::int64_t cols, const Pack& pack) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t col = place.col(k, half);
+    const int i = kHalf * half;
+    if (col < cols)
+      *reinterpret_cast<float4*>(row + col) = make_float4(pack[i], pack[i + 1], pack[i + 2], pack[i + 3]);
+  }
+}
+
+/// The thread's packs of rows to come, each thread's own: no thread waits for another.
+template <class T, int kPacks>
+class Rows {
+ public:
+  __device__ Rows(const NormBackward& a, RowPlace<T> place, int stages)
+      : a_(&a), place_(place), stages_(stages) {}
+
+  /// Starts copying a row to the stage that is free. Beyond the last row nothing is read.
+  __device__ void fetch(std::int64_t row) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      to.dy[k].load(a, a.dy, row, col(k));
-      to.x[k].load(a, a.x, row, col(k));
-      if (a.d_residual != nullptr) to.rest[k].load(a, a.d_residual, row, col(k));
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) {
+        const bool exists = row < a_->rows && place_.col(k, w) < a_->cols;
+        const std::int64_t at = exists ? row * a_->cols + place_.col(k, w) : 0;
+        copy_16(word(into_, kDy, k, w), static_cast<const T*>(a_->dy) + at, exists);
+        copy_16(word(into_, kX, k, w), static_cast<const T*>(a_->x) + at, exists);
+        if (a_->d_residual != nullptr)
+          copy_16(word(into_, kRest, k, w), static_cast<const T*>(a_->d_residual) + at, exists);
+      }
     }
-    if constexpr (kNorm == Norm::layer) to.mean = a.mean[row];
-    to.rstd = a.rstd[row];
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    into_ = into_ + 1 == stages_ ? 0 : into_ + 1;
   }
+  /// Waits for the oldest row.
+  __device__ void wait() {
+    switch (stages_) {
+      case 1:
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        break;
+      case 2:
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        break;
+      case 3:
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+        break;
+      default:
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+    }
+  }
+  /// Of the oldest row; zeros beyond its end.
+  __device__ Pack get(Operand operand, int k, std::int64_t /*row*/) const {
+    RawPack<T> raw;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) raw.v[w] = *word(from_, operand, k, w);
+    return unpack(raw);
+  }
+  /// The oldest row is done.
+  __device__ void pop() { from_ = from_ + 1 == stages_ ? 0 : from_ + 1; }
+
+ private:
+  static constexpr int kWords = static_cast<int>(sizeof(RawPack<T>) / sizeof(uint4));
+
+  __device__ uint4* word(int stage, int operand, int k, int w) const {
+    extern __shared__ uint4 stages[];
+    const int which = ((stage * kOperands + operand) * kPacks + k) * kWords + w;
+    return stages + which * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+  }
+
+  const NormBackward* a_;
+  RowPlace<T> place_;
+  int stages_, into_ = 0, from_ = 0;
+};
+
+/// Rows that are not aligned are read when they are needed.
+template <int kPacks>
+class Rows<Unaligned, kPacks> {
+ public:
+  __device__ Rows(const NormBackward& a, RowPlace<Unaligned> place, int /*stages*/) : a_(&a), place_(place) {}
+  __device__ void fetch(std::int64_t /*row*/) {}
+  __device__ void wait() {}
+  __device__ Pack get(Operand operand, int k, std::int64_t row) const {
+    const void* rows = operand == kDy ? a_->dy : operand == kX ? a_->x : a_->d_residual;
+    return load_any(a_->dtype, rows, row * a_->cols, place_.col(k), a_->cols);
+  }
+  __device__ void pop() {}
+
+ private:
+  const NormBackward* a_;
+  RowPlace<Unaligned> place_;
 };
 
 /// Two sums over the threads of a row. Warps that share a row need a single barrier: the next row uses the
@@ -136,23 +247,27 @@ __device__ void add_warps(Pack (&sums)[kPacks]) {
 }
 
 template <Norm kNorm, class T, int kPacks, bool kOneWarp>
-__global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
-                                  kOneWarp ? kBlocksOfWarpRows : 1)
-    norm_backward(NormBackward a, float* partials) {
+__global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(kNorm, kPacks),
+                                  kOneWarp ? blocks_of_warp_rows(kNorm, kPacks) : 1)
+    norm_backward(NormBackward a, int stages, float* partials) {
   constexpr bool kAligned = !std::is_same_v<T, Unaligned>;
   const auto thread = static_cast<int>(threadIdx.x);
-  const RowPlace<kPacks> place{kOneWarp ? thread % kWarp : thread,
+  // Weights that fit in registers stay there.
+  constexpr bool kHolds = kAligned && (kOneWarp || kPacks < kLongPacks);
+  const RowPlace<T> place{kOneWarp ? thread % kWarp : thread,
                                kOneWarp ? kWarp : static_cast<int>(blockDim.x)};
   const int rows = kOneWarp ? kRowsOfBlock : 1;
   const std::int64_t first = std::int64_t{blockIdx.x} * rows + (kOneWarp ? thread / kWarp : 0);
   const std::int64_t step = std::int64_t{gridDim.x} * rows;
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
   const auto load = [&](const float* from, int k) {
-    if constexpr (kAligned) return load_pack(from, place.col(k), a.cols, true);
+    if constexpr (kAligned) return load_floats(from, place, k, a.cols);
     return load_any(core::DType::f32, from, 0, place.col(k), a.cols);
   };
   const auto store = [&](void* to, std::int64_t row, int k, const Pack& pack) {
-    if constexpr (kAligned) {
+    if constexpr (std::is_same_v<T, float>) {
+      store_floats(static_cast<float*>(to) + row * a.cols, place, k, a.cols, pack);
+    } else if constexpr (kAligned) {
       store_pack(static_cast<T*>(to) + row * a.cols, place.col(k), a.cols, true, pack);
     } else {
       store_any(a.dtype, to, row * a.cols, place.col(k), a.cols, pack);
@@ -160,20 +275,42 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   };
   Pack dweight[kPacks]{};
   Pack dbias[kPacks]{};
-  RowInput<T, kPacks> next;
-  if (first < a.rows) place.template load<kNorm>(next, a, first);
+  Pack weights[kHolds ? kPacks : 1];
+  Pack biases[kHolds ? kPacks : 1]{};
+  if constexpr (kHolds) {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      weights[k] = load(a.weight, k);
+      if (kNorm == Norm::layer && a.y != nullptr) biases[k] = load(a.bias, k);
+    }
+  }
+  Rows<T, kPacks> operands(a, place, stages);
+  for (int stage = 0; stage + 1 < stages; ++stage) operands.fetch(first + stage * step);
+  struct Statistics {
+    float mean = 0, rstd = 0;
+  };
+  const auto statistics_of = [&](std::int64_t row) {
+    Statistics of;
+    if (row >= a.rows) return of;
+    if constexpr (kNorm == Norm::layer) of.mean = a.mean[row];
+    of.rstd = a.rstd[row];
+    return of;
+  };
+  Statistics next = statistics_of(first);
   bool odd = false;
   for (std::int64_t row = first; row < a.rows; row += step, odd = !odd) {
-    const RowInput<T, kPacks> now = next;
-    if (row + step < a.rows) place.template load<kNorm>(next, a, row + step);
+    const Statistics now = next;
+    next = statistics_of(row + step);
+    operands.fetch(row + (stages - 1) * step);
+    operands.wait();
     Pack g[kPacks];  // dy * weight
     Pack xhat[kPacks];
     float2 sums{0, 0};  // sums of g and of g * xhat
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      const Pack weight = load(a.weight, k);
-      g[k] = now.dy[k].get();
-      xhat[k] = now.x[k].get();
+      const Pack weight = kHolds ? weights[kHolds ? k : 0] : load(a.weight, k);
+      g[k] = operands.get(kDy, k, row);
+      xhat[k] = operands.get(kX, k, row);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         // Beyond the end of the row dy and weight are zero, so these elements do not contribute.
@@ -186,7 +323,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
       }
       if (a.y != nullptr) {
         Pack y{};
-        if constexpr (kNorm == Norm::layer) y = load(a.bias, k);
+        if constexpr (kNorm == Norm::layer) y = kHolds ? biases[kHolds ? k : 0] : load(a.bias, k);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) y[i] = scaled(xhat[k][i], weight[i], y[i]);
         store(a.y, row, k, y);
@@ -200,12 +337,13 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
 #pragma unroll
       for (int i = 0; i < kPack; ++i) g[k][i] = now.rstd * (g[k][i] - mean_g - xhat[k][i] * mean_g_xhat);
       if (a.d_residual != nullptr) {
-        const Pack rest = now.rest[k].get();
+        const Pack rest = operands.get(kRest, k, row);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
       store(a.dx, row, k, g[k]);
     }
+    operands.pop();
   }
   if constexpr (kOneWarp) {
     add_warps(dweight);
@@ -216,7 +354,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : kMostThreads,
   const std::int64_t own = std::int64_t{blockIdx.x} * kArrays * a.cols;
   const auto store_sums = [&](std::int64_t at, int k, const Pack& sums) {
     if constexpr (kAligned) {
-      store_pack(partials + at, place.col(k), a.cols, true, sums);
+      store_floats(partials + at, place, k, a.cols, sums);
     } else {
       store_any(core::DType::f32, partials, at, place.col(k), a.cols, sums);
     }
@@ -251,13 +389,22 @@ void with_shape(const BackwardShape& shape, Body&& body) {
 template <Norm kNorm>
 void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   check_norm_cols(a.cols, what);
-  const bool aligned =
+  bool aligned =
       a.cols % kPack == 0 && are_aligned({a.dy, a.x, a.weight, a.bias, a.d_residual, a.dx, a.y, a.workspace});
-  const BackwardShape shape(a.dtype, a.cols, aligned);
+  BackwardShape shape(kNorm, a.dtype, a.cols, aligned);
+  const int bytes = shape.stage_bytes(a.dtype);
+  if (aligned && bytes > most_shared_bytes() - kOtherShared) {  // long rows on GPUs of less shared memory
+    aligned = false;
+    shape = BackwardShape(kNorm, a.dtype, a.cols, aligned);
+  }
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
   const auto launch = [&](auto* kernel) {
-    kernel<<<grid_size(blocks, what), shape.threads(), 0, stream>>>(a, partials);
+    const int stages = aligned ? shape.stages(bytes) : 1;
+    const int shared = aligned ? stages * bytes : 0;
+    allow_shared(kernel, shared, what);
+    kernel<<<grid_size(blocks, what), shape.threads(), static_cast<std::size_t>(shared), stream>>>(a, stages,
+                                                                                                  partials);
   };
   with_element(a.dtype, what, [&]<class T>(T) {
     if (!aligned) return launch(norm_backward<kNorm, Unaligned, kLongPacks, false>);
@@ -283,9 +430,10 @@ void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
 std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
   constexpr int kMostArrays = 2;
   std::int64_t blocks = 0;
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
-    for (const bool aligned : {false, true}) {
-      blocks = std::max(blocks, BackwardShape(dtype, cols, aligned).blocks(rows));
+  for (const Norm norm : {Norm::layer, Norm::rms}) {
+    for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+      for (const bool aligned : {false, true})
+        blocks = std::max(blocks, BackwardShape(norm, dtype, cols, aligned).blocks(rows));
     }
   }
   return static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float);
