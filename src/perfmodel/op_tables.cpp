@@ -26,8 +26,14 @@ std::vector<MatmulTable::Tile> tiles_of(const Json& json) {
   return tiles;
 }
 
-MatmulTable::Layout layout_of(const Json& json) {
-  return {.share = json.at("share"), .splits_k = json.at("splits_k")};
+/// `of_dtype`: what holds for layouts that say nothing else.
+MatmulTable::Layout layout_of(const Json& json, const Json& of_dtype) {
+  const auto own = [&](const char* key) { return json.contains(key) ? json.at(key) : of_dtype.at(key); };
+  return {.share = json.at("share"),
+          .splits_k = json.at("splits_k"),
+          .whole_waves = own("whole_waves"),
+          .least_split_k = own("least_split_k"),
+          .tiles = json.contains("tiles") ? tiles_of(json.at("tiles")) : std::vector<MatmulTable::Tile>()};
 }
 
 MatmulTable matmul_of(const Json& json) {
@@ -43,11 +49,9 @@ MatmulTable matmul_of(const Json& json) {
                     .even_rows = json.at("uneven_rows").at("multiple"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
   for (const auto& [dtype, entry] : json.at("layouts").at("of_dtype").items()) {
-    table.layouts[dtype] = {.plain = layout_of(entry.at("nn")),
-                            .b_transposed = layout_of(entry.at("nt")),
-                            .a_transposed = layout_of(entry.at("tn")),
-                            .whole_waves = entry.at("whole_waves"),
-                            .least_split_k = entry.at("least_split_k")};
+    table.layouts[dtype] = {.plain = layout_of(entry.at("nn"), entry),
+                            .b_transposed = layout_of(entry.at("nt"), entry),
+                            .a_transposed = layout_of(entry.at("tn"), entry)};
   }
   table.tiles = tiles_of(json.at("tiles"));
   for (const auto& [dtype, tiles] : json.at("tiles_of_dtype").at("of_dtype").items())

@@ -210,7 +210,8 @@ double OpTimes::matmul_seconds(const Problem& p, double rate) const {
 MatmulTable::Layouts OpTimes::layouts_of(core::DType dtype, Fp32Products products) const {
   const auto found = tables_.matmul.layouts.find(name_of_rate(dtype, products));
   if (found != tables_.matmul.layouts.end()) return found->second;
-  return {.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
+  const MatmulTable::Layout any{.whole_waves = tables_.matmul.whole_waves, .least_split_k = kLeastSplitK};
+  return {.plain = any, .b_transposed = any, .a_transposed = any};
 }
 
 /// GEMMs of cuBLASLt have GELU in their epilogue in 16 bits only: what is counted of it is a kernel of its
@@ -220,7 +221,7 @@ double OpTimes::gelu_seconds(const Op& op, Problem& problem) const {
   const double moved = (op.is(ops::kMatmulGelu) ? 2 : 3) * result;
   problem.stored_bytes = result;
   problem.moved_bytes -= moved - result;
-  return moved_time(op, moved).seconds;
+  return moved_time(op, moved, true).seconds;
 }
 
 OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
@@ -258,8 +259,9 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const MatmulTable::Layouts layouts = layouts_of(dtype, products);
   const MatmulTable::Layout& layout = layout_of(layouts, op);
   problem.splits_k = layout.splits_k;
-  problem.whole_waves = layouts.whole_waves;
-  problem.least_split_k = layouts.least_split_k;
+  problem.whole_waves = layout.whole_waves;
+  problem.least_split_k = layout.least_split_k;
+  if (!layout.tiles.empty()) problem.tiles = &layout.tiles;
   const bool is_uneven = core::size_of(dtype) == core::size_of(core::DType::bf16) &&
                          row_multiple(op) % tables_.matmul.even_rows != 0;
   const double rate = layout.share * rate_of(dtype, products) * (is_uneven ? tables_.matmul.uneven_share : 1);
@@ -290,10 +292,12 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   return time;
 }
 
-OpTime OpTimes::moved_time(const Op& op, double bytes) const {
+OpTime OpTimes::moved_time(const Op& op, double bytes, bool is_f32) const {
   if (const auto more = kernels_.moved.find(op.def->name); more != kernels_.moved.end())
     bytes *= more->second;
-  const auto own = tables_.moved.find(op.def->name);
+  auto own = tables_.moved.end();
+  if (is_f32) own = tables_.moved.find(std::string(op.def->name) + "/fp32");
+  if (own == tables_.moved.end()) own = tables_.moved.find(op.def->name);
   const Curve& curve = own != tables_.moved.end() ? own->second : tables_.moved.at(kElementwise);
   // What a faster memory does in the same time is what a slower one does of fewer bytes.
   OpTime time;
@@ -326,7 +330,9 @@ OpTime OpTimes::time_of(const Program& program, const Op& op) const {
   if (is_matmul(op)) return matmul_time(program, op);
   if (is_flash(op)) return attention_time(program, op);
   const program::Cost cost = program::cost_of(program, op);
-  return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written) * row_factor(program, op));
+  const bool is_f32 = program.tensor(op.inputs.front()).dtype == core::DType::f32;
+  return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written) * row_factor(program, op),
+                    is_f32);
 }
 
 }  // namespace rooflm::perfmodel

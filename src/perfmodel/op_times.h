@@ -47,10 +47,11 @@ struct MatmulTable {
   struct Layout {
     double share = 1;      ///< of the dtype's rate
     bool splits_k = true;  ///< the library's first choice, where tiles are few
+    double whole_waves = 0, least_split_k = 0;
+    std::vector<Tile> tiles{};  ///< empty: those of the dtype
   };
   struct Layouts {
     Layout plain{}, b_transposed{}, a_transposed{};
-    double whole_waves = 0, least_split_k = 0;
   };
   std::map<std::string, Layouts> layouts{};
   /// Of the rate, what GEMMs of 16 bits reach where rows of an operand are no multiple of so many elements.
@@ -158,7 +159,8 @@ class OpTimes {
   [[nodiscard]] double longest_block_s(const Attention& attention, double flop, double rows,
                                        double rate) const;
   [[nodiscard]] AttentionTable::Head table_head(const Attention& attention) const;
-  [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes) const;
+  /// By the curve of the op's kind; of fp32 elements by one of their own ("layernorm/fp32"), where measured.
+  [[nodiscard]] OpTime moved_time(const program::Op& op, double bytes, bool is_f32) const;
   [[nodiscard]] double row_factor(const program::Program& program, const program::Op& op) const;
   [[nodiscard]] double rate_of(core::DType dtype, Fp32Products products) const;
   [[nodiscard]] double scale_of(core::DType dtype,
