@@ -131,8 +131,8 @@ bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && core::size_of(options.dtype) == 2;
 }
 
-/// In fp32 no epilogue of a GPU's GEMMs computes GELU. Where its gradient can write it again, the two therefore
-/// stay ops of their own.
+/// In fp32 no epilogue of a GPU's GEMMs computes GELU. Where its gradient can write it again, the two
+/// therefore stay ops of their own.
 bool fuses_gelu(const StepOptions& options) {
   return options.gelu_in_epilogue && (!options.rebuild || core::size_of(options.dtype) == 2);
 }

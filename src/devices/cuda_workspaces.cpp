@@ -144,8 +144,8 @@ std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multi
   for (const bool is_layer : {false, true}) {
     for (const bool is_narrow : {false, true}) {
       for (const bool is_aligned : {false, true}) {
-        blocks = std::max(
-            blocks, norm_gradient_blocks(rows, cols, multiprocessors, is_layer, is_narrow, is_aligned));
+        blocks = std::max(blocks,
+                          norm_gradient_blocks(rows, cols, multiprocessors, is_layer, is_narrow, is_aligned));
       }
     }
   }

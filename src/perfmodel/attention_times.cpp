@@ -19,7 +19,9 @@ using program::Op;
 using program::Program;
 
 constexpr double kTileRows = 128;  ///< of cuDNN's blocks, and of frameworks'
-constexpr double kAnyHead = 128;   ///< of kernels whose energy was measured with heads of one size
+/// The same in gradients of heads wider than 128, as how long few heads take says.
+constexpr double kWideHeadRows = 64;
+constexpr double kAnyHead = 128;  ///< of kernels whose energy was measured with heads of one size
 
 bool is_forward_op(const Op& op) { return op.is(ops::kFlashAttention) || op.is(ops::kAttentionBlock); }
 
@@ -153,8 +155,9 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
                            ? static_cast<double>(devices::whole_tiles(a.sizes.seq)) / a.seq()
                            : 1;
   const double flop = a.flop * tiles * tiles;
+  const double rows = !a.is_forward && a.head_dim() > 128 ? kWideHeadRows : kTileRows;
   time.work_s = std::max(flop / long_rate * (a.seq() + head.half_seq) / a.seq(),
-                         longest_block_s(a, flop, kTileRows, long_rate));
+                         longest_block_s(a, flop, rows, long_rate));
   time.moved_s = a.bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.byte_j = a.bytes * tables_.energies.joule_per_byte;
   time.launch_s = a.is_forward ? table.forward_launch_s : table.backward_launch_s;

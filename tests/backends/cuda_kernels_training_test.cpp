@@ -99,19 +99,19 @@ void test_norm(DType dtype, std::int64_t rows, std::int64_t cols, bool layer, st
   const DeviceArray d_db(DType::f32, b);
   const DeviceBytes workspace(norm_backward_workspace_bytes(rows, cols));
   NormBackward backward{.dtype = dtype,
-                              .rows = rows,
-                              .cols = cols,
-                              .accumulate = true,
-                              .dy = d_dy.data(),
-                              .x = d_sum.data(),
-                              .weight = d_w.floats(),
-                              .mean = layer ? d_mean.floats() : nullptr,
-                              .rstd = d_rstd.floats(),
-                              .d_residual = d_rest.data(),
-                              .dx = d_alone.data(),
-                              .dweight = d_dw.floats(),
-                              .dbias = layer ? d_db.floats() : nullptr,
-                              .workspace = workspace.at(0)};
+                        .rows = rows,
+                        .cols = cols,
+                        .accumulate = true,
+                        .dy = d_dy.data(),
+                        .x = d_sum.data(),
+                        .weight = d_w.floats(),
+                        .mean = layer ? d_mean.floats() : nullptr,
+                        .rstd = d_rstd.floats(),
+                        .d_residual = d_rest.data(),
+                        .dx = d_alone.data(),
+                        .dweight = d_dw.floats(),
+                        .dbias = layer ? d_db.floats() : nullptr,
+                        .workspace = workspace.at(0)};
   const auto launch = [&] {
     layer ? launch_layernorm_backward(nullptr, backward) : launch_rmsnorm_backward(nullptr, backward);
   };

@@ -46,8 +46,8 @@ const Family* family_of(const Op& op, const OpDef* Family::*of) {
 struct Rebuilt {
   const Family* family;
   std::size_t backward;
-  std::size_t forward = kNobody;     ///< the op of the forward pass
-  std::size_t recomputed = kNobody;  ///< its copy in the backward pass
+  std::size_t forward = kNobody;       ///< the op of the forward pass
+  std::size_t recomputed = kNobody;    ///< its copy in the backward pass
   std::vector<std::size_t> readers{};  ///< matmuls of the backward pass that read the output
   bool is_possible = true;
   bool is_over = false;  ///< `backward` has been passed
@@ -113,7 +113,8 @@ class Rebuilding {
   }
 
   void find_readers() {
-    std::vector<std::size_t> waits_for(program_->tensors.size(), kNobody);  // gradients that are to come later
+    std::vector<std::size_t> waits_for(program_->tensors.size(),
+                                       kNobody);  // gradients that are to come later
     std::vector<std::size_t> ends(program_->ops.size(), kNobody);
     for (std::size_t k = 0; k < all_.size(); ++k) ends[all_[k].backward] = k;
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {
@@ -143,8 +144,7 @@ class Rebuilding {
     const Family& family = *rebuilt.family;
     const std::size_t from = rebuilt.recomputed != kNobody ? rebuilt.recomputed : rebuilt.forward;
     const TensorId old = op(from).outputs[y_of(op(from))];
-    const TensorId fresh =
-        rebuilt.recomputed != kNobody ? old : program_->add_tensor(program_->tensor(old));
+    const TensorId fresh = rebuilt.recomputed != kNobody ? old : program_->add_tensor(program_->tensor(old));
     Op& backward = op(rebuilt.backward);
     if (rebuilt.forward != kNobody) {
       const Op& forward = op(rebuilt.forward);

@@ -32,7 +32,8 @@ bool is_rebuilder(const Op& op) { return op.attrs.flag("rebuilds"); }
 std::vector<TensorId> kept_outputs(const Program& p) {
   std::vector<TensorId> kept;
   for (const Op& op : p.ops) {
-    const bool plain = op.is(ops::kLayerNorm) || op.is(ops::kRmsNorm) || op.is(ops::kGelu) || op.is(ops::kSwiGlu);
+    const bool plain =
+        op.is(ops::kLayerNorm) || op.is(ops::kRmsNorm) || op.is(ops::kGelu) || op.is(ops::kSwiGlu);
     const bool added = op.is(ops::kAddLayerNorm) || op.is(ops::kAddRmsNorm);
     if (op.phase != Phase::forward || !op.scope.starts_with("h.") || (!plain && !added)) continue;
     const TensorId y = op.outputs[added ? 1 : 0];
@@ -89,8 +90,8 @@ TEST(Rebuild, TheForwardPassKeepsLess) {
     config.kv_heads = config.heads;
     config.d_ff = 4 * config.d_model;
     const auto peak = [&](bool rebuild) {
-      const Program p = compile::training_step(model::forward(config, 64, 16),
-                                               options_of(Recompute::none, 1, rebuild));
+      const Program p =
+          compile::training_step(model::forward(config, 64, 16), options_of(Recompute::none, 1, rebuild));
       return static_cast<double>(passes::plan_memory(p).arena_bytes);
     };
     const double ratio = peak(true) / peak(false);
@@ -102,8 +103,8 @@ TEST(Rebuild, TheForwardPassKeepsLess) {
 /// A step of an optimizer that something else reads before its gradient could be computed keeps its place.
 TEST(Rebuild, AGradientThatIsReadBeforeKeepsItsPlace) {
   Program p = tests::small_step(Arch::llama, options_of(Recompute::none, 1, false));
-  const auto activation = std::ranges::find_if(
-      p.ops, [](const Op& op) { return op.is(ops::kSwiGluBackward); });
+  const auto activation =
+      std::ranges::find_if(p.ops, [](const Op& op) { return op.is(ops::kSwiGluBackward); });
   ASSERT_NE(activation, p.ops.end());
   const auto gradient = activation - 1;  // of the down-projection, which reads the activation's output
   ASSERT_TRUE(gradient->is(ops::kMatmul));

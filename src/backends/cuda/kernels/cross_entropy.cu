@@ -46,8 +46,8 @@ void with_threads(std::int64_t cols, Body&& body) {
   body(std::integral_constant<int, kThreads>{});
 }
 
-/// x -> exp(x - shift). Of logits of 16 bits by one multiply-add before the exponential, whose rounding error is
-/// that of the shift; in fp32 the difference comes first.
+/// x -> exp(x - shift). Of logits of 16 bits by one multiply-add before the exponential, whose rounding error
+/// is that of the shift; in fp32 the difference comes first.
 template <class T>
 class Exponential {
  public:
@@ -185,9 +185,9 @@ __device__ void add_valid(LogSumExp& total, const RawPack<T>& raw, int at, int v
 /// `kept_cols` in shared memory, the rest in registers, kHeld packs of each thread.
 template <class T, int kThreadsOf, int kHeld>
 __global__ void __launch_bounds__(kThreadsOf)
-    cross_entropy_with_gradient(LossShape shape, int kept_cols, const T* logits,
-                                const std::int32_t* targets, float grad_scale, const float* loss_scale,
-                                float* losses, float* lse, T* dlogits, std::int32_t* bad_id) {
+    cross_entropy_with_gradient(LossShape shape, int kept_cols, const T* logits, const std::int32_t* targets,
+                                float grad_scale, const float* loss_scale, float* losses, float* lse,
+                                T* dlogits, std::int32_t* bad_id) {
   const float scale = grad_scale * scale_of(loss_scale);
   constexpr int kStep = kThreadsOf * kPack;
   constexpr int kFetched = kHeld == 0 ? 4 : 3;  // loads in flight, beside those that stay in registers
@@ -340,8 +340,8 @@ void launch_cross_entropy_with_gradient(Stream stream, core::DType dtype, const 
       if (!fits) return;
       cross_entropy_with_gradient<T, threads(), held()>
           <<<grid_size(shape.rows, kWhat), threads(), bytes, stream>>>(
-              shape, static_cast<int>(kept.cols), static_cast<const T*>(logits), targets, grad_scale, loss_scale, losses, lse,
-              static_cast<T*>(dlogits), bad_id);
+              shape, static_cast<int>(kept.cols), static_cast<const T*>(logits), targets, grad_scale,
+              loss_scale, losses, lse, static_cast<T*>(dlogits), bad_id);
     };
     if constexpr (has_long_rows<T>) {
       if (kept.is_held) {

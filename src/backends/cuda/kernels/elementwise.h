@@ -34,8 +34,8 @@ void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int
                    void* y);
 
 /// dy [rows, F], h [rows, 2F] -> dh [rows, 2F]: d gate = dy * up * s * (1 + gate * (1 - s)), s =
-/// sigmoid(gate), d up = dy * silu(gate). dh may be h. `width` is F. y [rows, F], unless null, is swiglu of h,
-/// as launch_swiglu makes it.
+/// sigmoid(gate), d up = dy * silu(gate). dh may be h. `width` is F. y [rows, F], unless null, is swiglu of
+/// h, as launch_swiglu makes it.
 void launch_swiglu_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width,
                             const void* dy, const void* h, void* dh, void* y);
 

@@ -39,7 +39,8 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
 /// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. y, if asked
-/// for, is the norm's own output again, bit for bit. dx may be dy, x or d_residual; y nothing else. `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
+/// for, is the norm's own output again, bit for bit. dx may be dy, x or d_residual; y nothing else.
+/// `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
   std::int64_t rows = 0, cols = 0;

@@ -1,6 +1,6 @@
 // Gradients of layernorm and rmsnorm in one pass over dy and x. A warp, or a block if rows are long,
-// processes every n-th row, copies the next ones to shared memory meanwhile, and keeps its partial sums of the
-// weight gradients in registers. A second kernel sums over blocks.
+// processes every n-th row, copies the next ones to shared memory meanwhile, and keeps its partial sums of
+// the weight gradients in registers. A second kernel sums over blocks.
 #include <algorithm>
 #include <string>
 #include <type_traits>
@@ -22,9 +22,9 @@ constexpr int kRowsOfBlock = 4;       // if a row is one warp's
 constexpr int kBlocksOfWarpRows = 3;  // blocks per multiprocessor in that case, at most
 constexpr int kMostWarpPacks = 3;     // packs per lane in that case
 constexpr int kLongPacks = 4;
-constexpr int kOperands = 3;             // dy, x and the gradient of the residual
-constexpr int kMostStages = 4;           // rows that a thread has in shared memory
-constexpr int kOtherShared = 5 << 10;    // bytes of a block, for its sums and the driver
+constexpr int kOperands = 3;           // dy, x and the gradient of the residual
+constexpr int kMostStages = 4;         // rows that a thread has in shared memory
+constexpr int kOtherShared = 5 << 10;  // bytes of a block, for its sums and the driver
 
 /// Blocks per multiprocessor if a row is one warp's: layernorm of long ones takes 255 registers.
 constexpr int blocks_of_warp_rows(Norm norm, int packs) {
@@ -115,7 +115,8 @@ __device__ Pack load_floats(const float* row, const RowPlace<T>& place, int k, s
 }
 
 template <class T>
-__device__ void store_floats(float* row, const RowPlace<T>& place, int k, std::int64_t cols, const Pack& pack) {
+__device__ void store_floats(float* row, const RowPlace<T>& place, int k, std::int64_t cols,
+                             const Pack& pack) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int64_t col = place.col(k, half);
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
   // Weights that fit in registers stay there.
   constexpr bool kHolds = kAligned && (kOneWarp || kPacks < kLongPacks);
   const RowPlace<T> place{kOneWarp ? thread % kWarp : thread,
-                               kOneWarp ? kWarp : static_cast<int>(blockDim.x)};
+                          kOneWarp ? kWarp : static_cast<int>(blockDim.x)};
   const int rows = kOneWarp ? kRowsOfBlock : 1;
   const std::int64_t first = std::int64_t{blockIdx.x} * rows + (kOneWarp ? thread / kWarp : 0);
   const std::int64_t step = std::int64_t{gridDim.x} * rows;
@@ -404,7 +405,7 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
     const int shared = aligned ? stages * bytes : 0;
     allow_shared(kernel, shared, what);
     kernel<<<grid_size(blocks, what), shape.threads(), static_cast<std::size_t>(shared), stream>>>(a, stages,
-                                                                                                  partials);
+                                                                                                   partials);
   };
   with_element(a.dtype, what, [&]<class T>(T) {
     if (!aligned) return launch(norm_backward<kNorm, Unaligned, kLongPacks, false>);

@@ -39,8 +39,8 @@ KernelInfo backward_info(const OpView& v) {
   return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
 }
 
-/// Whether dy, x, the residual gradient, dx and y (output number `y`, if any) share a supported dtype, and the
-/// rest is fp32.
+/// Whether dy, x, the residual gradient, dx and y (output number `y`, if any) share a supported dtype, and
+/// the rest is fp32.
 bool backward_fits(const OpView& v, std::size_t residual, std::size_t y) {
   const DType dtype = v.in(1).dtype;
   return is_storage(dtype) && v.inputs_are({0, residual}, dtype) && v.outputs_are({0}, dtype) &&
