@@ -152,9 +152,13 @@ TEST_P(ShardedSteps, GiveEachWeightOfOneRank) {
 /// so weights are compared as one vector.
 TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
   for (const model::Arch arch : {model::Arch::gpt2, model::Arch::llama}) {
-    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-      SCOPED_TRACE(std::string(model::name_of(arch)) + " " + std::string(compile::name_of(engine)));
-      const SplitStep split = split_step(GetParam(), arch, engine, core::DType::f32);
+    for (const auto& [engine, rebuild] :
+         {std::pair{EngineKind::eager, false}, std::pair{EngineKind::fused, false},
+          std::pair{EngineKind::fused, true}}) {
+      SCOPED_TRACE(std::string(model::name_of(arch)) + " " + std::string(compile::name_of(engine)) +
+                   (rebuild ? ", rebuilt" : ""));
+      SplitStep split = split_step(GetParam(), arch, engine, core::DType::f32);
+      split.options.rebuild = rebuild;
       const Training expected = train_whole(split, 4);
       const Training actual = train_split(split, 4);
       expect_same(actual, expected, 1e-5);
