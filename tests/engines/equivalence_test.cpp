@@ -134,7 +134,8 @@ TEST_P(Equivalence, RebuiltActivationsAreBitIdentical) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     for (const int splits : {1, 2}) {
       std::vector<std::vector<double>> seen;
-      for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
+      for (const Recompute kind :
+           {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
         for (const bool rebuild : {false, true}) {
           auto options = make(compile::EngineKind::fused, AttentionKind::flash, kind, splits, dtype);
           options.rebuild = rebuild;
