@@ -236,6 +236,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
                   .k = number("k"),
                   .moved_bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) / times,
                   .stored_bytes = static_cast<double>(cost.bytes_written) / times};
+  // What an epilogue adds to, it reads as it writes.
+  if (op.attrs.flag("accumulate")) problem.stored_bytes *= 2;
   const core::DType dtype = factors_of(program, op);
   const Fp32Products products = program::fp32_products_of(op);
   const auto own_tiles = tables_.matmul.tiles_of_dtype.find(name_of_rate(dtype, products));
