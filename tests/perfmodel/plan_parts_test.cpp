@@ -104,7 +104,7 @@ TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
   };
   EXPECT_NEAR(rate(8192, 8192, false, 1.98e9) / 52.1e12, 0.9, 0.03);
   EXPECT_LT(rate(8192, 8192, false, 1.48e9), 132 * 256 * 1.48e9);
-  EXPECT_NEAR(rate(8192, 8192, true, 1.98e9) / 412e12, 0.88, 0.08);
+  EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 0.88, 0.05);
 }
 
 /// docs/performance.md, "fp32 as six bf16 products": 87 to 91 TFLOP/s of 4096^3, cuBLAS 52.
