@@ -68,9 +68,7 @@ class Rebuilding {
   [[nodiscard]] Op& op(std::size_t i) const { return program_->ops[i]; }
 
   /// Output y of a forward op, plain or with the residual addition.
-  [[nodiscard]] std::size_t y_of(const Op& op) const {
-    return family_of(op, &Family::with_add) != nullptr ? 1 : 0;
-  }
+  static std::size_t y_of(const Op& op) { return family_of(op, &Family::with_add) != nullptr ? 1 : 0; }
 
   /// Whether the gradient adds the gradient of a residual, as those of all layers do.
   static bool is_complete(const Family& family, const Op& backward) {
@@ -113,8 +111,8 @@ class Rebuilding {
   }
 
   void find_readers() {
-    std::vector<std::size_t> waits_for(program_->tensors.size(),
-                                       kNobody);  // gradients that are to come later
+    // By gradient that is to come later: the index in all_ of what it waits for.
+    std::vector<std::size_t> waits_for(program_->tensors.size(), kNobody);
     std::vector<std::size_t> ends(program_->ops.size(), kNobody);
     for (std::size_t k = 0; k < all_.size(); ++k) ends[all_[k].backward] = k;
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {

@@ -9,9 +9,7 @@
 namespace rooflm::passes {
 
 /// What is recomputed.
-/// - none: nothing; everything that the backward pass needs is kept. (On GPUs gradients of norms and
-/// activations
-///   write those ops' outputs again while they run: rebuild.h.)
+/// - none: nothing; everything that the backward pass needs is kept (on GPUs: but for rebuild.h).
 /// - selective: ops with few FLOPs and much memory (norms, activations, attention scores and softmax;
 /// Korthikanti et
 ///   al., 2022).
