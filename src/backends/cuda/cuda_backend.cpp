@@ -225,7 +225,7 @@ void join_ranks(Backend& backend, const std::shared_ptr<ranks::Transport>& trans
   gpu->join(transport, mesh, wish);
 }
 
-std::string nccl_version() { return nccl_library().version; }
+std::string nccl_version() { return nccl_library().version_text(); }
 
 GemmChoices gemm_choices(const Backend& backend) {
   const auto* gpu = dynamic_cast<const CudaBackend*>(&backend);

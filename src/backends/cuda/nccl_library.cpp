@@ -10,11 +10,6 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-/// 22809 is 2.28.9.
-std::string version_text(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 NcclLibrary load() {
   const core::SharedLibrary library("NCCL", {"libnccl.so.2"});
   NcclLibrary n;
@@ -41,13 +36,15 @@ NcclLibrary load() {
   n.mem_free = library.find<nccl::MemFree*>("ncclMemFree");
   n.window_register = library.find<nccl::CommWindowRegister*>("ncclCommWindowRegister");
   n.window_deregister = library.find<nccl::CommWindowDeregister*>("ncclCommWindowDeregister");
-  int version = 0;
-  n.check(n.get_version(&version), "asking for the version");
-  n.version = version_text(version);
+  n.check(n.get_version(&n.version), "asking for the version");
   return n;
 }
 
 }  // namespace
+
+std::string NcclLibrary::version_text() const {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
 
 void NcclLibrary::check(nccl::Result result, std::string_view what) const {
   if (result == nccl::kSuccess) return;

@@ -8,6 +8,9 @@
 
 namespace rooflm::backends::cuda {
 
+/// The first version whose windows give right numbers.
+constexpr int kRightWindows = 22807;
+
 struct NcclLibrary {
   nccl::GetVersion* get_version = nullptr;
   nccl::GetUniqueId* get_unique_id = nullptr;
@@ -33,11 +36,13 @@ struct NcclLibrary {
   nccl::MemFree* mem_free = nullptr;
   nccl::CommWindowRegister* window_register = nullptr;
   nccl::CommWindowDeregister* window_deregister = nullptr;
-  std::string version{};  ///< "2.28.9"
+  int version = 0;  ///< 22809 is 2.28.9
 
-  /// Whether it has windows, configurations and all-to-all (2.28).
+  [[nodiscard]] std::string version_text() const;  ///< "2.28.9"
+  /// Whether it has windows, configurations and all-to-all (2.28), and windows give right numbers: before 2.28.7
+  /// several collectives of one group, and pieces of fewer than 8 bytes, could give wrong ones (its release notes).
   [[nodiscard]] bool has_ways() const {
-    return comm_init_rank_config != nullptr && all_to_all != nullptr && mem_alloc != nullptr &&
+    return version >= kRightWindows && comm_init_rank_config != nullptr && all_to_all != nullptr && mem_alloc != nullptr &&
            mem_free != nullptr && window_register != nullptr && window_deregister != nullptr;
   }
 
