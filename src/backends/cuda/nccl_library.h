@@ -39,11 +39,13 @@ struct NcclLibrary {
   int version = 0;  ///< 22809 is 2.28.9
 
   [[nodiscard]] std::string version_text() const;  ///< "2.28.9"
-  /// Whether it has windows, configurations and all-to-all (2.28), and windows give right numbers: before 2.28.7
-  /// several collectives of one group, and pieces of fewer than 8 bytes, could give wrong ones (its release notes).
+  /// Whether it has windows, configurations and all-to-all (2.28), and windows give right numbers:
+  /// before 2.28.7 several collectives of one group, and pieces of fewer than 8 bytes, could give wrong ones
+  /// (its release notes).
   [[nodiscard]] bool has_ways() const {
-    return version >= kRightWindows && comm_init_rank_config != nullptr && all_to_all != nullptr && mem_alloc != nullptr &&
-           mem_free != nullptr && window_register != nullptr && window_deregister != nullptr;
+    return version >= kRightWindows && comm_init_rank_config != nullptr && all_to_all != nullptr &&
+           mem_alloc != nullptr && mem_free != nullptr && window_register != nullptr &&
+           window_deregister != nullptr;
   }
 
   /// Throws core::Unavailable "NCCL: WHAT: its words" unless the result is success; core::OutOfMemory where

@@ -39,8 +39,9 @@ Kernel make(const Groups& groups, const Op& op, Transfers transfers,
     }
     (groups.get()->*run)(group, transfers, groups->context().stream_of(lane));
   };
-  return {submit,
-          {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version_text()}};
+  return {
+      submit,
+      {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version_text()}};
 }
 
 /// Nothing for memory that is not mapped.
@@ -95,7 +96,8 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
       launch_add(stream, transfers[i].dtype, aside->elements[i], args.out[i], transfers[i].to, args.out[i]);
     }
   };
-  return {submit, {.name = "nccl::reduce_scatter, add", .library = "NCCL " + groups->library().version_text()}};
+  return {submit,
+          {.name = "nccl::reduce_scatter, add", .library = "NCCL " + groups->library().version_text()}};
 }
 
 Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
@@ -111,7 +113,8 @@ Kernel make_pass_on(const Groups& groups, const Program& program, const Op& op) 
 }
 
 KernelInfo message_info(const Groups& groups, const Op& op) {
-  return {.name = "nccl::" + std::string(op.def->name), .library = "NCCL " + groups->library().version_text()};
+  return {.name = "nccl::" + std::string(op.def->name),
+          .library = "NCCL " + groups->library().version_text()};
 }
 
 /// A copy of what is sent goes on its way in a stream of its own, so that this rank goes on while the

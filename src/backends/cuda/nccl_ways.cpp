@@ -121,8 +121,8 @@ RankMemory::Range NcclGroups::range_over(const std::vector<int>& ranks, std::uin
 bool NcclGroups::may_try(CollectiveWish wish) const {
   if (wish) {
     if (library_->has_ways()) return true;
-    throw core::Unavailable(fmt::format("--collectives {}: NCCL {} is too old, 2.28.7 can do it", name_of(wish),
-                                        library_->version_text()));
+    throw core::Unavailable(fmt::format("--collectives {}: NCCL {} is too old, 2.28.7 can do it",
+                                        name_of(wish), library_->version_text()));
   }
   const bool same_bits = members_.at(static_cast<std::size_t>(Group::data)).ranks <= 2;
   // Stages of a pipeline may have data groups of other sizes: one answer for all.
