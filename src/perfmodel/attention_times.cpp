@@ -156,8 +156,9 @@ OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
                            : 1;
   const double flop = a.flop * tiles * tiles;
   const double rows = !a.is_forward && a.head_dim() > 128 ? kWideHeadRows : kTileRows;
+  // A block begins and ends with about what a tile of keys takes.
   time.work_s = std::max(flop / long_rate * (a.seq() + head.half_seq) / a.seq(),
-                         longest_block_s(a, flop, rows, long_rate));
+                         longest_block_s(a, flop, rows, long_rate) * (a.seq() + kTileRows) / a.seq());
   time.moved_s = a.bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.byte_j = a.bytes * tables_.energies.joule_per_byte;
   time.launch_s = a.is_forward ? table.forward_launch_s : table.backward_launch_s;

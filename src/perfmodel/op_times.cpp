@@ -264,8 +264,8 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   problem.whole_waves = layout.whole_waves;
   problem.least_split_k = layout.least_split_k;
   if (!layout.tiles.empty()) problem.tiles = &layout.tiles;
-  const bool is_uneven = core::size_of(dtype) == core::size_of(core::DType::bf16) &&
-                         row_multiple(op) % tables_.matmul.even_rows != 0;
+  const bool has_16_bits = core::size_of(dtype) == core::size_of(core::DType::bf16);
+  const bool is_uneven = has_16_bits && row_multiple(op) % tables_.matmul.even_rows != 0;
   const double rate = layout.share * rate_of(dtype, products) * (is_uneven ? tables_.matmul.uneven_share : 1);
   if (rate <= 0) {
     throw core::Unavailable(
@@ -274,6 +274,15 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
   time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
+  if (const auto own = tables_.matmul.own_kernels.find(op.def->name);
+      own != tables_.matmul.own_kernels.end() && has_16_bits) {
+    const double device_share = rate_of(dtype, products) / tables_.matmul.flop_per_s;
+    constexpr double kTile = 128;
+    const double tiles = problem.batch * std::ceil(problem.m / kTile) * std::ceil(problem.n / kTile);
+    time.seconds = std::min(1.0, tiles / multiprocessors_) * own->second.start_s +
+                   static_cast<double>(cost.matmul_flop) / (own->second.flop_per_s * device_share) +
+                   static_cast<double>(cost.bytes_written) / (own->second.store_byte_per_s * memory_scale_);
+  }
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = gelu_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, products);
