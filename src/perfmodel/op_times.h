@@ -38,8 +38,8 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   /// By kind of op, the time of an epilogue by that of storing the op's results.
   std::map<std::string, double, std::less<>> epilogues{};
-  /// start + FLOP / flop_per_s + bytes stored / store_byte_per_s: kinds of op that another kernel computes, in 16 bits.
-  /// The start is of a wave of tiles, and less where there are fewer.
+  /// start + FLOP / flop_per_s + bytes stored / store_byte_per_s: kinds of op that another kernel computes,
+  /// in 16 bits. The start is of a wave of tiles, and less where there are fewer.
   struct OwnKernel {
     double start_s = 0, flop_per_s = 0, store_byte_per_s = 0;
   };
