@@ -56,28 +56,6 @@ TEST(OpTimes, OneFullWaveOfTilesTakesWhatTheModelSays) {
   EXPECT_EQ(time.basis, perfmodel::Basis::calibrated);
 }
 
-/// One H100 of 700 W, us (docs/perfmodel.md): the first two in profiles of two layers, the others alone.
-TEST(OpTimes, GradientsOfGeluTakeWhatTheyWereMeasuredToTake) {
-  struct Case {
-    std::int64_t m, n, k;
-    double us;
-  };
-  const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
-  const auto seconds = [&](std::int64_t m, std::int64_t n, std::int64_t k, core::DType dtype) {
-    program::Program program = product_of(dtype, m, n, k);
-    program.add_tensor({.name = "x", .shape = {m, n}, .dtype = dtype});
-    program.ops[0].def = &program::ops::kMatmulGeluBackward;
-    program.ops[0].inputs.push_back(3);
-    return times.time_of(program, program.ops[0]).seconds;
-  };
-  for (const Case& c : {Case{1345, 2560, 640, 31.4}, Case{5954, 1536, 384, 46.8}, Case{8192, 3072, 768, 90.7},
-                        Case{4096, 6400, 1600, 145.2}, Case{32768, 3072, 768, 300.4}}) {
-    EXPECT_NEAR(seconds(c.m, c.n, c.k, core::DType::bf16) * 1e6 / c.us, 1, 0.11) << c.m;
-    EXPECT_EQ(seconds(c.m, c.n, c.k, core::DType::f16), seconds(c.m, c.n, c.k, core::DType::bf16));
-  }
-  EXPECT_LT(seconds(128, 2560, 640, core::DType::bf16), 10e-6) << "few tiles are no wave";
-}
-
 TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
   const auto h100 = devices::find_device("h100-sxm");
   const auto a100 = devices::find_device("a100-sxm");
