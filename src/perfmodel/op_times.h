@@ -156,6 +156,9 @@ class OpTimes {
   struct Problem;
   void take_tables(const devices::Device& device);
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
+  /// `rate`: the device's of the dtype.
+  [[nodiscard]] double own_kernel_seconds(const MatmulTable::OwnKernel& kernel, const Problem& problem,
+                                          const program::Cost& cost, double rate) const;
   [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, Fp32Products products) const;
   [[nodiscard]] double gelu_seconds(const program::Op& op, Problem& problem) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;

@@ -3,9 +3,11 @@
 
 Usage: test_gpu_ranks.py BINARY [unittest options]"""
 
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
@@ -37,6 +39,26 @@ class Ranks(unittest.TestCase):
         result = self.run_script("--part", "steps", "--only", "^small dp", "--plan-device", "no such device")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("FAILED plan", result.stdout)
+
+    def test_ways_for_which_nccl_is_too_old_are_left_out_and_said(self):
+        """A rooflm, and an nvidia-smi with two GPUs, that only answer."""
+        with tempfile.TemporaryDirectory() as folder:
+            rooflm, smi = pathlib.Path(folder, "rooflm"), pathlib.Path(folder, "nvidia-smi")
+            smi.write_text("#!/bin/sh\necho one GPU\necho another\n")
+            rooflm.write_text("""#!/bin/sh
+case "$*" in
+  *few-blocks*|*copy-engine*) echo "rooflm: --collectives WAY: NCCL 2.28.3 is too old, 2.28.7 can do it" >&2; exit 5;;
+  *) echo '[{"op": "all_reduce", "size": 1048576, "time_us": 10, "busbw": 1e9, "carrier": "NCCL 2.28.3", "wrong": 0}]';;
+esac
+""")
+            for program in (rooflm, smi):
+                program.chmod(0o755)
+            result = subprocess.run([sys.executable, SCRIPTS / "gpu_ranks", rooflm, "--part", "comm"], capture_output=True, text=True, timeout=60,
+                                    check=False, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        for way in ("few-blocks", "copy-engine"):
+            self.assertIn(f"{way}: not measured: NCCL 2.28.3 is too old, 2.28.7 can do it", result.stdout)
+        self.assertEqual([line.split()[0] for line in result.stdout.splitlines() if "all_reduce" in line], ["default"])
 
     def test_without_several_gpus_it_says_so(self):
         result = subprocess.run([sys.executable, SCRIPTS / "gpu_ranks", self.binary], capture_output=True, text=True, timeout=60, check=False,
