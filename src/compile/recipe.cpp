@@ -131,11 +131,17 @@ bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && core::size_of(options.dtype) == 2;
 }
 
+/// fp8 keeps copies of 8 bits instead.
+bool rebuilds(const StepOptions& options) { return options.rebuild && !options.fp8; }
+
 /// In fp32 no epilogue of a GPU's GEMMs computes GELU. Where its gradient can write it again, the two
 /// therefore stay ops of their own.
 bool fuses_gelu(const StepOptions& options) {
   return options.gelu_in_epilogue && (!options.rebuild || core::size_of(options.dtype) == 2);
 }
+
+/// No epilogue writes GELU again.
+bool fuses_gelu_gradient(const StepOptions& options) { return options.gelu_in_epilogue && !rebuilds(options); }
 
 /// Only bf16 numbers are the upper halves of fp32's.
 bool shares_halves(const StepOptions& options) {
@@ -280,8 +286,10 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   if (options.engine == EngineKind::fused) {
     // Updates of a split step wait for collectives, so all run at the end.
     passes::fuse(step, {.gelu_in_epilogue = fuses_gelu(options),
+                        .gelu_gradient_in_epilogue = fuses_gelu_gradient(options),
+                        .bias_in_gradients = options.bias_in_gradients,
                         .merge_updates = is_split(options) && !options.sum_in_update});
-    if (options.rebuild && !options.fp8) passes::rebuild(step);  // fp8 keeps copies of 8 bits
+    if (rebuilds(options)) passes::rebuild(step);
   }
   if (is_compact(options)) passes::narrow_gradients(step, options.dtype);
   if (shares_halves(options)) passes::share_halves(step);

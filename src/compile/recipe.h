@@ -42,6 +42,7 @@ struct StepOptions {
   /// fused, bf16: weights as halves, and bf16 gradients where none accumulate (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_epilogue = false;  ///< fused: see passes::FuseOptions
+  bool bias_in_gradients = false;  ///< fused: see passes::FuseOptions
   bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
   bool rebuild = false;           ///< fused: passes/rebuild.h
   bool sum_in_update = false;     ///< fused, data-parallel ranks: passes/sum_in_update.h

@@ -20,6 +20,7 @@ Rewrites rewrites_of(const Json& json) {
           .logits_padding = json.at("logits_padding"),
           .compact_state = json.at("compact_state"),
           .gelu_in_epilogue = json.at("gelu_in_products"),
+          .bias_in_gradients = json.at("bias_in_gradients"),
           .early_norm = json.at("early_norm"),
           .rebuild = json.at("rebuild")};
 }

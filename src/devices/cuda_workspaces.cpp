@@ -138,8 +138,7 @@ std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministi
   return aligned(rows) + part.batch * part.kv_heads * score_bytes_of_group(part) + of_heads;
 }
 
-std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors) {
-  constexpr std::int64_t kArrays = 2;  // of the weight and of the bias
+std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors, int arrays) {
   std::int64_t blocks = 0;
   for (const bool is_layer : {false, true}) {
     for (const bool is_narrow : {false, true}) {
@@ -149,7 +148,7 @@ std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multi
       }
     }
   }
-  return blocks * kArrays * cols * kFloat;
+  return blocks * arrays * cols * kFloat;
 }
 
 }  // namespace rooflm::devices

@@ -59,6 +59,7 @@ struct AttentionSizes {
 [[nodiscard]] std::int64_t one_pass_gradient_bytes(const AttentionSizes& sizes);
 
 /// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block (kernels/norm_backward.cu).
-[[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors);
+[[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors,
+                                               int arrays);
 
 }  // namespace rooflm::devices

@@ -37,6 +37,7 @@ struct Rewrites {
   std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of this many elements
   bool compact_state = false;            ///< bf16: weights in halves; 16-bit gradients
   bool gelu_in_epilogue = false;         ///< GELU is fused into the GEMM epilogue
+  bool bias_in_gradients = false;        ///< gradients of GELU and layernorm sum the columns of their results
   bool early_norm = false;               ///< squares of gradients are summed while the backward pass runs
   bool rebuild = false;                  ///< gradients of norms and activations write their outputs again
 };

@@ -13,6 +13,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   step.logits_padding = wants.logits_padding;
   step.compact_state = wants.compact_state;
   step.gelu_in_epilogue = wants.gelu_in_epilogue;
+  step.bias_in_gradients = wants.bias_in_gradients;
   step.early_norm = wants.early_norm;
   step.rebuild = wants.rebuild;
 }

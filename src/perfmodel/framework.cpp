@@ -107,6 +107,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.compact_state = false;
   step.logits_padding = 1;
   step.gelu_in_epilogue = false;
+  step.bias_in_gradients = false;
   step.early_norm = false;
   step.rebuild = false;
   step.loss_chunk_bytes = kWhole;

@@ -45,7 +45,9 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
 std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::Device& device) {
   const core::Shape& x = p.shape(op.inputs.at(1));
   const std::int64_t cols = x[-1];
-  return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors);
+  // Of the weight, of layernorm's bias, and of the bias before it.
+  const int arrays = !op.is(program::ops::kLayerNormBackward) ? 1 : op.attrs.flag("bias_gradient") ? 3 : 2;
+  return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors, arrays);
 }
 
 /// A matmul, or one with another op in it.

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
+#include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/fill.h"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/norm.h"
@@ -74,8 +75,11 @@ TEST_F(CudaKernels, MapsOfElements) {
     expect_close(out.read(), activated, tolerance_of(dtype));
     const DeviceArray again(dtype, x.size(), shift);
     const DeviceArray alone(dtype, x.size());
-    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), alone.data(), nullptr);
-    launch_gelu_backward(nullptr, dtype, kCount, dy.data(), dx.data(), dy.data(), again.data());  // in place
+    GeluBackward gelu{.rows = 1, .cols = kCount, .dy = dy.data(), .x = dx.data(), .dx = alone.data()};
+    launch_gelu_backward(nullptr, dtype, gelu);
+    gelu.dx = dy.data();  // in place
+    gelu.y = again.data();
+    launch_gelu_backward(nullptr, dtype, gelu);
     expect_close(dy.read(), gradient, tolerance_of(dtype));
     EXPECT_EQ(dy.read(), alone.read());
     EXPECT_EQ(again.read(), out.read()) << "gelu again, bit for bit";
@@ -119,8 +123,12 @@ TEST_F(CudaKernels, GeluOfExtremes) {
     Values expected;
     for (const double value : kept) expected.push_back(value > 0 ? value : 0);
     const DeviceArray gradient(dtype, Values(x.size(), 2.0));
-    launch_gelu_backward(nullptr, dtype, static_cast<std::int64_t>(x.size()), gradient.data(), device.data(),
-                         gradient.data(), nullptr);
+    launch_gelu_backward(nullptr, dtype,
+                         {.rows = 1,
+                          .cols = static_cast<std::int64_t>(x.size()),
+                          .dy = gradient.data(),
+                          .x = device.data(),
+                          .dx = gradient.data()});
     launch_gelu(nullptr, dtype, static_cast<std::int64_t>(x.size()), device.data(), device.data());
     expect_close(device.read(), expected, tolerance_of(dtype));
     Values slopes;
@@ -201,6 +209,96 @@ TEST_F(CudaKernels, BiasAndItsGradient) {
       launch_bias_backward(nullptr, dtype, rows, cols, device_x.data(), device_bias.floats(), false,
                            workspace.at(0));
       expect_close(device_bias.read(), sums, 1e-5);
+    });
+  }
+}
+
+/// With the bits of the ops that it stands for, in place, for few and many rows per thread.
+TEST_F(CudaKernels, GeluGradientSumsItsColumns) {
+  for (const auto& [rows, cols] :
+       {std::pair{517, 264}, std::pair{1, 8}, std::pair{70, 13}, std::pair{9001, 520}}) {
+    for_types([rows = rows, cols = cols](DType dtype, std::size_t shift) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(cols));
+      const std::int64_t count = std::int64_t{rows} * cols;
+      const DeviceArray dy(dtype, random_values(dtype, count, 6), shift);
+      const DeviceArray x(dtype, random_values(dtype, count, 7, 2), shift);
+      const DeviceArray dx(dtype, at(count), shift);
+      const DeviceArray y(dtype, at(count), shift);
+      const DeviceArray again(dtype, at(count), shift);
+      const Values before = random_values(DType::f32, cols, 8);
+      const DeviceArray db(DType::f32, before);
+      const DeviceArray sums(DType::f32, before);
+      const DeviceBytes workspace(bias_backward_workspace_bytes(rows, cols));
+      GeluBackward gelu{.rows = rows, .cols = cols, .dy = dy.data(), .x = x.data(), .dx = dx.data()};
+      launch_gelu_backward(nullptr, dtype, gelu);
+      launch_gelu(nullptr, dtype, count, x.data(), y.data());
+      gelu.dx = dy.data();
+      gelu.y = again.data();
+      gelu.db = db.floats();
+      gelu.workspace = workspace.at(0);
+      for (const bool accumulate : {true, false}) {
+        if (!accumulate) {  // dy is dx by now
+          gelu.dx = again.data();
+          gelu.y = nullptr;
+        }
+        gelu.accumulate = accumulate;
+        launch_gelu_backward(nullptr, dtype, gelu);
+        launch_bias_backward(nullptr, dtype, rows, cols, gelu.dx, sums.floats(), accumulate, workspace.at(0));
+        EXPECT_EQ(db.read(), sums.read());
+        if (accumulate) {
+          EXPECT_EQ(dy.read(), dx.read());
+          EXPECT_EQ(again.read(), y.read());
+        }
+      }
+    });
+  }
+}
+
+/// For rows of a warp and of a block, and where the sums are a kernel of their own: long or unaligned rows.
+TEST_F(CudaKernels, LayerNormGradientSumsItsResult) {
+  for (const auto& [rows, cols] : {std::pair{301, 64}, std::pair{1500, 768}, std::pair{301, 1600},
+                                   std::pair{70, 13}, std::pair{129, 8200}, std::pair{5, 16384}}) {
+    for_types([rows = rows, cols = cols](DType dtype, std::size_t shift) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(cols));
+      const std::int64_t count = std::int64_t{rows} * cols;
+      const DeviceArray dy(dtype, random_values(dtype, count, 1), shift);
+      const DeviceArray x(dtype, random_values(dtype, count, 2), shift);
+      const DeviceArray rest(dtype, random_values(dtype, count, 3), shift);
+      const DeviceArray weight(DType::f32, random_values(DType::f32, cols, 4));
+      const DeviceArray mean(DType::f32, random_values(DType::f32, rows, 5));
+      const DeviceArray rstd(DType::f32, Values(at(rows), 1.5));
+      const DeviceArray alone(dtype, at(count), shift);
+      const DeviceArray dx(dtype, at(count), shift);
+      const DeviceArray dweight(DType::f32, at(cols));
+      const DeviceArray dbias(DType::f32, at(cols));
+      const Values before = random_values(DType::f32, cols, 6);
+      const DeviceArray sums(DType::f32, before);
+      const DeviceBytes workspace(norm_backward_workspace_bytes(rows, cols, 3));
+      NormBackward norm{.dtype = dtype, .rows = rows, .cols = cols, .dy = dy.data(), .x = x.data()};
+      norm.weight = weight.floats();
+      norm.mean = mean.floats();
+      norm.rstd = rstd.floats();
+      norm.d_residual = rest.data();
+      norm.dx = alone.data();
+      norm.dweight = dweight.floats();
+      norm.dbias = dbias.floats();
+      norm.workspace = workspace.at(0);
+      launch_layernorm_backward(nullptr, norm);
+      const Values expected_dweight = dweight.read();
+      const Values expected_dbias = dbias.read();
+      norm.dx = dx.data();
+      norm.dx_sums = sums.floats();
+      for (const bool accumulate : {true, false}) {
+        Values expected = accumulate ? before : Values(before.size());
+        norm.accumulate = accumulate;
+        launch_layernorm_backward(nullptr, norm);
+        const Values result = dx.read();
+        for (std::size_t i = 0; i < result.size(); ++i) expected[i % expected.size()] += result[i];
+        EXPECT_EQ(result, alone.read());
+        expect_close(sums.read(), expected, 1e-5 + 3e-8 * rows);
+      }
+      EXPECT_EQ(dweight.read(), expected_dweight);
+      EXPECT_EQ(dbias.read(), expected_dbias);
     });
   }
 }

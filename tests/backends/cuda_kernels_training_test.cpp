@@ -97,11 +97,11 @@ void test_norm(DType dtype, std::int64_t rows, std::int64_t cols, bool layer, st
   const DeviceArray d_again(dtype, x.size());
   const DeviceArray d_dw(DType::f32, w);
   const DeviceArray d_db(DType::f32, b);
-  const DeviceBytes workspace(norm_backward_workspace_bytes(rows, cols));
+  const DeviceBytes workspace(norm_backward_workspace_bytes(rows, cols, layer ? 2 : 1));
   NormBackward backward{.dtype = dtype,
+                        .accumulate = true,
                         .rows = rows,
                         .cols = cols,
-                        .accumulate = true,
                         .dy = d_dy.data(),
                         .x = d_sum.data(),
                         .weight = d_w.floats(),

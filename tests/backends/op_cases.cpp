@@ -148,6 +148,19 @@ void add_norms(std::vector<Case>& cases, const Sizes& s) {
          again);
     cases.push_back(w.done());
   }
+  for (const bool rebuilds : {false, true}) {
+    CaseWriter w(rebuilds ? "layernorm with bias rebuilt" : "layernorm with bias");
+    const TensorId scale = w.weight({s.channels});
+    const TensorId shift = w.weight({s.channels});
+    const TensorId x = w.activation(shape);
+    const auto r = w.op(ops::kLayerNorm, {x, scale, shift}, attrs);
+    Attributes with_bias = rebuilds ? again : attrs;
+    with_bias.set("bias_gradient", true);
+    std::vector<TensorId> inputs{w.activation(shape), x, scale, r[1], r[2], w.activation(shape)};
+    if (rebuilds) inputs.push_back(shift);
+    w.op(ops::kLayerNormBackward, inputs, with_bias);
+    cases.push_back(w.done());
+  }
   {
     CaseWriter w("rmsnorm rebuilt");
     const TensorId scale = w.weight({s.channels});
@@ -175,6 +188,13 @@ void add_elementwise(std::vector<Case>& cases, const Sizes& s) {
   CaseWriter gelu_again("gelu rebuilt");
   gelu_again.op(ops::kGeluBackward, {gelu_again.activation(shape), gelu_again.activation(shape)}, again);
   cases.push_back(gelu_again.done());
+  for (const bool rebuilds : {false, true}) {
+    CaseWriter w(rebuilds ? "gelu with bias rebuilt" : "gelu with bias");
+    Attributes attrs{{"bias_gradient", true}, {"accumulate", false}};
+    if (rebuilds) attrs.set("rebuilds", true);
+    w.op(ops::kGeluBackward, {w.activation(shape), w.activation(shape)}, attrs);
+    cases.push_back(w.done());
+  }
   CaseWriter swiglu_again("swiglu rebuilt");
   swiglu_again.op(ops::kSwiGluBackward,
                   {swiglu_again.activation(shape), swiglu_again.activation({s.batch, s.seq, 2 * s.width})},

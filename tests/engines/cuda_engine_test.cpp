@@ -46,6 +46,7 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .logits_padding = 64,
           .compact_state = true,
           .gelu_in_epilogue = true,
+          .bias_in_gradients = true,
           .rebuild = true,
           .micro_batches = micro_batches};
 }

@@ -52,7 +52,8 @@ StepOptions make(EngineKind engine) {
           .fp8 = true,
           .logits_padding = 64,
           .compact_state = true,
-          .gelu_in_epilogue = true};
+          .gelu_in_epilogue = true,
+          .bias_in_gradients = true};
 }
 
 class Bystander final : public engines::Observer {

@@ -159,6 +159,7 @@ TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
                    (rebuild ? ", rebuilt" : ""));
       SplitStep split = split_step(GetParam(), arch, engine, core::DType::f32);
       split.options.rebuild = rebuild;
+      split.options.bias_in_gradients = rebuild;
       const Training expected = train_whole(split, 4);
       const Training actual = train_split(split, 4);
       expect_same(actual, expected, 1e-5);

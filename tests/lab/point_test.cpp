@@ -59,6 +59,7 @@ TEST(Point, NullStandsForADeviceOfTheCatalog) {
   const Point gpu = point_of(typed);
   EXPECT_TRUE(gpu.step.compact_state);
   EXPECT_TRUE(gpu.step.gelu_in_epilogue);
+  EXPECT_TRUE(gpu.step.bias_in_gradients);
   EXPECT_TRUE(gpu.step.early_norm);
   EXPECT_EQ(gpu.step.logits_padding, 64);
   EXPECT_EQ(gpu.step.loss_chunk_bytes, std::int64_t{4} << 30U);
@@ -67,6 +68,7 @@ TEST(Point, NullStandsForADeviceOfTheCatalog) {
   const Point processor = point_of(typed);
   EXPECT_TRUE(processor.step.compact_state);
   EXPECT_FALSE(processor.step.gelu_in_epilogue);
+  EXPECT_FALSE(processor.step.bias_in_gradients);
   EXPECT_FALSE(processor.step.early_norm);
   EXPECT_EQ(processor.step.logits_padding, 1);
   EXPECT_EQ(processor.step.loss_chunk_bytes, std::int64_t{128} << 20U);

@@ -100,8 +100,9 @@ bool is_single_matmul(const Op& op) {
 /// GELU's gradient there is a weight gradient.
 class GeluFusion {
  public:
-  explicit GeluFusion(Program& p)
+  GeluFusion(Program& p, const FuseOptions& options)
       : program_(&p),
+        options_(options),
         readers_(count_readers(p)),
         writer_(p.tensors.size(), kNobody),
         recomputes_(std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.recomputed; })) {}
@@ -109,8 +110,10 @@ class GeluFusion {
   void run() {
     rewritten_.reserve(program_->ops.size());
     for (Op& op : program_->ops) {
-      const bool is_gelu = op.is(ops::kGelu) || op.is(ops::kGeluBackward);
-      if (is_gelu && join(op)) continue;
+      const bool joins =
+          (op.is(ops::kGelu) && options_.gelu_in_epilogue) ||
+          (op.is(ops::kGeluBackward) && options_.gelu_gradient_in_epilogue);
+      if (joins && join(op)) continue;
       for (const TensorId id : op.outputs) {
         if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten_.size();
       }
@@ -145,11 +148,40 @@ class GeluFusion {
 
   static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   Program* program_;
+  FuseOptions options_;
   std::vector<int> readers_;
   std::vector<std::size_t> writer_;  ///< by tensor: index in rewritten_ of the op that writes it
   bool recomputes_;
   std::vector<Op> rewritten_;
 };
+
+/// Fuses the gradient of a bias with the op that writes what it sums.
+void fuse_bias_gradients(Program& p) {
+  constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+  std::vector<std::size_t> writer(p.tensors.size(), kNobody);  // by tensor: index of the op whose dx it is
+  const auto join = [&](const Op& bias) {
+    const std::size_t place = writer[static_cast<std::size_t>(bias.inputs[0])];
+    if (place == kNobody || !bias.input_offset.empty() || !bias.output_offset.empty()) return false;
+    Op& op = p.ops[place];
+    const bool accumulates = bias.attrs.flag("accumulate");
+    const bool has_own = op.is(ops::kLayerNormBackward);  // other gradients, of its weights
+    if (op.attrs.flag("bias_gradient") || (has_own && op.attrs.flag("accumulate") != accumulates)) return false;
+    op.attrs.set("bias_gradient", true);
+    op.attrs.set("accumulate", accumulates);
+    op.outputs.push_back(bias.outputs[0]);
+    return true;
+  };
+  std::size_t kept = 0;
+  for (Op& op : p.ops) {
+    if (op.is(ops::kBiasBackward) && join(op)) continue;
+    const bool joins = (op.is(ops::kGeluBackward) || op.is(ops::kLayerNormBackward)) &&
+                       op.input_offset.empty() && op.output_offset.empty();
+    if (joins) writer[static_cast<std::size_t>(op.outputs[0])] = kept;
+    if (&p.ops[kept] != &op) p.ops[kept] = std::move(op);
+    ++kept;
+  }
+  p.ops.erase(p.ops.begin() + static_cast<std::ptrdiff_t>(kept), p.ops.end());
+}
 
 /// Fuses cross_entropy with its gradient right after it; the fused op has the phase of the gradient.
 void fuse_losses(Program& p) {
@@ -227,7 +259,8 @@ void fuse(Program& program, const FuseOptions& options) {
   hoist_casts(program);
   fuse_losses(program);
   fuse_neighbours(program);
-  if (options.gelu_in_epilogue) GeluFusion(program).run();
+  if (options.gelu_in_epilogue || options.gelu_gradient_in_epilogue) GeluFusion(program, options).run();
+  if (options.bias_in_gradients) fuse_bias_gradients(program);
 }
 
 }  // namespace rooflm::passes

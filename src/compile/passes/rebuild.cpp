@@ -22,19 +22,20 @@ using program::TensorId;
 
 constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 
-/// A forward op whose output its gradient can write again.
+/// A forward op, x -> y, whose output its gradient can write again.
 struct Family {
   const OpDef* forward;
-  const OpDef* with_add;  ///< the same after a residual addition, or nullptr
+  const OpDef* fused;  ///< the same behind a residual addition or a matmul, or nullptr
+  std::size_t fused_x, fused_y;  ///< that op's outputs
   const OpDef* backward;
   std::size_t statistics;  ///< that forward writes after y and backward reads as inputs from 3 on
   bool has_bias;           ///< which backward needs for it, as its last input
 };
 constexpr std::size_t kFirstStatistic = 3;
-const Family kFamilies[] = {{&ops::kLayerNorm, &ops::kAddLayerNorm, &ops::kLayerNormBackward, 2, true},
-                            {&ops::kRmsNorm, &ops::kAddRmsNorm, &ops::kRmsNormBackward, 1, false},
-                            {&ops::kSwiGlu, nullptr, &ops::kSwiGluBackward, 0, false},
-                            {&ops::kGelu, nullptr, &ops::kGeluBackward, 0, false}};
+const Family kFamilies[] = {{&ops::kLayerNorm, &ops::kAddLayerNorm, 0, 1, &ops::kLayerNormBackward, 2, true},
+                            {&ops::kRmsNorm, &ops::kAddRmsNorm, 0, 1, &ops::kRmsNormBackward, 1, false},
+                            {&ops::kSwiGlu, nullptr, 0, 0, &ops::kSwiGluBackward, 0, false},
+                            {&ops::kGelu, &ops::kMatmulGelu, 1, 0, &ops::kGeluBackward, 0, false}};
 
 /// The family whose member `of` names the op's definition, or nullptr.
 const Family* family_of(const Op& op, const OpDef* Family::*of) {
@@ -67,8 +68,11 @@ class Rebuilding {
  private:
   [[nodiscard]] Op& op(std::size_t i) const { return program_->ops[i]; }
 
-  /// Output y of a forward op, plain or with the residual addition.
-  static std::size_t y_of(const Op& op) { return family_of(op, &Family::with_add) != nullptr ? 1 : 0; }
+  /// Output y of a forward op, plain or fused.
+  static std::size_t y_of(const Op& op) {
+    const Family* family = family_of(op, &Family::fused);
+    return family != nullptr ? family->fused_y : 0;
+  }
 
   /// Whether the gradient adds the gradient of a residual, as those of all layers do.
   static bool is_complete(const Family& family, const Op& backward) {
@@ -85,8 +89,9 @@ class Rebuilding {
         const auto x = static_cast<std::size_t>(o.inputs[0]);
         if (o.phase == Phase::forward) forward_of[x] = i;
         if (o.recomputed) copy_of[x] = i;
-      } else if (o.phase == Phase::forward && family_of(o, &Family::with_add) != nullptr) {
-        forward_of[static_cast<std::size_t>(o.outputs[0])] = i;
+      } else if (const Family* fused = family_of(o, &Family::fused);
+                 fused != nullptr && o.phase == Phase::forward) {
+        forward_of[static_cast<std::size_t>(o.outputs[fused->fused_x])] = i;
       }
       const Family* family = family_of(o, &Family::backward);
       if (family == nullptr || !is_complete(*family, o) || !core::Scope(o.scope).layer()) continue;

@@ -16,28 +16,37 @@ Cost cost_gelu(const Program& p, const Op& op) {
   return {.elementwise_flop = 10 * p.shape(op.inputs.at(0)).numel()};
 }
 
-/// dx = dy * gelu'(x); inputs of the backward op: dy, x; outputs: dx, and y with `rebuilds`
-/// (passes/rebuild.h).
+/// dx = dy * gelu'(x); inputs of the backward op: dy, x; outputs: dx, with `bias_gradient` (passes/fuse.h)
+/// db[f] (+)= sum over rows of dx[r, f], += with `accumulate`, and with `rebuilds` (passes/rebuild.h) y.
 void gradient_gelu(GradientContext& g) {
   g.propagate(0, g.emit(kGeluBackward, {g.gradient(0), g.input(0)}, {}).at(0));
 }
 
 std::vector<Tensor> infer_gelu_backward(const Program& p, const Op& op) {
   const core::Shape& shape = p.shape(op.inputs.at(0));
-  if (op.attrs.flag("rebuilds")) return {{.shape = shape}, {.shape = shape}};
-  return {{.shape = shape}};
+  std::vector<Tensor> outputs{{.shape = shape}};
+  if (op.attrs.flag("bias_gradient"))
+    outputs.push_back({.shape = {shape[-1]}, .role = Role::gradient, .full_precision = true});
+  if (op.attrs.flag("rebuilds")) outputs.push_back({.shape = shape});
+  return outputs;
 }
 
-/// One that writes y again equals gelu, then the plain gradient, which may overwrite dy.
+/// Equals gelu, the plain gradient, which may overwrite dy, and the sums of its columns.
 void plain_gelu_backward(PlainForm& f) {
-  if (!f.op().attrs.flag("rebuilds")) return;
-  f.emit(kGelu, {f.input(1)}, {}, {f.output(1)});
+  const bool rebuilds = f.op().attrs.flag("rebuilds");
+  const bool bias = f.op().attrs.flag("bias_gradient");
+  if (!rebuilds && !bias) return;
+  if (rebuilds) f.emit(kGelu, {f.input(1)}, {}, {f.output(bias ? 2 : 1)});
   f.emit(kGeluBackward, {f.input(0), f.input(1)}, {}, {f.output(0)});
+  if (!bias) return;
+  f.emit(kBiasBackward, {f.output(0)}, {{"accumulate", f.op().attrs.flag("accumulate")}}, {f.output(1)});
 }
 
-/// 18 per element, tanh counted as 1; 1 more for y.
+/// 18 per element, tanh counted as 1; 1 more for y and 1 for the sum.
 Cost cost_gelu_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = (op.attrs.flag("rebuilds") ? 19 : 18) * p.shape(op.inputs.at(0)).numel()};
+  const int each =
+      18 + (op.attrs.flag("rebuilds") ? 1 : 0) + (op.attrs.flag("bias_gradient") ? 1 : 0);
+  return {.elementwise_flop = each * p.shape(op.inputs.at(0)).numel()};
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ Cost cost_layernorm(const Program& p, const Op& op) {
 }
 
 /// Inputs of the backward op: dy, x, w, mean, rstd [, residual gradient to add [, b]]. Outputs: dx, dw, db,
-/// and y with `rebuilds` (passes/rebuild.h).
+/// with `bias_gradient` (passes/fuse.h) the sums of dx over rows, and y with `rebuilds` (passes/rebuild.h).
 /// dx = rstd * (dy*w - mean_C(dy*w) - xhat * mean_C(dy*w*xhat)), dw = sum dy*xhat, db = sum dy.
 void gradient_layernorm(GradientContext& g) {
   const auto dw = g.weight_target(1);
@@ -42,23 +42,35 @@ std::vector<Tensor> infer_layernorm_backward(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(1));
   const Tensor weight{.shape = {x[-1]}, .role = Role::gradient, .full_precision = true};
   std::vector<Tensor> outputs{{.shape = x, .role = Role::activation_gradient}, weight, weight};
+  if (op.attrs.flag("bias_gradient")) outputs.push_back(weight);
   if (op.attrs.flag("rebuilds")) outputs.push_back({.shape = x});
   return outputs;
 }
 
-/// A norm backward that adds a residual gradient equals the plain norm backward, then add. One that writes y
-/// again is plain: statistics are not outputs of its own.
+/// A norm backward that sums the columns of dx equals one that does not, then their sum; one that adds a
+/// residual gradient the plain norm backward, then add. One that writes y again is plain: statistics are not
+/// outputs of its own.
 void plain_layernorm_backward(PlainForm& f) {
   constexpr std::size_t kResidual = 5;
+  constexpr std::size_t kSums = 3;
+  if (f.op().attrs.flag("bias_gradient")) {
+    Op norm = f.op();
+    norm.attrs.set("bias_gradient", false);
+    norm.outputs.erase(norm.outputs.begin() + kSums);
+    f.emit(std::move(norm));
+    f.emit(kBiasBackward, {f.output(0)}, {{"accumulate", f.op().attrs.flag("accumulate")}}, {f.output(kSums)});
+    return;
+  }
   if (!f.has_input(kResidual) || f.op().attrs.flag("rebuilds")) return;
   f.emit(kLayerNormBackward, {f.input(0), f.input(1), f.input(2), f.input(3), f.input(4)}, f.op().attrs,
          {f.output(0), f.output(1), f.output(2)});
   f.emit(kAdd, {f.output(0), f.input(kResidual)}, {}, {f.output(0)});
 }
 
-/// 14 per element, 15 with a residual gradient, 2 more for y.
+/// 14 per element, 15 with a residual gradient, 1 more for the sums and 2 for y.
 Cost cost_layernorm_backward(const Program& p, const Op& op) {
-  const int each = (op.inputs.size() > 5 ? 15 : 14) + (op.attrs.flag("rebuilds") ? 2 : 0);
+  const int each = (op.inputs.size() > 5 ? 15 : 14) + (op.attrs.flag("bias_gradient") ? 1 : 0) +
+                   (op.attrs.flag("rebuilds") ? 2 : 0);
   return {.elementwise_flop = each * p.shape(op.inputs.at(1)).numel()};
 }
 

@@ -225,6 +225,42 @@ TEST(Fuse, GeluJoinsTheMatmulOnlyWhereItIsComputedOnce) {
   EXPECT_EQ(count(inference, ops::kGelu), 2U);
 }
 
+/// The gradients of fc1's bias and of those before a norm: proj's in each layer, fc2's in all.
+TEST(Fuse, BiasGradientsJoinWhatWritesTheirInput) {
+  for (const int micro_batches : {1, 2}) {
+    const auto options = [&](bool fuses) {
+      return compile::StepOptions{.bias_in_gradients = fuses, .micro_batches = micro_batches, .optimizer = {}};
+    };
+    const Program apart = tests::small_step(Arch::gpt2, options(false));
+    const Program p = tests::small_step(Arch::gpt2, options(true));
+    const auto each = static_cast<std::size_t>(micro_batches);
+    EXPECT_EQ(count(apart, ops::kBiasBackward), 8U * each);
+    EXPECT_EQ(count(p, ops::kBiasBackward), 2U * each);  // of q, k and v
+    for (const Op& op : p.ops) {
+      if (op.is(ops::kBiasBackward)) {
+        EXPECT_TRUE(op.scope.ends_with("attention/qkv")) << op.scope;
+      }
+      if (!op.attrs.flag("bias_gradient")) continue;
+      const program::TensorId bias = op.outputs[op.is(ops::kGeluBackward) ? 1 : 3];
+      EXPECT_EQ(p.tensor(bias).role, program::Role::gradient);
+      EXPECT_TRUE(p.tensor(bias).full_precision);
+      EXPECT_EQ(p.shape(bias), (core::Shape{p.shape(op.outputs[0])[-1]}));
+      EXPECT_EQ(op.attrs.flag("accumulate"), op.micro_batch > 0);
+    }
+    EXPECT_NO_THROW(program::check(p));
+  }
+}
+
+/// What does not sum whole rows of one result stays an op of its own.
+TEST(Fuse, BiasGradientsOfPartsStayAlone) {
+  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
+  for (Op& op : p.ops) {
+    if (op.is(ops::kBiasBackward)) op.output_offset = {0};
+  }
+  passes::fuse(p, {.bias_in_gradients = true});
+  EXPECT_EQ(count(p, ops::kBiasBackward), 8U);
+}
+
 /// A result that something else reads as well stays one.
 TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
   Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
@@ -234,7 +270,7 @@ TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
   Op other = *gelu;
   other.outputs[0] = p.add_tensor(p.tensor(gelu->outputs[0]));
   p.ops.insert(gelu, other);
-  passes::fuse(p, {.gelu_in_epilogue = true});
+  passes::fuse(p, {.gelu_gradient_in_epilogue = true});
   EXPECT_NO_THROW(program::check(p));
   EXPECT_EQ(count(p, ops::kGeluBackward), 2U);
   EXPECT_EQ(count(p, ops::kMatmulGeluBackward), 1U);

@@ -61,6 +61,29 @@ TEST(Rebuild, NormsAndActivationsOfAllLayersAreNotKept) {
   }
 }
 
+/// GELU that a matmul computed is written again like one of its own.
+TEST(Rebuild, GeluOfAMatmulIsNotKept) {
+  StepOptions options = options_of(Recompute::none, 1, true);
+  options.dtype = core::DType::bf16;
+  options.gelu_in_epilogue = true;
+  options.bias_in_gradients = true;
+  const Program p = tests::small_step(Arch::gpt2, options);
+  for (const Op& op : p.ops) {
+    EXPECT_FALSE(op.is(ops::kMatmulGeluBackward));
+    if (op.is(ops::kGeluBackward)) {
+      EXPECT_TRUE(is_rebuilder(op) && op.attrs.flag("bias_gradient"));
+    }
+    if (!op.is(ops::kMatmulGelu)) continue;
+    for (const Op& other : p.ops) {
+      if (other.phase != Phase::backward) continue;
+      EXPECT_EQ(std::ranges::count(other.inputs, op.outputs[0]), 0);
+    }
+  }
+  EXPECT_EQ(std::ranges::count_if(p.ops, is_rebuilder), 2 * 3);
+  options.fp8 = true;  // which keeps copies of 8 bits
+  for (const Op& op : tests::small_step(Arch::gpt2, options).ops) EXPECT_FALSE(is_rebuilder(op));
+}
+
 /// In `full`, matmuls that are recomputed read the norms' outputs; only the activation's is for gradients.
 TEST(Rebuild, LeavesWhatRecomputedMatmulsRead) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {

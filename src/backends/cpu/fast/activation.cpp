@@ -211,7 +211,8 @@ Kernel make_gelu(const OpView& v) {
 
 Kernel make_gelu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (v.op.attrs.flag("rebuilds") || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  const bool has_more = v.op.attrs.flag("rebuilds") || v.op.attrs.flag("bias_gradient");
+  if (has_more || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const std::int64_t n = v.in(0).shape.numel();
     return [n](const KernelArgs& args) {

@@ -137,6 +137,7 @@ Kernel make_layernorm(const OpView& v) {
 }
 
 Kernel make_layernorm_backward(const OpView& v) {
+  if (v.op.attrs.flag("bias_gradient")) return {};  // the plain ops run instead
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t cols = v.in(1).shape[-1];
     const bool has_residual = v.has_in(5);

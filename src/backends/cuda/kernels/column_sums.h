@@ -14,12 +14,20 @@ namespace rooflm::backends::cuda {
 /// for another dtype, std::runtime_error if a launch fails.
 void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols,
                           const void* dy, float* db, bool accumulate, void* workspace);
-/// For the current device.
+/// For the current device: the partial sums of sum_chunks chunks.
 [[nodiscard]] std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols);
 
-/// out[c] (+)= sum over p < count of partials[p, c], in a fixed order; partials fp32 [count, cols]. The first
-/// `split` columns go to `out`, the others to `rest` (none if split = cols).
-void launch_sum_partials(Stream stream, std::int64_t count, std::int64_t cols, const float* partials,
-                         std::int64_t split, float* out, float* rest, bool accumulate);
+/// Number of chunks of rows of the first stage, which gives every multiprocessor its blocks.
+[[nodiscard]] std::int64_t sum_chunks(std::int64_t rows, std::int64_t cols);
+
+/// Where sums of partials go: `arrays` results of `cols` columns each.
+struct SumTargets {
+  std::int64_t cols = 0;
+  int arrays = 1;
+  float* out[3] = {};
+};
+/// out[a][c] (+)= sum over p < count of partials[p, a, c], in a fixed order; partials fp32 [count, arrays, cols].
+void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,
+                         bool accumulate);
 
 }  // namespace rooflm::backends::cuda

@@ -1,5 +1,7 @@
 // Elementwise kernels: eight elements per thread.
 #include "backends/cuda/kernels/elementwise.h"
+
+#include "backends/cuda/kernels/gelu.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/swiglu.cuh"
@@ -8,8 +10,6 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kSlope = 0.7978845608028654F;  // sqrt(2 / pi)
-constexpr float kCubic = 0.044715F;
 
 struct Add {
   __device__ float operator()(float x, float y) const { return x + y; }
@@ -18,21 +18,6 @@ struct Add {
 struct Identity {
   __device__ float operator()(float x) const { return x; }
 };
-
-template <class T>
-struct Gelu {
-  __device__ float operator()(float x) const { return x * sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x)); }
-};
-
-/// With s = sigmoid(2u): gelu' = s + 2 x s (1 - s) u'. Beyond +-16 s is 0 or 1, so the second term is 0; x is
-/// clamped there, because x^2 may overflow and inf * 0 is NaN. A NaN stays one.
-template <class T>
-__device__ float gelu_gradient(float dy, float x) {
-  constexpr float kFlat = 16;
-  x = x > kFlat ? kFlat : (x < -kFlat ? -kFlat : x);
-  const float s = sigmoid<T>(2 * kSlope * x * (1 + kCubic * x * x));
-  return dy * (s + 2 * x * s * (1 - s) * kSlope * (1 + 3 * kCubic * x * x));
-}
 
 /// out[i] = f(in[i] ...)
 template <class F, class Out, class... In>
@@ -55,24 +40,6 @@ void launch_map(Stream stream, const char* what, std::int64_t count, F f, Out* o
   const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), what);
   map<<<blocks, kThreads, 0, stream>>>(count, are_aligned({out, in...}), f, out, in...);
   check_launch(what);
-}
-
-/// dx = dy * gelu'(x) and, unless y is null, y = gelu(x)
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    gelu_backward(std::int64_t count, bool aligned, const T* dy, const T* x, T* dx, T* y) {
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPack;
-  if (first >= count) return;
-  const Pack d = load_pack(dy, first, count, aligned);
-  const Pack of = load_pack(x, first, count, aligned);
-  Pack result;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) result[i] = gelu_gradient<T>(d[i], of[i]);
-  store_pack(dx, first, count, aligned, result);
-  if (y == nullptr) return;
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) result[i] = Gelu<T>{}(of[i]);
-  store_pack(y, first, count, aligned, result);
 }
 
 /// Row and column of pack number i, with rows of `cols` elements.
@@ -187,18 +154,6 @@ void launch_gelu(Stream stream, core::DType dtype, std::int64_t count, const voi
   with_element(dtype, "gelu", [&]<class T>(T) {
     launch_map(stream, "gelu", count, Gelu<T>{}, static_cast<T*>(y), static_cast<const T*>(x));
   });
-}
-
-void launch_gelu_backward(Stream stream, core::DType dtype, std::int64_t count, const void* dy, const void* x,
-                          void* dx, void* y) {
-  if (count == 0) return;
-  const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), "gelu_backward");
-  with_element(dtype, "gelu_backward", [&]<class T>(T) {
-    gelu_backward<<<blocks, kThreads, 0, stream>>>(count, are_aligned({dy, x, dx, y}),
-                                                   static_cast<const T*>(dy), static_cast<const T*>(x),
-                                                   static_cast<T*>(dx), static_cast<T*>(y));
-  });
-  check_launch("gelu_backward");
 }
 
 void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width, const void* h,

@@ -1,4 +1,4 @@
-// Elementwise kernels: add, cast, gelu, swiglu and their gradients, bias_add.
+// Elementwise kernels: add, cast, gelu, swiglu and its gradient, bias_add.
 //
 // Activations are fp32 or bf16, `dtype`; the arithmetic is fp32. Launchers only submit. They throw
 // core::Unavailable for another dtype and std::runtime_error when the launch is refused.
@@ -24,10 +24,6 @@ void launch_cast(Stream stream, std::int64_t count, core::DType from, const void
 
 /// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); y may be x.
 void launch_gelu(Stream stream, core::DType dtype, std::int64_t count, const void* x, void* y);
-
-/// dx = dy * gelu'(x); dx may be dy or x. y, unless null, is gelu(x), as launch_gelu makes it.
-void launch_gelu_backward(Stream stream, core::DType dtype, std::int64_t count, const void* dy, const void* x,
-                          void* dx, void* y);
 
 /// y[r, f] = silu(h[r, f]) * h[r, F + f], silu(g) = g / (1 + exp(-g)): h [rows, 2F] -> y [rows, F].
 void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width, const void* h,

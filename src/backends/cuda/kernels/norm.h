@@ -39,12 +39,13 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
 /// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. y, if asked
-/// for, is the norm's own output again, bit for bit. dx may be dy, x or d_residual; y nothing else.
+/// for, is the norm's own output again, bit for bit; dx_sums, if asked for (layernorm), (+)= sum over rows of dx
+/// as stored. dx may be dy, x or d_residual; y nothing else.
 /// `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
-  std::int64_t rows = 0, cols = 0;
   bool accumulate = false;
+  std::int64_t rows = 0, cols = 0;
   const void* dy = nullptr;
   const void* x = nullptr;
   const float* weight = nullptr;
@@ -55,13 +56,14 @@ struct NormBackward {
   void* dx = nullptr;
   void* y = nullptr;  // or absent
   float* dweight = nullptr;
-  float* dbias = nullptr;  // layernorm
+  float* dbias = nullptr;    // layernorm
+  float* dx_sums = nullptr;  // layernorm, or absent
   void* workspace = nullptr;
 };
 void launch_layernorm_backward(Stream stream, const NormBackward& args);
 void launch_rmsnorm_backward(Stream stream, const NormBackward& args);
 
-/// For the current device.
-[[nodiscard]] std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols);
+/// For the current device and so many results of sums over rows: rmsnorm has one, layernorm two, three with dx_sums.
+[[nodiscard]] std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, int arrays);
 
 }  // namespace rooflm::backends::cuda

@@ -2,6 +2,7 @@
 // processes every n-th row, copies the next ones to shared memory meanwhile, and keeps its partial sums of
 // the weight gradients in registers. A second kernel sums over blocks.
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <type_traits>
 
@@ -71,11 +72,14 @@ struct BackwardShape {
   [[nodiscard]] int stage_bytes(core::DType dtype) const {
     return kOperands * packs * kPack * static_cast<int>(core::size_of(dtype)) * threads();
   }
-  /// Rows in shared memory: as many as let all those blocks run at once, two if one block can have them.
-  [[nodiscard]] int stages(int bytes) const {
+  /// Bytes of shared memory for the sums of dx: one for each column of each warp or block.
+  [[nodiscard]] int sum_bytes() const { return packs * kPack * static_cast<int>(sizeof(float)) * threads(); }
+  /// Rows in shared memory, beside `others` bytes: as many as let all those blocks run at once, two if one block
+  /// can have them.
+  [[nodiscard]] int stages(int bytes, int others) const {
     const int most = most_shared_bytes();
-    const int room = most / blocks_at_once() - kOtherShared;
-    return std::clamp(room / bytes, std::min(2, (most - kOtherShared) / bytes), kMostStages);
+    const int room = most / blocks_at_once() - kOtherShared - others;
+    return std::clamp(room / bytes, std::min(2, (most - kOtherShared - others) / bytes), kMostStages);
   }
 };
 
@@ -208,6 +212,35 @@ class Rows<Unaligned, kPacks> {
   RowPlace<Unaligned> place_;
 };
 
+/// Sums of a thread's columns over its rows, in shared memory: registers are short.
+template <int kPacks>
+class ColumnSums {
+ public:
+  __device__ explicit ColumnSums(void* begin) : own_(static_cast<float4*>(begin) + threadIdx.x) {}
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < 2 * kPacks; ++i) at(i) = make_float4(0, 0, 0, 0);
+  }
+  __device__ void add(int k, const Pack& pack) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float4& sum = at(2 * k + half);
+      const int i = kHalf * half;
+      const float4 old = sum;
+      sum = make_float4(old.x + pack[i], old.y + pack[i + 1], old.z + pack[i + 2], old.w + pack[i + 3]);
+    }
+  }
+  __device__ Pack get(int k) const {
+    const float4 a = at(2 * k);
+    const float4 b = at(2 * k + 1);
+    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+  }
+
+ private:
+  __device__ float4& at(int i) const { return own_[i * static_cast<int>(blockDim.x)]; }
+  float4* own_;
+};
+
 /// Two sums over the threads of a row. Warps that share a row need a single barrier: the next row uses the
 /// other half of the shared array.
 template <bool kOneWarp>
@@ -247,11 +280,13 @@ __device__ void add_warps(Pack (&sums)[kPacks]) {
   }
 }
 
+/// `sums_of_dx`: where those sums begin in shared memory, in bytes; none if negative.
 template <Norm kNorm, class T, int kPacks, bool kOneWarp>
 __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(kNorm, kPacks),
                                   kOneWarp ? blocks_of_warp_rows(kNorm, kPacks) : 1)
-    norm_backward(NormBackward a, int stages, float* partials) {
+    norm_backward(NormBackward a, int stages, int sums_of_dx, float* partials) {
   constexpr bool kAligned = !std::is_same_v<T, Unaligned>;
+  constexpr bool kSums = kNorm == Norm::layer && kAligned;  // whether it can have those
   const auto thread = static_cast<int>(threadIdx.x);
   // Weights that fit in registers stay there.
   constexpr bool kHolds = kAligned && (kOneWarp || kPacks < kLongPacks);
@@ -285,6 +320,10 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
       if (kNorm == Norm::layer && a.y != nullptr) biases[k] = load(a.bias, k);
     }
   }
+  extern __shared__ uint4 shared[];
+  const bool has_sums = kSums && sums_of_dx >= 0;
+  ColumnSums<kPacks> dx_sums(reinterpret_cast<std::byte*>(shared) + sums_of_dx);
+  if (has_sums) dx_sums.clear();
   Rows<T, kPacks> operands(a, place, stages);
   for (int stage = 0; stage + 1 < stages; ++stage) operands.fetch(first + stage * step);
   struct Statistics {
@@ -343,16 +382,22 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
         for (int i = 0; i < kPack; ++i) g[k][i] += rest[i];
       }
       store(a.dx, row, k, g[k]);
+      if constexpr (kSums) {
+        if (has_sums) {
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) g[k][i] = rounded<T>(g[k][i]);
+          dx_sums.add(k, g[k]);
+        }
+      }
     }
     operands.pop();
   }
   if constexpr (kOneWarp) {
     add_warps(dweight);
     if constexpr (kNorm == Norm::layer) add_warps(dbias);
-    if (thread >= kWarp) return;
   }
   constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
-  const std::int64_t own = std::int64_t{blockIdx.x} * kArrays * a.cols;
+  const std::int64_t own = std::int64_t{blockIdx.x} * (has_sums ? kArrays + 1 : kArrays) * a.cols;
   const auto store_sums = [&](std::int64_t at, int k, const Pack& sums) {
     if constexpr (kAligned) {
       store_floats(partials + at, place, k, a.cols, sums);
@@ -360,10 +405,22 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
       store_any(core::DType::f32, partials, at, place.col(k), a.cols, sums);
     }
   };
+  const bool is_first = !kOneWarp || thread < kWarp;
+  if (is_first) {
 #pragma unroll
-  for (int k = 0; k < kPacks; ++k) {
-    store_sums(own, k, dweight[k]);
-    if constexpr (kNorm == Norm::layer) store_sums(own + a.cols, k, dbias[k]);
+    for (int k = 0; k < kPacks; ++k) {
+      store_sums(own, k, dweight[k]);
+      if constexpr (kNorm == Norm::layer) store_sums(own + a.cols, k, dbias[k]);
+    }
+  }
+  if constexpr (kSums) {
+    if (!has_sums) return;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) dweight[k] = dx_sums.get(k);
+    if constexpr (kOneWarp) add_warps(dweight);
+    if (!is_first) return;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) store_sums(own + kArrays * a.cols, k, dweight[k]);
   }
 }
 
@@ -400,12 +457,16 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   }
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
+  // The sums of dx are taken on the way if rows are still copied ahead beside them.
+  const int sum_bytes = a.dx_sums != nullptr ? shape.sum_bytes() : 0;
+  const bool has_sums = a.dx_sums != nullptr && aligned && shape.stages(bytes, sum_bytes) > 1;
   const auto launch = [&](auto* kernel) {
-    const int stages = aligned ? shape.stages(bytes) : 1;
-    const int shared = aligned ? stages * bytes : 0;
+    const int stages = aligned ? shape.stages(bytes, has_sums ? sum_bytes : 0) : 1;
+    const int rows_bytes = aligned ? stages * bytes : 0;
+    const int shared = rows_bytes + (has_sums ? sum_bytes : 0);
     allow_shared(kernel, shared, what);
-    kernel<<<grid_size(blocks, what), shape.threads(), static_cast<std::size_t>(shared), stream>>>(a, stages,
-                                                                                                   partials);
+    kernel<<<grid_size(blocks, what), shape.threads(), static_cast<std::size_t>(shared), stream>>>(
+        a, stages, has_sums ? rows_bytes : -1, partials);
   };
   with_element(a.dtype, what, [&]<class T>(T) {
     if (!aligned) return launch(norm_backward<kNorm, Unaligned, kLongPacks, false>);
@@ -414,8 +475,11 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
     });
   });
   check_launch(what);
-  constexpr int kArrays = kNorm == Norm::layer ? 2 : 1;
-  launch_sum_partials(stream, blocks, kArrays * a.cols, partials, a.cols, a.dweight, a.dbias, a.accumulate);
+  const int arrays = (kNorm == Norm::layer ? 2 : 1) + (has_sums ? 1 : 0);
+  const SumTargets targets{.cols = a.cols, .arrays = arrays, .out = {a.dweight, a.dbias, a.dx_sums}};
+  launch_sum_partials(stream, blocks, partials, targets, a.accumulate);
+  if (a.dx_sums != nullptr && !has_sums)
+    launch_bias_backward(stream, a.dtype, a.rows, a.cols, a.dx, a.dx_sums, a.accumulate, a.workspace);
 }
 
 }  // namespace
@@ -428,8 +492,8 @@ void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
   launch_backward<Norm::rms>(stream, args, "rmsnorm_backward");
 }
 
-std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
-  constexpr int kMostArrays = 2;
+std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, int arrays) {
+  constexpr int kWithSums = 3;
   std::int64_t blocks = 0;
   for (const Norm norm : {Norm::layer, Norm::rms}) {
     for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
@@ -437,7 +501,8 @@ std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) 
         blocks = std::max(blocks, BackwardShape(norm, dtype, cols, aligned).blocks(rows));
     }
   }
-  return static_cast<std::size_t>(blocks * kMostArrays * cols) * sizeof(float);
+  const std::size_t bytes = static_cast<std::size_t>(blocks * arrays * cols) * sizeof(float);
+  return arrays < kWithSums ? bytes : std::max(bytes, bias_backward_workspace_bytes(rows, cols));
 }
 
 }  // namespace rooflm::backends::cuda

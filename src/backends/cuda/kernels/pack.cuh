@@ -152,14 +152,13 @@ __device__ RawPack<T> load_single(const T* from, std::int64_t first, std::int64_
 /// 16 bytes at a time for every `first` that is a multiple of eight. Conversion comes after the branch, so a
 /// thread waits for a load only where it is used and keeps several loads in flight.
 template <class T>
+__device__ RawPack<T> load_raw_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
+  return aligned && first + kPack <= count ? load_raw(from + first) : load_single(from, first, count);
+}
+
+template <class T>
 __device__ Pack load_pack(const T* from, std::int64_t first, std::int64_t count, bool aligned) {
-  RawPack<T> raw;
-  if (aligned && first + kPack <= count) {
-    raw = load_raw(from + first);
-  } else {
-    raw = load_single(from, first, count);
-  }
-  return unpack(raw);
+  return unpack(load_raw_pack(from, first, count, aligned));
 }
 
 template <class T>

@@ -6,8 +6,7 @@
 
 namespace rooflm::backends::cuda {
 
-/// 1 / (1 + exp(-x)); accurate to the last bits if the result is kept in fp32. gelu uses it too: (1 +
-/// tanh(u)) / 2 = sigmoid(2u).
+/// 1 / (1 + exp(-x)); accurate to the last bits if the result is kept in fp32.
 template <class T>
 __device__ float sigmoid(float x) {
   if constexpr (sizeof(T) == sizeof(float)) {

@@ -1,6 +1,8 @@
 // Binds elementwise kernels to their ops.
 #include "backends/cuda/kernels/elementwise.h"
 
+#include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 
@@ -10,9 +12,9 @@ using core::DType;
 
 namespace {
 
-/// Whether a gradient, and the forward op's output if it is written again, have the dtype.
-bool outputs_fit(const OpView& v, DType dtype) {
-  return v.outputs_are({0}, dtype) && (!rebuilds(v) || v.outputs_are({1}, dtype));
+/// Whether a gradient and, if it is written again, output y of the forward op have the dtype.
+bool outputs_fit(const OpView& v, DType dtype, std::size_t y) {
+  return v.outputs_are({0}, dtype) && (!rebuilds(v) || v.outputs_are({y}, dtype));
 }
 
 }  // namespace
@@ -42,15 +44,30 @@ Kernel make_gelu(const OpView& v) {
   };
 }
 
-/// Inputs: dy, x. Outputs: dx [, y].
+/// Inputs: dy, x. Outputs: dx [, db of the bias] [, y].
 Kernel make_gelu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !outputs_fit(v, dtype)) return {};
-  return [context = v.context, dtype, count = v.in(0).shape.numel(),
-          again = rebuilds(v)](const KernelArgs& args) {
-    launch_gelu_backward(context->stream(), dtype, count, args.in[0], args.in[1], args.out[0],
-                         again ? args.out[1] : nullptr);
+  const bool bias = v.op.attrs.flag("bias_gradient");
+  const std::size_t y = bias ? 2 : 1;
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !outputs_fit(v, dtype, y)) return {};
+  GeluBackward gelu{.rows = rows_of(v.in(0)), .cols = v.in(0).shape[-1], .accumulate = v.accumulates()};
+  KernelInfo info;
+  if (bias) {
+    if (!v.outputs_are({1}, DType::f32)) return {};
+    const std::size_t bytes = bias_backward_workspace_bytes(gelu.rows, gelu.cols);
+    gelu.workspace = v.context->scratch(bytes);
+    info = {.workspace_bytes = as_bytes(bytes), .launches = 2};  // the second adds partial sums
+  }
+  const auto run = [=, context = v.context, again = rebuilds(v)](const KernelArgs& args) {
+    GeluBackward each = gelu;
+    each.dy = args.in[0];
+    each.x = args.in[1];
+    each.dx = args.out[0];
+    each.db = bias ? floats(args.out[1]) : nullptr;
+    each.y = again ? args.out[y] : nullptr;
+    launch_gelu_backward(context->stream(), dtype, each);
   };
+  return {run, info};
 }
 
 Kernel make_swiglu(const OpView& v) {
@@ -65,7 +82,7 @@ Kernel make_swiglu(const OpView& v) {
 /// Inputs: dy [.., F], h [.., 2F]. Outputs: dh [.., 2F] [, y [.., F]].
 Kernel make_swiglu_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !outputs_fit(v, dtype)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !outputs_fit(v, dtype, 1)) return {};
   return [context = v.context, dtype, rows = rows_of(v.in(0)), width = v.in(0).shape[-1],
           again = rebuilds(v)](const KernelArgs& args) {
     launch_swiglu_backward(context->stream(), dtype, rows, width, args.in[0], args.in[1], args.out[0],

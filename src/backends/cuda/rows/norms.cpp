@@ -23,20 +23,24 @@ NormForward forward_shape(const OpView& v) {
 
 bool fits(const NormForward& norm) { return is_storage(norm.dtype) && norm.cols <= kMaxNormCols; }
 
-NormBackward backward_shape(const OpView& v) {
+/// Bytes for partial sums of `arrays` gradients.
+std::size_t sum_bytes(const OpView& v, int arrays) {
+  return norm_backward_workspace_bytes(rows_of(v.in(1)), v.in(1).shape[-1], arrays);
+}
+
+NormBackward backward_shape(const OpView& v, int arrays) {
   NormBackward norm{.dtype = v.in(1).dtype,
+                    .accumulate = v.accumulates(),
                     .rows = rows_of(v.in(1)),
-                    .cols = v.in(1).shape[-1],
-                    .accumulate = v.accumulates()};
-  norm.workspace = v.context->scratch(norm_backward_workspace_bytes(norm.rows, norm.cols));
+                    .cols = v.in(1).shape[-1]};
+  norm.workspace = v.context->scratch(sum_bytes(v, arrays));
   return norm;
 }
 
-/// Two launches: partial sums of the weight gradients, and their reduction.
-KernelInfo backward_info(const OpView& v) {
+/// Two launches: partial sums of the weight gradients, and their reduction. Sums of dx may need two more.
+KernelInfo backward_info(const OpView& v, int arrays) {
   constexpr std::int64_t kStages = 2;
-  const std::size_t bytes = norm_backward_workspace_bytes(rows_of(v.in(1)), v.in(1).shape[-1]);
-  return {.workspace_bytes = as_bytes(bytes), .launches = kStages};
+  return {.workspace_bytes = as_bytes(sum_bytes(v, arrays)), .launches = kStages};
 }
 
 /// Whether dy, x, the residual gradient, dx and y (output number `y`, if any) share a supported dtype, and
@@ -87,14 +91,18 @@ Kernel make_add_layernorm(const OpView& v) {
   };
 }
 
-/// Inputs: dy, x, w, mean, rstd [, residual gradient [, b]]. Outputs: dx, dw, db [, y].
+/// Inputs: dy, x, w, mean, rstd [, residual gradient [, b]]. Outputs: dx, dw, db [, sums of dx] [, y].
 Kernel make_layernorm_backward(const OpView& v) {
   constexpr std::size_t kResidual = 5;
   constexpr std::size_t kBias = 6;
-  constexpr std::size_t kY = 3;
-  if (!backward_fits(v, kResidual, kY) || (rebuilds(v) && !v.inputs_are({kBias}, DType::f32))) return {};
+  constexpr std::size_t kSums = 3;
+  const bool has_sums = v.op.attrs.flag("bias_gradient");
+  const std::size_t y = has_sums ? kSums + 1 : kSums;
+  if (has_sums && !v.outputs_are({kSums}, DType::f32)) return {};
+  if (!backward_fits(v, kResidual, y) || (rebuilds(v) && !v.inputs_are({kBias}, DType::f32))) return {};
   const bool has_residual = v.has_in(kResidual);
-  const auto run = [context = v.context, shape = backward_shape(v), has_residual,
+  const int arrays = has_sums ? 3 : 2;
+  const auto run = [context = v.context, shape = backward_shape(v, arrays), has_residual, has_sums, y,
                     again = rebuilds(v)](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
@@ -107,10 +115,11 @@ Kernel make_layernorm_backward(const OpView& v) {
     norm.dweight = floats(args.out[1]);
     norm.dbias = floats(args.out[2]);
     norm.bias = again ? floats(args.in[kBias]) : nullptr;
-    norm.y = again ? args.out[kY] : nullptr;
+    norm.y = again ? args.out[y] : nullptr;
+    norm.dx_sums = has_sums ? floats(args.out[kSums]) : nullptr;
     launch_layernorm_backward(context->stream(), norm);
   };
-  return {run, backward_info(v)};
+  return {run, backward_info(v, arrays)};
 }
 
 /// Inputs: x, w. Outputs: y, rstd.
@@ -152,7 +161,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
   constexpr std::size_t kY = 2;
   if (!backward_fits(v, kResidual, kY)) return {};
   const bool has_residual = v.has_in(kResidual);
-  const auto run = [context = v.context, shape = backward_shape(v), has_residual,
+  const auto run = [context = v.context, shape = backward_shape(v, 1), has_residual,
                     again = rebuilds(v)](const KernelArgs& args) {
     NormBackward norm = shape;
     norm.dy = args.in[0];
@@ -165,7 +174,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
     norm.y = again ? args.out[kY] : nullptr;
     launch_rmsnorm_backward(context->stream(), norm);
   };
-  return {run, backward_info(v)};
+  return {run, backward_info(v, 1)};
 }
 
 MakerRows norms_rows() {
