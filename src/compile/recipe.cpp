@@ -141,7 +141,9 @@ bool fuses_gelu(const StepOptions& options) {
 }
 
 /// No epilogue writes GELU again.
-bool fuses_gelu_gradient(const StepOptions& options) { return options.gelu_in_epilogue && !rebuilds(options); }
+bool fuses_gelu_gradient(const StepOptions& options) {
+  return options.gelu_in_epilogue && !rebuilds(options);
+}
 
 /// Only bf16 numbers are the upper halves of fp32's.
 bool shares_halves(const StepOptions& options) {

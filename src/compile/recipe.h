@@ -41,11 +41,11 @@ struct StepOptions {
   std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of this many elements
   /// fused, bf16: weights as halves, and bf16 gradients where none accumulate (passes/compact_state.h).
   bool compact_state = false;
-  bool gelu_in_epilogue = false;  ///< fused: see passes::FuseOptions
+  bool gelu_in_epilogue = false;   ///< fused: see passes::FuseOptions
   bool bias_in_gradients = false;  ///< fused: see passes::FuseOptions
-  bool early_norm = false;        ///< fused, clipping: passes/early_norm.h
-  bool rebuild = false;           ///< fused: passes/rebuild.h
-  bool sum_in_update = false;     ///< fused, data-parallel ranks: passes/sum_in_update.h
+  bool early_norm = false;         ///< fused, clipping: passes/early_norm.h
+  bool rebuild = false;            ///< fused: passes/rebuild.h
+  bool sum_in_update = false;      ///< fused, data-parallel ranks: passes/sum_in_update.h
   // For plans of other frameworks.
   bool unfused_loss = false;  ///< fp32, not chunked (passes/unfused_loss.h)
   passes::UnitKind

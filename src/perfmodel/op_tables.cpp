@@ -48,11 +48,6 @@ MatmulTable matmul_of(const Json& json) {
                     .uneven_share = json.at("uneven_rows").at("share"),
                     .even_rows = json.at("uneven_rows").at("multiple"),
                     .most_flop_per_s = json.at("most_flop_per_s")};
-  for (const auto& [kind, entry] : json.at("own_kernels").at("of_op").items()) {
-    table.own_kernels[kind] = {.start_s = entry.at("start_s"),
-                               .flop_per_s = entry.at("flop_per_s"),
-                               .store_byte_per_s = entry.at("store_byte_per_s")};
-  }
   for (const auto& [dtype, entry] : json.at("layouts").at("of_dtype").items()) {
     table.layouts[dtype] = {.plain = layout_of(entry.at("nn"), entry),
                             .b_transposed = layout_of(entry.at("nt"), entry),

@@ -224,16 +224,6 @@ double OpTimes::gelu_seconds(const Op& op, Problem& problem) const {
   return moved_time(op, moved, true).seconds;
 }
 
-double OpTimes::own_kernel_seconds(const MatmulTable::OwnKernel& kernel, const Problem& problem,
-                                   const program::Cost& cost, double rate) const {
-  constexpr double kTile = 128;
-  const double tiles = problem.batch * std::ceil(problem.m / kTile) * std::ceil(problem.n / kTile);
-  const double of_table = rate / tables_.matmul.flop_per_s;
-  return kernel.start_s * std::min(1.0, tiles / multiprocessors_) +
-         static_cast<double>(cost.matmul_flop) / (kernel.flop_per_s * of_table) +
-         static_cast<double>(cost.bytes_written) / (kernel.store_byte_per_s * memory_scale_);
-}
-
 OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const program::Cost cost = program::cost_of(program, op);
   const auto number = [&](const char* name) { return static_cast<double>(op.attrs.integer(name)); };
@@ -283,12 +273,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
-  const auto own_kernel = tables_.matmul.own_kernels.find(op.def->name);
-  if (own_kernel != tables_.matmul.own_kernels.end() && has_16_bits) {
-    time.seconds = own_kernel_seconds(own_kernel->second, problem, cost, rate_of(dtype, products));
-  } else {
-    time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
-  }
+  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
   time.moved_s = gelu_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, products);

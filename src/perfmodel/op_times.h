@@ -38,12 +38,6 @@ struct MatmulTable {
   double store_share = 0;  ///< of the time to store the result, what is not hidden behind products
   /// By kind of op, the time of an epilogue by that of storing the op's results.
   std::map<std::string, double, std::less<>> epilogues{};
-  /// start + FLOP / flop_per_s + bytes stored / store_byte_per_s: kinds of op that another kernel computes,
-  /// in 16 bits. The start is of a wave of tiles, and less where there are fewer.
-  struct OwnKernel {
-    double start_s = 0, flop_per_s = 0, store_byte_per_s = 0;
-  };
-  std::map<std::string, OwnKernel, std::less<>> own_kernels{};
   double whole_waves = 0;  ///< 1: a wave that is not full takes as long as a full one; 0: its share
   std::map<std::string, double> rate_of_dtype{};  ///< relative to 16 bits
   /// Of dtypes whose kernels have other tiles, by the name of their rate.
@@ -156,9 +150,6 @@ class OpTimes {
   struct Problem;
   void take_tables(const devices::Device& device);
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
-  /// `rate`: the device's of the dtype.
-  [[nodiscard]] double own_kernel_seconds(const MatmulTable::OwnKernel& kernel, const Problem& problem,
-                                          const program::Cost& cost, double rate) const;
   [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, Fp32Products products) const;
   [[nodiscard]] double gelu_seconds(const program::Op& op, Problem& problem) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;

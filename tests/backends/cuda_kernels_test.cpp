@@ -10,8 +10,8 @@
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
-#include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/fill.h"
+#include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/norm.h"
 #include "backends/cuda/kernels/softmax.h"

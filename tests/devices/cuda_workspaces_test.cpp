@@ -58,7 +58,8 @@ TEST(CudaWorkspaces, OnlyHopperHasKernelsForWarpGroups) {
 TEST(CudaWorkspaces, NormGradientsGrowWithRowsUntilTheGpuIsFull) {
   EXPECT_EQ(devices::norm_gradient_bytes(512, 768, 132, 2), 2 * 4 * 512 * 768);
   EXPECT_EQ(devices::norm_gradient_bytes(4096, 768, 132, 2), 2 * 4 * 16 * 132 * 768);
-  EXPECT_EQ(devices::norm_gradient_bytes(1 << 20, 768, 132, 2), devices::norm_gradient_bytes(4096, 768, 132, 2));
+  EXPECT_EQ(devices::norm_gradient_bytes(1 << 20, 768, 132, 2),
+            devices::norm_gradient_bytes(4096, 768, 132, 2));
   EXPECT_EQ(devices::norm_gradient_bytes(512, 768, 132, 1), 4 * 512 * 768);
   EXPECT_EQ(devices::norm_gradient_bytes(512, 768, 132, 3), 3 * 4 * 512 * 768);
 }

@@ -110,9 +110,8 @@ class GeluFusion {
   void run() {
     rewritten_.reserve(program_->ops.size());
     for (Op& op : program_->ops) {
-      const bool joins =
-          (op.is(ops::kGelu) && options_.gelu_in_epilogue) ||
-          (op.is(ops::kGeluBackward) && options_.gelu_gradient_in_epilogue);
+      const bool joins = (op.is(ops::kGelu) && options_.gelu_in_epilogue) ||
+                         (op.is(ops::kGeluBackward) && options_.gelu_gradient_in_epilogue);
       if (joins && join(op)) continue;
       for (const TensorId id : op.outputs) {
         if (id != program::kNone) writer_[static_cast<std::size_t>(id)] = rewritten_.size();
@@ -165,7 +164,8 @@ void fuse_bias_gradients(Program& p) {
     Op& op = p.ops[place];
     const bool accumulates = bias.attrs.flag("accumulate");
     const bool has_own = op.is(ops::kLayerNormBackward);  // other gradients, of its weights
-    if (op.attrs.flag("bias_gradient") || (has_own && op.attrs.flag("accumulate") != accumulates)) return false;
+    if (op.attrs.flag("bias_gradient") || (has_own && op.attrs.flag("accumulate") != accumulates))
+      return false;
     op.attrs.set("bias_gradient", true);
     op.attrs.set("accumulate", accumulates);
     op.outputs.push_back(bias.outputs[0]);

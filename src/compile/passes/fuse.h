@@ -26,7 +26,7 @@ struct FuseOptions {
   bool gelu_in_epilogue = false;  ///< for devices whose GEMM epilogue computes GELU
   bool gelu_gradient_in_epilogue = false;
   bool bias_in_gradients = false;  ///< for devices whose kernels sum columns on the way
-  bool merge_updates = false;     ///< also without clipping, since no other pass moves them
+  bool merge_updates = false;      ///< also without clipping, since no other pass moves them
 };
 void fuse(program::Program& program, const FuseOptions& options = {});
 

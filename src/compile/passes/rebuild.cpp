@@ -25,7 +25,7 @@ constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 /// A forward op, x -> y, whose output its gradient can write again.
 struct Family {
   const OpDef* forward;
-  const OpDef* fused;  ///< the same behind a residual addition or a matmul, or nullptr
+  const OpDef* fused;            ///< the same behind a residual addition or a matmul, or nullptr
   std::size_t fused_x, fused_y;  ///< that op's outputs
   const OpDef* backward;
   std::size_t statistics;  ///< that forward writes after y and backward reads as inputs from 3 on

@@ -10,9 +10,9 @@ namespace rooflm::passes {
 /// (attribute `rebuilds`, one output more), and the matmuls that read it follow. The forward pass does not
 /// keep it, and a copy that recompute inserted goes. This costs one more write of the tensor in the backward
 /// pass and no bit of any result, with one exception: GELU in a GEMM's epilogue (passes/fuse.h) is taken of
-/// sums that are not rounded, and again of rounded ones. Left alone are outputs that other ops of the backward pass read
-/// (collectives, recomputed matmuls), and gradients that something reads before they could be computed. Run
-/// after fuse, and before passes that move ops or use the lane `background`.
+/// sums that are not rounded, and again of rounded ones. Left alone are outputs that other ops of the
+/// backward pass read (collectives, recomputed matmuls), and gradients that something reads before they could
+/// be computed. Run after fuse, and before passes that move ops or use the lane `background`.
 void rebuild(program::Program& program);
 
 }  // namespace rooflm::passes

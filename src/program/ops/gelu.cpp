@@ -44,8 +44,7 @@ void plain_gelu_backward(PlainForm& f) {
 
 /// 18 per element, tanh counted as 1; 1 more for y and 1 for the sum.
 Cost cost_gelu_backward(const Program& p, const Op& op) {
-  const int each =
-      18 + (op.attrs.flag("rebuilds") ? 1 : 0) + (op.attrs.flag("bias_gradient") ? 1 : 0);
+  const int each = 18 + (op.attrs.flag("rebuilds") ? 1 : 0) + (op.attrs.flag("bias_gradient") ? 1 : 0);
   return {.elementwise_flop = each * p.shape(op.inputs.at(0)).numel()};
 }
 

@@ -58,7 +58,8 @@ void plain_layernorm_backward(PlainForm& f) {
     norm.attrs.set("bias_gradient", false);
     norm.outputs.erase(norm.outputs.begin() + kSums);
     f.emit(std::move(norm));
-    f.emit(kBiasBackward, {f.output(0)}, {{"accumulate", f.op().attrs.flag("accumulate")}}, {f.output(kSums)});
+    f.emit(kBiasBackward, {f.output(0)}, {{"accumulate", f.op().attrs.flag("accumulate")}},
+           {f.output(kSums)});
     return;
   }
   if (!f.has_input(kResidual) || f.op().attrs.flag("rebuilds")) return;

@@ -229,7 +229,8 @@ TEST(Fuse, GeluJoinsTheMatmulOnlyWhereItIsComputedOnce) {
 TEST(Fuse, BiasGradientsJoinWhatWritesTheirInput) {
   for (const int micro_batches : {1, 2}) {
     const auto options = [&](bool fuses) {
-      return compile::StepOptions{.bias_in_gradients = fuses, .micro_batches = micro_batches, .optimizer = {}};
+      return compile::StepOptions{
+          .bias_in_gradients = fuses, .micro_batches = micro_batches, .optimizer = {}};
     };
     const Program apart = tests::small_step(Arch::gpt2, options(false));
     const Program p = tests::small_step(Arch::gpt2, options(true));

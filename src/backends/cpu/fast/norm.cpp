@@ -270,9 +270,8 @@ Kernel make_backward(const OpView& v) {
   const std::size_t rstd = kNorm == Norm::layer ? 4 : 3;
   const std::size_t last_weight = kNorm == Norm::layer ? 2 : 1;
   const bool has_more = v.op.attrs.flag("rebuilds") || v.op.attrs.flag("bias_gradient");
-  if (has_more || !v.inputs_are({1, rstd + 1}, dtype) ||
-      !v.inputs_are({2, 3, rstd}, DType::f32) || !v.outputs_are({0}, dtype) ||
-      !v.outputs_are({1, last_weight}, DType::f32)) {
+  if (has_more || !v.inputs_are({1, rstd + 1}, dtype) || !v.inputs_are({2, 3, rstd}, DType::f32) ||
+      !v.outputs_are({0}, dtype) || !v.outputs_are({1, last_weight}, DType::f32)) {
     return {};
   }
   return with_storage(dtype, [&]<class S>(S) -> Kernel {

@@ -40,7 +40,8 @@ Kernel make_gelu(const OpView& v) {
 /// dx = dy (0.5 (1 + t) + 0.5 x (1 - t^2) u'(x)), t = tanh(u), u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). The
 /// second term is 0 beyond kFlat; x is clamped there, because x^2 may overflow and 0 * inf is NaN.
 Kernel make_gelu_backward(const OpView& v) {
-  if (v.op.attrs.flag("rebuilds") || v.op.attrs.flag("bias_gradient")) return {};  // the plain ops run instead
+  if (v.op.attrs.flag("rebuilds") || v.op.attrs.flag("bias_gradient"))
+    return {};  // the plain ops run instead
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t n = v.in(0).shape.numel();
     return [n, dy = in_operand<C>(v, 0, kPiece), x = in_operand<C>(v, 1, kPiece),

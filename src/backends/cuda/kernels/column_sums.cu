@@ -1,9 +1,8 @@
 // Sums over rows. First stage: one block per tile of columns and chunk of rows. Second stage: over the
 // chunks.
-#include "backends/cuda/kernels/column_sums.cuh"
-
 #include <algorithm>
 
+#include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/launch.cuh"
 
@@ -67,8 +66,8 @@ void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, s
   with_element(dtype, "bias_backward", [&]<class T>(T) {
     const dim3 grid(grid_size(ceil_div(cols, kSumTile), "bias_backward"), static_cast<unsigned>(chunks));
     const bool aligned = cols % kPack == 0 && are_aligned({dy});
-    sum_rows<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(rows, cols, aligned,
-                                                       static_cast<const T*>(dy), partials);
+    sum_rows<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(rows, cols, aligned, static_cast<const T*>(dy),
+                                                          partials);
   });
   check_launch("bias_backward");
   launch_sum_partials(stream, chunks, partials, {.cols = cols, .out = {db}}, accumulate);
@@ -81,7 +80,8 @@ std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) 
 void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,
                          bool accumulate) {
   const unsigned blocks = grid_size(ceil_div(targets.cols * targets.arrays, kPartialCols), "sum_partials");
-  sum_partials<<<blocks, dim3(kPartialCols, kPartialLanes), 0, stream>>>(count, partials, targets, accumulate);
+  sum_partials<<<blocks, dim3(kPartialCols, kPartialLanes), 0, stream>>>(count, partials, targets,
+                                                                         accumulate);
   check_launch("sum_partials");
 }
 

@@ -8,18 +8,19 @@
 
 namespace rooflm::backends::cuda {
 
-constexpr int kSumLanes = 8;                // rows per step of a block
-constexpr int kSumTile = kWarp * kPack;     // columns of a block
+constexpr int kSumLanes = 8;             // rows per step of a block
+constexpr int kSumTile = kWarp * kPack;  // columns of a block
 constexpr int kSumThreads = kWarp * kSumLanes;
 constexpr int kSumBlocksPerMultiprocessor = 4;
 static_assert(kSumTile == kSumThreads, "every thread finishes one column");
 
-/// sums[blockIdx.y, c] = sum over the block's rows r of use(load(at, end), at, end), at = r * cols + c, added in
-/// an order that depends on the sizes only. Blocks of dim3(kWarp, kSumLanes), grids of (tiles of columns, number
-/// of sums); a block has every gridDim.y-th group of kSumLanes rows, the last ones first: what was written just
-/// before is likely still in the L2 cache. `use` returns the elements from `at` to `end`, at most kPack, and may
-/// store what it computes: it is called once for each of them. Both also get whether these are a pack that can
-/// be accessed as one. If `is_aligned` all are, and `kAhead` rows are loaded before the first of them is used.
+/// sums[blockIdx.y, c] = sum over the block's rows r of use(load(at, end), at, end), at = r * cols + c, added
+/// in an order that depends on the sizes only. Blocks of dim3(kWarp, kSumLanes), grids of (tiles of columns,
+/// number of sums); a block has every gridDim.y-th group of kSumLanes rows, the last ones first: what was
+/// written just before is likely still in the L2 cache. `use` returns the elements from `at` to `end`, at
+/// most kPack, and may store what it computes: it is called once for each of them. Both also get whether
+/// these are a pack that can be accessed as one. If `is_aligned` all are, and `kAhead` rows are loaded before
+/// the first of them is used.
 template <int kAhead, class Load, class Use>
 __device__ void sum_chunk(std::int64_t rows, std::int64_t cols, bool is_aligned, float* sums,
                           const Load& load, const Use& use) {

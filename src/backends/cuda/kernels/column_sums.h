@@ -26,7 +26,8 @@ struct SumTargets {
   int arrays = 1;
   float* out[3] = {};
 };
-/// out[a][c] (+)= sum over p < count of partials[p, a, c], in a fixed order; partials fp32 [count, arrays, cols].
+/// out[a][c] (+)= sum over p < count of partials[p, a, c], in a fixed order; partials fp32 [count, arrays,
+/// cols].
 void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,
                          bool accumulate);
 

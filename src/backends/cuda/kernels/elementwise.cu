@@ -1,6 +1,5 @@
 // Elementwise kernels: eight elements per thread.
 #include "backends/cuda/kernels/elementwise.h"
-
 #include "backends/cuda/kernels/gelu.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"

@@ -29,8 +29,8 @@ struct Gelu {
   __device__ float operator()(float x) const { return x * gelu_sigmoid<T>(x); }
 };
 
-/// gelu'(x) with s of x. Beyond +-16 s is 0 or 1, so the second term is 0; x is clamped there, because x^2 may
-/// overflow and inf * 0 is NaN. A NaN stays one, as s is.
+/// gelu'(x) with s of x. Beyond +-16 s is 0 or 1, so the second term is 0; x is clamped there, because x^2
+/// may overflow and inf * 0 is NaN. A NaN stays one, as s is.
 __device__ inline float gelu_slope(float x, float s) {
   constexpr float kFlat = 16;
   x = fminf(fmaxf(x, -kFlat), kFlat);

@@ -1,9 +1,8 @@
 // GELU's gradient: eight elements per thread, or tiles of columns whose sums are the bias' gradient.
-#include "backends/cuda/kernels/gelu_backward.h"
-
 #include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/gelu.cuh"
+#include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/launch.cuh"
 
 namespace rooflm::backends::cuda {
@@ -38,7 +37,8 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocksPerMultiprocessor)
-    gelu_backward_with_sums(std::int64_t rows, std::int64_t cols, bool aligned, const T* dy, const T* x, T* dx, T* y, float* sums) {
+    gelu_backward_with_sums(std::int64_t rows, std::int64_t cols, bool aligned, const T* dy, const T* x,
+                            T* dx, T* y, float* sums) {
   struct Both {
     RawPack<T> dy, x;
   };
@@ -70,8 +70,7 @@ void launch(Stream stream, const GeluBackward& gelu) {
   auto* sums = static_cast<float*>(gelu.workspace);
   const dim3 grid(grid_size(ceil_div(gelu.cols, kSumTile), "gelu_backward"), static_cast<unsigned>(chunks));
   gelu_backward_with_sums<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(
-      gelu.rows, gelu.cols, gelu.cols % kPack == 0 && are_addresses_aligned, dy, x,
-      dx, y, sums);
+      gelu.rows, gelu.cols, gelu.cols % kPack == 0 && are_addresses_aligned, dy, x, dx, y, sums);
   check_launch("gelu_backward");
   launch_sum_partials(stream, chunks, sums, {.cols = gelu.cols, .out = {gelu.db}}, gelu.accumulate);
 }

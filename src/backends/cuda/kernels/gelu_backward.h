@@ -15,8 +15,9 @@ struct GeluBackward {
   const void* dy = nullptr;
   const void* x = nullptr;
   void* dx = nullptr;
-  void* y = nullptr;   ///< unless null: gelu(x), as launch_gelu makes it
-  float* db = nullptr;  ///< unless null: db[c] (+)= sum over r of dx[r, c], with the bits of launch_bias_backward
+  void* y = nullptr;  ///< unless null: gelu(x), as launch_gelu makes it
+  float* db =
+      nullptr;  ///< unless null: db[c] (+)= sum over r of dx[r, c], with the bits of launch_bias_backward
   bool accumulate = false;    ///< += instead of =
   void* workspace = nullptr;  ///< with db: bias_backward_workspace_bytes, aligned to 16
 };

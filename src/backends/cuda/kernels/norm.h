@@ -39,9 +39,9 @@ void launch_rmsnorm(Stream stream, const NormForward& args);
 /// layernorm: dx = rstd * (g - mean_C(g) - xhat * mean_C(g * xhat)) (+ d_residual)
 /// rmsnorm:   dx = rstd * (g - xhat * mean_C(g * xhat)) (+ d_residual)
 /// dweight (+)= sum over rows of dy * xhat, dbias (+)= sum over rows of dy; += with `accumulate`. y, if asked
-/// for, is the norm's own output again, bit for bit; dx_sums, if asked for (layernorm), (+)= sum over rows of dx
-/// as stored. dx may be dy, x or d_residual; y nothing else.
-/// `workspace` has norm_backward_workspace_bytes bytes, aligned to 16.
+/// for, is the norm's own output again, bit for bit; dx_sums, if asked for (layernorm), (+)= sum over rows of
+/// dx as stored. dx may be dy, x or d_residual; y nothing else. `workspace` has norm_backward_workspace_bytes
+/// bytes, aligned to 16.
 struct NormBackward {
   core::DType dtype{};
   bool accumulate = false;
@@ -63,7 +63,8 @@ struct NormBackward {
 void launch_layernorm_backward(Stream stream, const NormBackward& args);
 void launch_rmsnorm_backward(Stream stream, const NormBackward& args);
 
-/// For the current device and so many results of sums over rows: rmsnorm has one, layernorm two, three with dx_sums.
+/// For the current device and so many results of sums over rows: rmsnorm has one, layernorm two, three with
+/// dx_sums.
 [[nodiscard]] std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, int arrays);
 
 }  // namespace rooflm::backends::cuda

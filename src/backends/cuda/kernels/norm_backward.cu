@@ -74,8 +74,8 @@ struct BackwardShape {
   }
   /// Bytes of shared memory for the sums of dx: one for each column of each warp or block.
   [[nodiscard]] int sum_bytes() const { return packs * kPack * static_cast<int>(sizeof(float)) * threads(); }
-  /// Rows in shared memory, beside `others` bytes: as many as let all those blocks run at once, two if one block
-  /// can have them.
+  /// Rows in shared memory, beside `others` bytes: as many as let all those blocks run at once, two if one
+  /// block can have them.
   [[nodiscard]] int stages(int bytes, int others) const {
     const int most = most_shared_bytes();
     const int room = most / blocks_at_once() - kOtherShared - others;
