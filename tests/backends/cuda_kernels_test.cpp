@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -134,6 +135,24 @@ TEST_F(CudaKernels, GeluOfExtremes) {
     Values slopes;
     for (const double value : kept) slopes.push_back(value > 0 ? 2 : (value < 0 ? 0 : 1));
     expect_close(gradient.read(), slopes, tolerance_of(dtype));
+  });
+}
+
+TEST_F(CudaKernels, GeluOfNaNIsNaN) {
+  for_types([](DType dtype, std::size_t shift) {
+    const Values nans(9, std::numeric_limits<double>::quiet_NaN());
+    const DeviceArray x(dtype, nans, shift);
+    const DeviceArray dx(dtype, Values(nans.size(), 1.0));
+    const DeviceArray y(dtype, Values(nans.size(), 1.0));
+    launch_gelu_backward(nullptr, dtype,
+                         {.rows = 1,
+                          .cols = static_cast<std::int64_t>(nans.size()),
+                          .dy = dx.data(),
+                          .x = x.data(),
+                          .dx = dx.data(),
+                          .y = y.data()});
+    for (const double value : dx.read()) EXPECT_TRUE(std::isnan(value));
+    for (const double value : y.read()) EXPECT_TRUE(std::isnan(value));
   });
 }
 

@@ -1,5 +1,4 @@
-// Sums over rows. First stage: one block per tile of columns and chunk of rows. Second stage: over the
-// chunks.
+// Sums over rows. First stage: the blocks of a tile of columns share its rows. Second stage: their sums.
 #include <algorithm>
 
 #include "backends/cuda/kernels/column_sums.cuh"
@@ -11,13 +10,13 @@ namespace {
 
 constexpr int kPartialLanes = 64;        // partial sums per step of a second-stage block
 constexpr int kPartialCols = 16;         // columns of a second-stage block
-constexpr std::int64_t kLeastRows = 32;  // least rows per chunk
+constexpr std::int64_t kLeastRows = 32;  // least rows of a block
 
 template <class T>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocksPerMultiprocessor)
     sum_rows(std::int64_t rows, std::int64_t cols, bool aligned, const T* x, float* sums) {
   constexpr int kAhead = 16 / static_cast<int>(sizeof(T));
-  sum_chunk<kAhead>(
+  sum_own_rows<kAhead>(
       rows, cols, aligned, sums,
       [=](std::int64_t at, std::int64_t end, bool whole) { return load_raw_pack(x, at, end, whole); },
       [](const RawPack<T>& raw, std::int64_t /*at*/, std::int64_t /*end*/, bool /*whole*/) {
@@ -53,7 +52,7 @@ static_assert(kPartialLanes == 2 * kWarp, "a warp adds up two lanes' sums each")
 
 }  // namespace
 
-std::int64_t sum_chunks(std::int64_t rows, std::int64_t cols) {
+std::int64_t partial_count(std::int64_t rows, std::int64_t cols) {
   const std::int64_t tiles = ceil_div(cols, kSumTile);
   const std::int64_t wanted = ceil_div(std::int64_t{kSumBlocksPerMultiprocessor} * multiprocessors(), tiles);
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / kLeastRows));
@@ -61,20 +60,20 @@ std::int64_t sum_chunks(std::int64_t rows, std::int64_t cols) {
 
 void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols,
                           const void* dy, float* db, bool accumulate, void* workspace) {
-  const std::int64_t chunks = sum_chunks(rows, cols);
+  const std::int64_t parts = partial_count(rows, cols);
   auto* partials = static_cast<float*>(workspace);
   with_element(dtype, "bias_backward", [&]<class T>(T) {
-    const dim3 grid(grid_size(ceil_div(cols, kSumTile), "bias_backward"), static_cast<unsigned>(chunks));
+    const dim3 grid(grid_size(ceil_div(cols, kSumTile), "bias_backward"), static_cast<unsigned>(parts));
     const bool aligned = cols % kPack == 0 && are_aligned({dy});
     sum_rows<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(rows, cols, aligned, static_cast<const T*>(dy),
                                                           partials);
   });
   check_launch("bias_backward");
-  launch_sum_partials(stream, chunks, partials, {.cols = cols, .out = {db}}, accumulate);
+  launch_sum_partials(stream, parts, partials, {.cols = cols, .out = {db}}, accumulate);
 }
 
 std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols) {
-  return static_cast<std::size_t>(sum_chunks(rows, cols) * cols) * sizeof(float);
+  return static_cast<std::size_t>(partial_count(rows, cols) * cols) * sizeof(float);
 }
 
 void launch_sum_partials(Stream stream, std::int64_t count, const float* partials, const SumTargets& targets,

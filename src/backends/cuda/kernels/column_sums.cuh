@@ -1,4 +1,4 @@
-// First stage of sums over rows: one block per tile of columns and chunk of rows.
+// First stage of sums over rows: the blocks of a tile of columns share its rows.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ static_assert(kSumTile == kSumThreads, "every thread finishes one column");
 /// these are a pack that can be accessed as one. If `is_aligned` all are, and `kAhead` rows are loaded before
 /// the first of them is used.
 template <int kAhead, class Load, class Use>
-__device__ void sum_chunk(std::int64_t rows, std::int64_t cols, bool is_aligned, float* sums,
-                          const Load& load, const Use& use) {
+__device__ void sum_own_rows(std::int64_t rows, std::int64_t cols, bool is_aligned, float* sums,
+                             const Load& load, const Use& use) {
   __shared__ float shared[kSumLanes][kSumTile];
   const std::int64_t col = std::int64_t{blockIdx.x} * kSumTile + threadIdx.x * kPack;
   const std::int64_t step = std::int64_t{gridDim.y} * kSumLanes;

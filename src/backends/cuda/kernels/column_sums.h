@@ -14,11 +14,11 @@ namespace rooflm::backends::cuda {
 /// for another dtype, std::runtime_error if a launch fails.
 void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols,
                           const void* dy, float* db, bool accumulate, void* workspace);
-/// For the current device: the partial sums of sum_chunks chunks.
+/// For the current device: partial_count sums of each column.
 [[nodiscard]] std::size_t bias_backward_workspace_bytes(std::int64_t rows, std::int64_t cols);
 
-/// Number of chunks of rows of the first stage, which gives every multiprocessor its blocks.
-[[nodiscard]] std::int64_t sum_chunks(std::int64_t rows, std::int64_t cols);
+/// Number of sums that the first stage makes of a column: it gives every multiprocessor its blocks.
+[[nodiscard]] std::int64_t partial_count(std::int64_t rows, std::int64_t cols);
 
 /// Where sums of partials go: `arrays` results of `cols` columns each.
 struct SumTargets {

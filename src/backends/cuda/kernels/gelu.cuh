@@ -30,10 +30,10 @@ struct Gelu {
 };
 
 /// gelu'(x) with s of x. Beyond +-16 s is 0 or 1, so the second term is 0; x is clamped there, because x^2
-/// may overflow and inf * 0 is NaN. A NaN stays one, as s is.
+/// may overflow and inf * 0 is NaN. A NaN stays one.
 __device__ inline float gelu_slope(float x, float s) {
   constexpr float kFlat = 16;
-  x = fminf(fmaxf(x, -kFlat), kFlat);
+  x = x > kFlat ? kFlat : (x < -kFlat ? -kFlat : x);
   return s + (s - s * s) * (x * (kGeluSlope + 3 * kGeluCubic * (x * x)));
 }
 

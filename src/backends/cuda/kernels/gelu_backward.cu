@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocksPerMultiprocessor)
     RawPack<T> dy, x;
   };
   constexpr int kAhead = 4 / static_cast<int>(sizeof(T));
-  sum_chunk<kAhead>(
+  sum_own_rows<kAhead>(
       rows, cols, aligned, sums,
       [=](std::int64_t at, std::int64_t end, bool whole) {
         return Both{load_raw_pack(dy, at, end, whole), load_raw_pack(x, at, end, whole)};
@@ -66,13 +66,13 @@ void launch(Stream stream, const GeluBackward& gelu) {
     gelu_backward<<<blocks, kThreads, 0, stream>>>(count, are_addresses_aligned, dy, x, dx, y);
     return check_launch("gelu_backward");
   }
-  const std::int64_t chunks = sum_chunks(gelu.rows, gelu.cols);
+  const std::int64_t parts = partial_count(gelu.rows, gelu.cols);
   auto* sums = static_cast<float*>(gelu.workspace);
-  const dim3 grid(grid_size(ceil_div(gelu.cols, kSumTile), "gelu_backward"), static_cast<unsigned>(chunks));
+  const dim3 grid(grid_size(ceil_div(gelu.cols, kSumTile), "gelu_backward"), static_cast<unsigned>(parts));
   gelu_backward_with_sums<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(
       gelu.rows, gelu.cols, gelu.cols % kPack == 0 && are_addresses_aligned, dy, x, dx, y, sums);
   check_launch("gelu_backward");
-  launch_sum_partials(stream, chunks, sums, {.cols = gelu.cols, .out = {gelu.db}}, gelu.accumulate);
+  launch_sum_partials(stream, parts, sums, {.cols = gelu.cols, .out = {gelu.db}}, gelu.accumulate);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ struct GeluBackward {
   const void* x = nullptr;
   void* dx = nullptr;
   void* y = nullptr;  ///< unless null: gelu(x), as launch_gelu makes it
-  float* db =
-      nullptr;  ///< unless null: db[c] (+)= sum over r of dx[r, c], with the bits of launch_bias_backward
+  /// Unless null: db[c] (+)= sum over r of dx[r, c], with the bits of launch_bias_backward.
+  float* db = nullptr;
   bool accumulate = false;    ///< += instead of =
   void* workspace = nullptr;  ///< with db: bias_backward_workspace_bytes, aligned to 16
 };

@@ -63,6 +63,10 @@ struct NormBackward {
 void launch_layernorm_backward(Stream stream, const NormBackward& args);
 void launch_rmsnorm_backward(Stream stream, const NormBackward& args);
 
+/// Number of kernels of a launch on the current device, of operands at multiples of 16 bytes: sums of dx that
+/// find no room in the first one (rows that are long or no multiple of 16 bytes) take two more.
+[[nodiscard]] int layernorm_backward_launches(core::DType dtype, std::int64_t cols, bool has_sums);
+
 /// For the current device and so many results of sums over rows: rmsnorm has one, layernorm two, three with
 /// dx_sums.
 [[nodiscard]] std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, int arrays);

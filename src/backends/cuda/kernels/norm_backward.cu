@@ -73,6 +73,10 @@ struct BackwardShape {
   }
   /// Bytes of shared memory for the sums of dx: one for each column of each warp or block.
   [[nodiscard]] int sum_bytes() const { return packs * kPack * static_cast<int>(sizeof(float)) * threads(); }
+  /// The sums of dx are taken on the way if rows are still copied ahead beside them.
+  [[nodiscard]] bool has_room_for_sums(core::DType dtype) const {
+    return stages(stage_bytes(dtype), sum_bytes()) > 1;
+  }
   /// Rows in shared memory, beside `others` bytes: as many as let all those blocks run at once, two if one
   /// block can have them.
   [[nodiscard]] int stages(int bytes, int others) const {
@@ -298,9 +302,8 @@ void launch_backward(Stream stream, const NormBackward& a, const char* what) {
   }
   const std::int64_t blocks = shape.blocks(a.rows);
   auto* partials = static_cast<float*>(a.workspace);
-  // The sums of dx are taken on the way if rows are still copied ahead beside them.
   const int sum_bytes = a.dx_sums != nullptr ? shape.sum_bytes() : 0;
-  const bool has_sums = a.dx_sums != nullptr && aligned && shape.stages(bytes, sum_bytes) > 1;
+  const bool has_sums = a.dx_sums != nullptr && aligned && shape.has_room_for_sums(a.dtype);
   const auto launch = [&](auto* kernel) {
     const int stages = aligned ? shape.stages(bytes, has_sums ? sum_bytes : 0) : 1;
     const int rows_bytes = aligned ? stages * bytes : 0;
@@ -331,6 +334,14 @@ void launch_layernorm_backward(Stream stream, const NormBackward& args) {
 
 void launch_rmsnorm_backward(Stream stream, const NormBackward& args) {
   launch_backward<Norm::rms>(stream, args, "rmsnorm_backward");
+}
+
+int layernorm_backward_launches(core::DType dtype, std::int64_t cols, bool has_sums) {
+  constexpr int kStages = 2;  // partial sums, and their sum
+  const bool aligned = cols % kPack == 0;
+  const bool on_the_way =
+      aligned && BackwardShape(Norm::layer, dtype, cols, aligned).has_room_for_sums(dtype);
+  return has_sums && !on_the_way ? 2 * kStages : kStages;
 }
 
 std::size_t norm_backward_workspace_bytes(std::int64_t rows, std::int64_t cols, int arrays) {

@@ -37,10 +37,8 @@ NormBackward backward_shape(const OpView& v, int arrays) {
   return norm;
 }
 
-/// Two launches: partial sums of the weight gradients, and their reduction. Sums of dx may need two more.
-KernelInfo backward_info(const OpView& v, int arrays) {
-  constexpr std::int64_t kStages = 2;
-  return {.workspace_bytes = as_bytes(sum_bytes(v, arrays)), .launches = kStages};
+KernelInfo backward_info(const OpView& v, int arrays, std::int64_t launches) {
+  return {.workspace_bytes = as_bytes(sum_bytes(v, arrays)), .launches = launches};
 }
 
 /// Whether dy, x, the residual gradient, dx and y (output number `y`, if any) share a supported dtype, and
@@ -119,7 +117,8 @@ Kernel make_layernorm_backward(const OpView& v) {
     norm.dx_sums = has_sums ? floats(args.out[kSums]) : nullptr;
     launch_layernorm_backward(context->stream(), norm);
   };
-  return {run, backward_info(v, arrays)};
+  return {run,
+          backward_info(v, arrays, layernorm_backward_launches(v.in(1).dtype, v.in(1).shape[-1], has_sums))};
 }
 
 /// Inputs: x, w. Outputs: y, rstd.
@@ -174,7 +173,7 @@ Kernel make_rmsnorm_backward(const OpView& v) {
     norm.y = again ? args.out[kY] : nullptr;
     launch_rmsnorm_backward(context->stream(), norm);
   };
-  return {run, backward_info(v, 1)};
+  return {run, backward_info(v, 1, 2)};  // partial sums of the weight gradient, and their sum
 }
 
 MakerRows norms_rows() {
