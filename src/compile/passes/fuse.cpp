@@ -20,6 +20,8 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
+constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+
 /// How often each tensor is read.
 std::vector<int> count_readers(const Program& p) {
   std::vector<int> readers(p.tensors.size(), 0);
@@ -145,7 +147,6 @@ class GeluFusion {
     return true;
   }
 
-  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   Program* program_;
   FuseOptions options_;
   std::vector<int> readers_;
@@ -156,7 +157,6 @@ class GeluFusion {
 
 /// Fuses the gradient of a bias with the op that writes what it sums.
 void fuse_bias_gradients(Program& p) {
-  constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   std::vector<std::size_t> writer(p.tensors.size(), kNobody);  // by tensor: index of the op whose dx it is
   const auto join = [&](const Op& bias) {
     const std::size_t place = writer[static_cast<std::size_t>(bias.inputs[0])];

@@ -14,6 +14,23 @@ constexpr int kSumThreads = kWarp * kSumLanes;
 constexpr int kSumBlocksPerMultiprocessor = 4;
 static_assert(kSumTile == kSumThreads, "every thread finishes one column");
 
+/// Adds up, in order, what the lanes of a block of dim3(kWarp, kSumLanes) have in `total` for the columns of
+/// a tile, and calls store(c, sum) for each column c < cols.
+template <class Store>
+__device__ void sum_lanes(const Pack& total, unsigned tile, std::int64_t cols, const Store& store) {
+  __shared__ float shared[kSumLanes][kSumTile];
+#pragma unroll
+  for (int i = 0; i < kPack; ++i) shared[threadIdx.y][threadIdx.x * kPack + i] = total[i];
+  __syncthreads();
+  const int own = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
+  const std::int64_t own_col = std::int64_t{tile} * kSumTile + own;
+  if (own_col >= cols) return;
+  float sum = 0;
+#pragma unroll
+  for (int lane = 0; lane < kSumLanes; ++lane) sum += shared[lane][own];
+  store(own_col, sum);
+}
+
 /// sums[blockIdx.y, c] = sum over the block's rows r of use(load(at, end), at, end), at = r * cols + c, added
 /// in an order that depends on the sizes only. Blocks of dim3(kWarp, kSumLanes), grids of (tiles of columns,
 /// number of sums); a block has every gridDim.y-th group of kSumLanes rows, the last ones first: what was
@@ -24,7 +41,6 @@ static_assert(kSumTile == kSumThreads, "every thread finishes one column");
 template <int kAhead, class Load, class Use>
 __device__ void sum_own_rows(std::int64_t rows, std::int64_t cols, bool is_aligned, float* sums,
                              const Load& load, const Use& use) {
-  __shared__ float shared[kSumLanes][kSumTile];
   const std::int64_t col = std::int64_t{blockIdx.x} * kSumTile + threadIdx.x * kPack;
   const std::int64_t step = std::int64_t{gridDim.y} * kSumLanes;
   std::int64_t r = ((rows - 1) / kSumLanes - blockIdx.y) * kSumLanes + threadIdx.y;
@@ -55,16 +71,7 @@ __device__ void sum_own_rows(std::int64_t rows, std::int64_t cols, bool is_align
       add(use(load(at, end, false), at, end, false));
     }
   }
-#pragma unroll
-  for (int i = 0; i < kPack; ++i) shared[threadIdx.y][threadIdx.x * kPack + i] = total[i];
-  __syncthreads();
-  const int own = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
-  const std::int64_t own_col = std::int64_t{blockIdx.x} * kSumTile + own;
-  if (own_col >= cols) return;
-  float sum = 0;
-#pragma unroll
-  for (int lane = 0; lane < kSumLanes; ++lane) sum += shared[lane][own];
-  sums[blockIdx.y * cols + own_col] = sum;
+  sum_lanes(total, blockIdx.x, cols, [=](std::int64_t c, float sum) { sums[blockIdx.y * cols + c] = sum; });
 }
 
 }  // namespace rooflm::backends::cuda

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "backends/cuda/kernels/column_sums.cuh"
 #include "backends/cuda/kernels/embedding.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -12,8 +13,6 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 8;             // rows of one token added per step
-constexpr int kTile = kWarp * kPack;  // columns per block
 constexpr std::size_t kAlignment = 256;
 constexpr const char* kWhat = "embedding_backward";
 
@@ -62,33 +61,22 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Block (index in the sorted list, tile of columns): works only where the rows of a token begin.
 template <class T>
-__global__ void __launch_bounds__(kWarp* kLanes)
+__global__ void __launch_bounds__(kWarp* kSumLanes)
     add_rows(std::int64_t rows, std::int64_t cols, std::int64_t vocab, bool aligned,
              const std::uint32_t* keys, const std::uint32_t* values, const T* dx, float* dwte) {
   const std::int64_t begin = blockIdx.x;
   const std::uint32_t key = keys[begin];
   if (key >= vocab || (begin > 0 && keys[begin - 1] == key)) return;
-  __shared__ float shared[kLanes][kTile];
-  const std::int64_t col = std::int64_t{blockIdx.y} * kTile + threadIdx.x * kPack;
+  const std::int64_t col = std::int64_t{blockIdx.y} * kSumTile + threadIdx.x * kPack;
   Pack total{};
 #pragma unroll 4
-  for (std::int64_t i = begin + threadIdx.y; i < rows && keys[i] == key; i += kLanes) {
+  for (std::int64_t i = begin + threadIdx.y; i < rows && keys[i] == key; i += kSumLanes) {
     const Pack pack = load_pack(dx + values[i] * cols, col, cols, aligned);
 #pragma unroll
     for (int k = 0; k < kPack; ++k) total[k] += pack[k];
   }
-#pragma unroll
-  for (int k = 0; k < kPack; ++k) shared[threadIdx.y][threadIdx.x * kPack + k] = total[k];
-  __syncthreads();
-  const int own = static_cast<int>(threadIdx.y) * kWarp + static_cast<int>(threadIdx.x);
-  const std::int64_t own_col = std::int64_t{blockIdx.y} * kTile + own;
-  if (own_col >= cols) return;
-  float sum = 0;
-#pragma unroll
-  for (int lane = 0; lane < kLanes; ++lane) sum += shared[lane][own];
-  dwte[key * cols + own_col] += sum;
+  sum_lanes(total, blockIdx.y, cols, [=](std::int64_t c, float sum) { dwte[key * cols + c] += sum; });
 }
-static_assert(kTile == kWarp * kLanes, "every thread finishes one column");
 
 }  // namespace
 
@@ -107,11 +95,11 @@ void launch_embedding_backward(Stream stream, core::DType dtype, const Embedding
   check_launch(kWhat);
   check(w.sort(stream, workspace, rows), "sorting tokens");
   with_element(dtype, kWhat, [&]<class T>(T) {
-    const dim3 grid(grid_size(rows, kWhat), static_cast<unsigned>(ceil_div(shape.cols, kTile)));
+    const dim3 grid(grid_size(rows, kWhat), static_cast<unsigned>(ceil_div(shape.cols, kSumTile)));
     const bool aligned = shape.cols % kPack == 0 && are_aligned({dx});
-    add_rows<<<grid, dim3(kWarp, kLanes), 0, stream>>>(rows, shape.cols, vocab, aligned,
-                                                       w.array(workspace, 1), w.array(workspace, 3),
-                                                       static_cast<const T*>(dx), dwte);
+    add_rows<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(rows, shape.cols, vocab, aligned,
+                                                          w.array(workspace, 1), w.array(workspace, 3),
+                                                          static_cast<const T*>(dx), dwte);
   });
   check_launch(kWhat);
 }
