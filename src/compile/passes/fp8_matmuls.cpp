@@ -5,13 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <initializer_list>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "compile/passes/no_index.h"
 #include "compile/passes/op_like.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -98,7 +98,7 @@ class Caster {
         options_(&options),
         layouts_(step.tensors.size()),
         other_readers_(step.tensors.size()),
-        writer_(step.tensors.size(), kNobody) {
+        writer_(step.tensors.size(), kNoIndex) {
     for (const Op& op : step.ops) {
       const bool is_scaled = is_scalable_matmul(step, op);
       for (std::size_t i = 0; i < op.inputs.size(); ++i) {
@@ -240,7 +240,7 @@ class Caster {
   /// into that op. Returns false if it does not.
   bool join_producer(const Op& cast, std::vector<Op>& rewritten) const {
     const auto source = static_cast<std::size_t>(cast.inputs[0]);
-    if (other_readers_[source] || writer_[source] == kNobody) return false;
+    if (other_readers_[source] || writer_[source] == kNoIndex) return false;
     Op& producer = rewritten[writer_[source]];
     const CastProducer* found = cast_producer(producer);
     if (found == nullptr || !found->takes(cast) || !producer.input_offset.empty()) return false;
@@ -291,7 +291,6 @@ class Caster {
 
   Program* step_;
   const Fp8Options* options_;
-  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
   std::vector<Layouts> layouts_;     ///< by tensor
   std::vector<bool> other_readers_;  ///< by tensor: whether ops other than fp8 matmuls read it
   /// By tensor: index in the rewritten program of the last op that writes it.

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <utility>
 #include <vector>
 
+#include "compile/passes/no_index.h"
 #include "program/ops.h"
 #include "program/update.h"
 
@@ -19,8 +19,6 @@ using program::Phase;
 using program::Program;
 using program::Role;
 using program::TensorId;
-
-constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 
 /// How often each tensor is read.
 std::vector<int> count_readers(const Program& p) {
@@ -106,7 +104,7 @@ class GeluFusion {
       : program_(&p),
         options_(options),
         readers_(count_readers(p)),
-        writer_(p.tensors.size(), kNobody),
+        writer_(p.tensors.size(), kNoIndex),
         recomputes_(std::any_of(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.recomputed; })) {}
 
   void run() {
@@ -127,7 +125,7 @@ class GeluFusion {
   bool join(const Op& op) {
     const TensorId link = op.inputs[0];
     const std::size_t place = writer_[static_cast<std::size_t>(link)];
-    if (place == kNobody || !is_single_matmul(rewritten_[place])) return false;
+    if (place == kNoIndex || !is_single_matmul(rewritten_[place])) return false;
     Op& matmul = rewritten_[place];
     const bool is_kept = readers_[static_cast<std::size_t>(link)] > 1;
     const bool has_bias = matmul.inputs.size() > 2;
@@ -137,7 +135,7 @@ class GeluFusion {
       matmul.outputs = {op.outputs[0], link};
     } else {
       const std::size_t x = writer_[static_cast<std::size_t>(op.inputs[1])];
-      const bool has_x = x == kNobody || x < place;
+      const bool has_x = x == kNoIndex || x < place;
       if (is_kept || has_bias || !has_x) return false;
       matmul.def = &ops::kMatmulGeluBackward;
       matmul.inputs.push_back(op.inputs[1]);
@@ -157,10 +155,10 @@ class GeluFusion {
 
 /// Fuses the gradient of a bias with the op that writes what it sums.
 void fuse_bias_gradients(Program& p) {
-  std::vector<std::size_t> writer(p.tensors.size(), kNobody);  // by tensor: index of the op whose dx it is
+  std::vector<std::size_t> writer(p.tensors.size(), kNoIndex);  // by tensor: index of the op whose dx it is
   const auto join = [&](const Op& bias) {
     const std::size_t place = writer[static_cast<std::size_t>(bias.inputs[0])];
-    if (place == kNobody || !bias.input_offset.empty() || !bias.output_offset.empty()) return false;
+    if (place == kNoIndex || !bias.input_offset.empty() || !bias.output_offset.empty()) return false;
     Op& op = p.ops[place];
     const bool accumulates = bias.attrs.flag("accumulate");
     const bool has_own = op.is(ops::kLayerNormBackward);  // other gradients, of its weights

@@ -20,7 +20,7 @@ using program::TensorId;
 
 /// An op index per lane; -1: none.
 using OpOfLane = std::array<int, kLanes>;
-constexpr OpOfLane kNobody = [] {
+constexpr OpOfLane kNoOps = [] {
   OpOfLane none{};
   none.fill(-1);
   return none;
@@ -30,17 +30,17 @@ std::size_t index_of(Lane lane) { return static_cast<std::size_t>(lane); }
 
 /// The last ops of each lane that wrote and read a tensor.
 struct LastUses {
-  OpOfLane wrote = kNobody, read = kNobody;
+  OpOfLane wrote = kNoOps, read = kNoOps;
 };
 
 class WaitSetter {
  public:
   explicit WaitSetter(Program& program) : program_(&program), uses_(program.tensors.size()) {
-    known_.fill(kNobody);
+    known_.fill(kNoOps);
   }
 
   void run() {
-    OpOfLane newest = kNobody;
+    OpOfLane newest = kNoOps;
     std::size_t last = 0;
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {
       if (program_->ops[i].is(program::ops::kBarrier)) wait_for(program_->ops[i], newest);
@@ -60,7 +60,7 @@ class WaitSetter {
  private:
   void visit(std::size_t index) {
     Op& op = program_->ops[index];
-    OpOfLane needed = kNobody;
+    OpOfLane needed = kNoOps;
     const auto need = [&](const OpOfLane& ops) {
       for (std::size_t lane = 0; lane < kLanes; ++lane) needed[lane] = std::max(needed[lane], ops[lane]);
     };

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <utility>
 #include <vector>
 
+#include "compile/passes/no_index.h"
 #include "core/scope.h"
 #include "program/ops.h"
 
@@ -19,8 +19,6 @@ using program::OpDef;
 using program::Phase;
 using program::Program;
 using program::TensorId;
-
-constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
 
 /// A forward op, x -> y, whose output its gradient can write again.
 struct Family {
@@ -47,8 +45,8 @@ const Family* family_of(const Op& op, const OpDef* Family::*of) {
 struct Rebuilt {
   const Family* family;
   std::size_t backward;
-  std::size_t forward = kNobody;       ///< the op of the forward pass
-  std::size_t recomputed = kNobody;    ///< its copy in the backward pass
+  std::size_t forward = kNoIndex;      ///< the op of the forward pass
+  std::size_t recomputed = kNoIndex;   ///< its copy in the backward pass
   std::vector<std::size_t> readers{};  ///< matmuls of the backward pass that read the output
   bool is_possible = true;
   bool is_over = false;  ///< `backward` has been passed
@@ -80,9 +78,9 @@ class Rebuilding {
   }
 
   void find_gradients() {
-    std::vector<std::size_t> forward_of(program_->tensors.size(), kNobody);  // by what the op reads, x
-    std::vector<std::size_t> copy_of(program_->tensors.size(), kNobody);
-    wanted_.assign(program_->tensors.size(), kNobody);
+    std::vector<std::size_t> forward_of(program_->tensors.size(), kNoIndex);  // by what the op reads, x
+    std::vector<std::size_t> copy_of(program_->tensors.size(), kNoIndex);
+    wanted_.assign(program_->tensors.size(), kNoIndex);
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {
       const Op& o = op(i);
       if (family_of(o, &Family::forward) != nullptr) {
@@ -97,9 +95,9 @@ class Rebuilding {
       if (family == nullptr || !is_complete(*family, o) || !core::Scope(o.scope).layer()) continue;
       const auto x = static_cast<std::size_t>(o.inputs[1]);
       Rebuilt rebuilt{.family = family, .backward = i, .forward = forward_of[x], .recomputed = copy_of[x]};
-      const bool has_statistics = family->statistics == 0 || rebuilt.forward != kNobody;
-      const std::size_t from = rebuilt.recomputed != kNobody ? rebuilt.recomputed : rebuilt.forward;
-      if (!has_statistics || from == kNobody) continue;
+      const bool has_statistics = family->statistics == 0 || rebuilt.forward != kNoIndex;
+      const std::size_t from = rebuilt.recomputed != kNoIndex ? rebuilt.recomputed : rebuilt.forward;
+      if (!has_statistics || from == kNoIndex) continue;
       const Op& source = op(from);
       wanted_[static_cast<std::size_t>(source.outputs[y_of(source)])] = all_.size();
       all_.push_back(std::move(rebuilt));
@@ -117,8 +115,8 @@ class Rebuilding {
 
   void find_readers() {
     // By gradient that is to come later: the index in all_ of what it waits for.
-    std::vector<std::size_t> waits_for(program_->tensors.size(), kNobody);
-    std::vector<std::size_t> ends(program_->ops.size(), kNobody);
+    std::vector<std::size_t> waits_for(program_->tensors.size(), kNoIndex);
+    std::vector<std::size_t> ends(program_->ops.size(), kNoIndex);
     for (std::size_t k = 0; k < all_.size(); ++k) ends[all_[k].backward] = k;
     for (std::size_t i = 0; i < program_->ops.size(); ++i) {
       const Op& o = op(i);
@@ -127,29 +125,29 @@ class Rebuilding {
         for (const TensorId id : *operands) {
           if (id == program::kNone) continue;
           const std::size_t late = waits_for[static_cast<std::size_t>(id)];
-          if (late != kNobody && !all_[late].is_over) all_[late].is_possible = false;
+          if (late != kNoIndex && !all_[late].is_over) all_[late].is_possible = false;
         }
       }
       for (const TensorId id : o.inputs) {
-        const std::size_t k = id == program::kNone ? kNobody : wanted_[static_cast<std::size_t>(id)];
-        if (k == kNobody) continue;
+        const std::size_t k = id == program::kNone ? kNoIndex : wanted_[static_cast<std::size_t>(id)];
+        if (k == kNoIndex) continue;
         Rebuilt& rebuilt = all_[k];
         rebuilt.is_possible = rebuilt.is_possible && can_wait(o, rebuilt);
         rebuilt.readers.push_back(i);
         waits_for[static_cast<std::size_t>(o.outputs[0])] = k;
       }
-      if (ends[i] != kNobody) all_[ends[i]].is_over = true;
+      if (ends[i] != kNoIndex) all_[ends[i]].is_over = true;
     }
   }
 
   /// Makes the gradient write the output again, and its readers read that.
   void apply(const Rebuilt& rebuilt) {
     const Family& family = *rebuilt.family;
-    const std::size_t from = rebuilt.recomputed != kNobody ? rebuilt.recomputed : rebuilt.forward;
+    const std::size_t from = rebuilt.recomputed != kNoIndex ? rebuilt.recomputed : rebuilt.forward;
     const TensorId old = op(from).outputs[y_of(op(from))];
-    const TensorId fresh = rebuilt.recomputed != kNobody ? old : program_->add_tensor(program_->tensor(old));
+    const TensorId fresh = rebuilt.recomputed != kNoIndex ? old : program_->add_tensor(program_->tensor(old));
     Op& backward = op(rebuilt.backward);
-    if (rebuilt.forward != kNobody) {
+    if (rebuilt.forward != kNoIndex) {
       const Op& forward = op(rebuilt.forward);
       for (std::size_t s = 0; s < family.statistics; ++s)
         backward.inputs[kFirstStatistic + s] = forward.outputs[y_of(forward) + 1 + s];
@@ -168,7 +166,7 @@ class Rebuilding {
       if (!rebuilt.is_possible || rebuilt.readers.empty()) continue;
       apply(rebuilt);
       after[rebuilt.backward] = &rebuilt;
-      if (rebuilt.recomputed != kNobody) moves[rebuilt.recomputed] = true;
+      if (rebuilt.recomputed != kNoIndex) moves[rebuilt.recomputed] = true;
       for (const std::size_t reader : rebuilt.readers) moves[reader] = true;
     }
     std::vector<Op> all;
