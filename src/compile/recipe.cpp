@@ -316,7 +316,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   } else if (options.separate_matmuls) {  // for plans of other frameworks, which update nothing early
     passes::separate_matmuls(step);
   } else if (options.engine == EngineKind::fused) {
-    passes::early_updates(step);
+    passes::early_updates(step, options.background ? program::Lane::background : program::Lane::compute);
     if (options.early_norm) passes::early_norm(step);
   }
   if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);

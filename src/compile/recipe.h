@@ -45,6 +45,7 @@ struct StepOptions {
   bool bias_in_gradients = false;  ///< fused: see passes::FuseOptions
   bool early_norm = false;         ///< fused, clipping: passes/early_norm.h
   bool rebuild = false;            ///< fused: passes/rebuild.h
+  bool background = true;          ///< fused: the device has the lane `background` (passes/early_updates.h)
   bool sum_in_update = false;      ///< fused, data-parallel ranks: passes/sum_in_update.h
   // For plans of other frameworks.
   bool unfused_loss = false;  ///< fp32, not chunked (passes/unfused_loss.h)

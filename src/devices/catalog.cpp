@@ -22,7 +22,8 @@ Rewrites rewrites_of(const Json& json) {
           .gelu_in_epilogue = json.at("gelu_in_products"),
           .bias_in_gradients = json.at("bias_in_gradients"),
           .early_norm = json.at("early_norm"),
-          .rebuild = json.at("rebuild")};
+          .rebuild = json.at("rebuild"),
+          .background = json.at("background")};
 }
 
 Device kind_of(const Json& catalog, Kind kind) {

@@ -40,6 +40,7 @@ struct Rewrites {
   bool bias_in_gradients = false;        ///< gradients of GELU and layernorm sum the columns of their results
   bool early_norm = false;               ///< squares of gradients are summed while the backward pass runs
   bool rebuild = false;                  ///< gradients of norms and activations write their outputs again
+  bool background = false;               ///< small work runs beside the rest, on what it leaves idle
 };
 
 struct Device {

@@ -16,6 +16,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   step.bias_in_gradients = wants.bias_in_gradients;
   step.early_norm = wants.early_norm;
   step.rebuild = wants.rebuild;
+  step.background = wants.background;
 }
 
 Machine datasheet_machine(const devices::Device& device) {

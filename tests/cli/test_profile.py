@@ -172,6 +172,18 @@ class Profile(unittest.TestCase):
     def test_it_obeys_its_laws(self):
         self.ok("verify", self.record)
 
+    def test_a_phase_needs_what_all_its_ops_need(self):
+        """Updates without clipping, too, and gradients that only they read: a processor runs nothing beside the rest."""
+        record = self.folder / "unclipped.rooflm"
+        self.ok("profile", *SMALL, *QUICK, "--clip", "0", "-o", record)
+        with sqlite3.connect(record) as db:
+            of_ops = dict(db.execute("SELECT phase, SUM(prediction.value) FROM op JOIN prediction ON prediction.run = op.run "
+                                     "AND subject = 'op:' || op AND quantity = 'roof_s' GROUP BY phase"))
+            of_phases = dict(db.execute("SELECT SUBSTR(subject, 7), value FROM prediction WHERE subject LIKE 'phase:%'"))
+        self.assertEqual(sorted(of_phases), ["backward", "forward", "optimizer"])
+        for phase, seconds in of_phases.items():
+            self.assertAlmostEqual(seconds / of_ops[phase], 1, places=6, msg=phase)
+
     def test_ceilings_that_a_step_beats_are_measured_again(self):
         cache = self.folder / "slow-cache"
         make_ceilings(cache, self.rooflm, 1e-5)

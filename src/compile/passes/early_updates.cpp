@@ -218,8 +218,8 @@ bool move_early(Program& program) {
 
 }  // namespace
 
-void early_updates(Program& program) {
-  if (has_norm(program) || !move_early(program)) return;
+void early_updates(Program& program, Lane lane) {
+  if (has_norm(program) || !move_early(program) || lane == Lane::compute) return;
   choose_matmuls(program);
   set_waits(program, choose_updates(program));
 }

@@ -127,6 +127,28 @@ TEST(EarlyUpdates, AreNotDisturbedByWhatRunsMeanwhile) {
   }
 }
 
+/// A processor runs one op after the other: the same program without lanes, whose memory nothing beside it
+/// holds.
+TEST(EarlyUpdates, StayOnTheLaneOfADeviceThatHasOne) {
+  for (const char* name : {"gpt2", "small"}) {
+    const auto forward = model::forward(model::preset(name), 4, 64);
+    const auto with = [&](bool background) {
+      return compile::training_step(forward, {.background = background, .optimizer = {.clip_norm = 0}});
+    };
+    const Program beside = with(true);
+    const Program alone = with(false);
+    ASSERT_EQ(alone.ops.size(), beside.ops.size());
+    for (std::size_t i = 0; i < alone.ops.size(); ++i) {
+      EXPECT_EQ(alone.ops[i].def, beside.ops[i].def) << i;
+      EXPECT_EQ(alone.ops[i].lane, Lane::compute) << i;
+      EXPECT_TRUE(alone.ops[i].waits.empty()) << i;
+    }
+    EXPECT_GT(updates_of(alone).size(), 3U);
+    EXPECT_LT(updates_of(alone)[0], alone.ops.size() / 2);
+    EXPECT_LE(passes::plan_memory(alone).arena_bytes, passes::plan_memory(beside).arena_bytes);
+  }
+}
+
 /// With a loss scale the norm says whether gradients are finite: no update may come before it.
 TEST(EarlyUpdates, WaitForTheLossScale) {
   const Program p = compile::training_step(model::forward(model::preset("gpt2"), 2, 64),
