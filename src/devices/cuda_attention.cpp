@@ -32,16 +32,16 @@ constexpr std::int64_t kCudnnTile = 128;
 
 /// Sequences that end within a tile: own kernels on warp groups are about as fast as cuDNN's at whole tiles,
 /// and those on tensor cores with heads of up to 32; other heads take them 1.3 to 2.8 times as long as cuDNN
-/// takes whole tiles, from 1000 positions on (one H100, 2026-11-26; docs/performance.md, "Sequences that end
-/// within a tile").
+/// takes whole tiles, from 1000 positions on (one H100, 2026-11-26; docs/performance/attention.md, "Sequences
+/// that end within a tile").
 constexpr std::int64_t kBrokenFrom = 512;
 constexpr std::int64_t kNarrowest = 32;
 
 /// The least work of the mean multiprocessor, by that of the longest block of keys, at which rooflm's
 /// gradients are preferred. One H100, bf16, 2026-11-26: where it is 0.67, one key head instead of 8 or 16
 /// makes ours take 1.46 to 1.48 times as long (D=128, 64), cuDNN's hardly longer; with as many key heads as
-/// query heads cuDNN takes 1.24 (128) and 1.46 times (64) as long as ours (docs/performance.md, "Shared
-/// keys").
+/// query heads cuDNN takes 1.24 (128) and 1.46 times (64) as long as ours (docs/performance/attention.md,
+/// "Shared keys").
 constexpr double kMultiprocessors = 132;
 constexpr double kBusyShare = 0.75;
 constexpr double kBusyShareOfNarrow = 0.5;

@@ -42,7 +42,7 @@ struct AttentionUse {
 
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
 /// has_warp_group_kernels: heads of 64 and 128, and 1024 positions or more, as measured on an H100
-/// (docs/performance.md, "Backward in one pass").
+/// (docs/performance/attention.md, "Backward in one pass").
 [[nodiscard]] bool is_one_pass_gradient_faster(const AttentionSizes& sizes);
 
 /// What a device of the catalog runs, with cuDNN installed and operands that are aligned to 16 bytes: the

@@ -24,7 +24,7 @@ inline constexpr std::int64_t kBf16x6Step = 32;
 /// The most that partial sums of a matmul of the compute lane may need.
 inline constexpr std::int64_t kBf16x6WorkspaceBytes = std::int64_t{64} << 20U;
 /// Into how many parts it splits k, each summed by blocks of its own: what takes the least time by a model of
-/// waves of blocks (docs/performance.md, "fp32 as six bf16 products"). Partial sums need at most
+/// waves of blocks (docs/performance/number_formats.md). Partial sums need at most
 /// kBf16x6WorkspaceBytes, of a matmul that overlaps others kSideGemmWorkspaceBytes.
 [[nodiscard]] std::int64_t bf16x6_parts(const GemmSizes& sizes, int multiprocessors, bool beside);
 /// Of so many parts' sums in fp32; one part needs none.
@@ -38,7 +38,7 @@ struct AttentionSizes {
 /// head sizes of 64, 80 and 128.
 [[nodiscard]] bool has_warp_group_kernels(std::string_view device_key, const AttentionSizes& sizes);
 /// Whether these kernels, the gradient in two passes, are faster than cuDNN's, as measured on an H200 and an
-/// H100 (docs/performance.md, "Attention"). On other GPUs cuDNN always goes first.
+/// H100 (docs/performance/attention.md). On other GPUs cuDNN always goes first.
 [[nodiscard]] bool is_short_attention(const AttentionSizes& sizes);
 [[nodiscard]] bool is_own_attention_gradient_faster(const AttentionSizes& sizes, bool deterministic);
 

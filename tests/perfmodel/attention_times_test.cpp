@@ -57,7 +57,7 @@ Seconds seconds_of(const AttentionSizes& sizes, DType dtype, Fp32Products produc
   return {at(0), at(1)};
 }
 
-/// docs/performance.md, "fp32, tf32 and fp16": ms of one layer alone.
+/// docs/performance/attention.md, "fp32, tf32 and fp16": ms of one layer alone.
 TEST(AttentionTimes, OwnKernelsTakeWhatTheyWereMeasuredToTake) {
   struct Case {
     AttentionSizes sizes;
@@ -96,7 +96,7 @@ TEST(AttentionTimes, LengthsThatCudnnDoesNotTakeRunOnOwnKernelsInBf16) {
   EXPECT_GT(planned.backward * 1e3, 0.7 * 0.108);
 }
 
-/// docs/performance.md, "Backward in one pass": ms of one layer alone.
+/// docs/performance/attention.md, "Backward in one pass": ms of one layer alone.
 TEST(AttentionTimes, GradientsInOnePassTakeWhatTheyWereMeasuredToTake) {
   const auto device = devices::find_device("h100-sxm");
   const auto gradient_ms = [&](const Attention& attention, bool is_deterministic) {
@@ -145,7 +145,7 @@ TEST(AttentionTimes, TheLongestBlockBindsFewHeads) {
   EXPECT_GT(seconds_of({8, 2176, 8, 8, 192}, DType::f32, Fp32Products::tf32).forward, 7 * one.forward);
 }
 
-/// As measured: docs/performance.md, "Sequences that end within a tile".
+/// As measured: docs/performance/attention.md, "Sequences that end within a tile".
 TEST(AttentionTimes, CudnnComputesTheLastTileToItsEnd) {
   const Seconds whole = seconds_of({2, 2048, 16, 16, 256}, DType::f16);
   const Seconds within = seconds_of({2, 2000, 16, 16, 256}, DType::f16);

@@ -107,7 +107,7 @@ TEST(OpTimes, ProductsOfFp32AreThoseOfTheirPipes) {
   EXPECT_NEAR(rate(8192, 8192, true, 1.7e9) / 412e12, 0.88, 0.05);
 }
 
-/// docs/performance.md, "fp32 as six bf16 products": 87 to 91 TFLOP/s of 4096^3, cuBLAS 52.
+/// docs/performance/number_formats.md: 87 to 91 TFLOP/s of 4096^3, cuBLAS 52.
 TEST(OpTimes, SixProductsOfBf16TakeWhatTheirKernelDoes) {
   const perfmodel::OpTimes times(devices::find_device("h100-sxm"), {});
   auto program = product_of(core::DType::f32, 4096, 4096, 4096);
