@@ -6,6 +6,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "core/error.h"
 #include "program/ops.h"
+#include "tests/case_names.h"
 #include "tests/engines/decode_check.h"
 
 namespace rooflm {
@@ -46,9 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Decoding,
                                          DecodeCase{Arch::llama, EngineKind::eager, DType::bf16},
                                          DecodeCase{Arch::llama, EngineKind::fused, DType::bf16}),
                          [](const auto& test) {
-                           return std::string(model::name_of(test.param.arch)) + "_" +
-                                  std::string(compile::name_of(test.param.engine)) + "_" +
-                                  std::string(core::name_of(test.param.dtype));
+                           return tests::case_name(test.param.arch, test.param.engine, test.param.dtype);
                          });
 
 /// Two ranks share the layers, each with the keys and values of half of the heads.

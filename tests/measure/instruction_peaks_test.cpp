@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "core/f16.h"
 #include "core/units.h"
+#include "tests/case_names.h"
 
 namespace rooflm::measure {
 namespace {
@@ -131,11 +132,7 @@ TEST_P(Instructions, OperandsLookRandomAndFlopAreCounted) {
 INSTANTIATE_TEST_SUITE_P(All, Instructions,
                          testing::ValuesIn(instruction_loops().begin(), instruction_loops().end()),
                          [](const auto& given) {
-                           std::string name = std::string(given.param.set) + "_" + given.param.dtype;
-                           for (char& letter : name) {
-                             if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-                           }
-                           return name;
+                           return tests::case_name(given.param.set, given.param.dtype);
                          });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Instructions);
 

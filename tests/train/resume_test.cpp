@@ -5,6 +5,7 @@
 #include <sstream>
 #include <tuple>
 
+#include "tests/case_names.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "training_testing.h"
@@ -87,19 +88,13 @@ TEST_P(Resume, IsBitForBit) {
   }
 }
 
-std::string case_name(const ::testing::TestParamInfo<Resume::ParamType>& info) {
-  return std::string(compile::name_of(std::get<0>(info.param))) + "_" +
-         std::string(core::name_of(std::get<1>(info.param))) + "_accum" +
-         std::to_string(std::get<2>(info.param)) + "_" + std::string(model::name_of(std::get<3>(info.param)));
-}
-
 INSTANTIATE_TEST_SUITE_P(Runs, Resume,
                          ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
                                             ::testing::Values(core::DType::f32, core::DType::bf16,
                                                               core::DType::f16, core::DType::f8),
                                             ::testing::Values(1, 3),
                                             ::testing::Values(model::Arch::gpt2, model::Arch::llama)),
-                         case_name);
+                         tests::TupleName());
 
 }  // namespace
 }  // namespace rooflm::train

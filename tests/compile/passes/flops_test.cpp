@@ -6,6 +6,7 @@
 #include "compile/recipe.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "tests/case_names.h"
 
 namespace rooflm {
 namespace {
@@ -52,7 +53,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(AllPresets, PresetFlops, testing::ValuesIn(all_cases()));
+INSTANTIATE_TEST_SUITE_P(AllPresets, PresetFlops, testing::ValuesIn(all_cases()), tests::TupleName());
 
 TEST(Flops, EveryMatmulIsTwoMNK) {
   const auto forward = model::forward(model::preset("gpt2"), 4, 64);

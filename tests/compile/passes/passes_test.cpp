@@ -8,6 +8,7 @@
 #include "compile/passes/fuse.h"
 #include "compile/passes/plan_memory.h"
 #include "program/ops.h"
+#include "tests/case_names.h"
 #include "tests/compile/passes/recipes.h"
 
 namespace rooflm {
@@ -66,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(AttentionKind::looped, AttentionKind::batched, AttentionKind::flash),
                      testing::Values(Recompute::none, Recompute::selective, Recompute::full),
                      testing::Values(core::DType::f32, core::DType::bf16, core::DType::f64),
-                     testing::Values(1, 3)));
+                     testing::Values(1, 3)),
+    tests::TupleName());
 
 /// Of q, k, v, out, gate, up and down every second matmul: here out, and gate and up of the second layer.
 TEST(Recompute, EveryOtherMatmulIsRecomputed) {
