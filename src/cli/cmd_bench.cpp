@@ -149,7 +149,7 @@ Body declare_bench(CommandLine& line) {
   line.footer(
       "Options of the groups Model and Run accept lists (--seq 128,256) and ranges (--seq 64:1536:64);\n"
       "every combination is measured. Tokens and weights are random, so no data is needed.\n"
-      "MFU = (6 N + 12 L C T) tokens/s / peak.\n"
+      "MFU = (6 N + 12 L C T) tokens/s / (ranks x peak).\n"
       "of_peak = matmul FLOP of the program / median step time / peak.\n"
       "The peak is the sustained matmul rate of the dtype, measured here and cached (not the instruction\n"
       "peak, see rooflm peaks).\n"

@@ -19,6 +19,7 @@
 #include "text/prepare.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
+#include "train/training_data.h"
 
 namespace rooflm::cli {
 namespace {
@@ -66,6 +67,7 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
                                  ? UINT64_MAX
                                  : static_cast<std::uint64_t>(parse_integer("--batches", options.batches));
   LoadedModel loaded = options.inference.open(options.batch, options.seq, ranks);
+  train::require_same_tokenizer(loaded.directory, {options.data.begin(), options.data.end()});
   const lab::Point& point = loaded.point;
   const train::EvalBatches batches(shards, point.batch, point.seq,
                                    static_cast<std::uint32_t>(point.config.vocab));

@@ -21,6 +21,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "core/text_input.h"
 #include "core/units.h"
 #include "lab/ceiling_book.h"
@@ -173,7 +174,8 @@ void write_steps(record::Writer& writer, std::int64_t run, const lab::Point& poi
 
 /// A run: B is the number of texts, and T what the longest of them had in the end.
 void write_run(record::Writer& writer, lab::Point point, const std::string& label,
-               const train::Generation& generation, const std::vector<record::Ceiling>& ceilings) {
+               const train::Generation& generation, const std::vector<record::Ceiling>& ceilings,
+               const char* status) {
   point.batch = generation.size.batch;
   for (std::size_t i = 0; i < generation.tokens.size(); ++i)
     point.seq = std::max(point.seq, generation.prompt_tokens[i] + generation.tokens[i]);
@@ -189,17 +191,22 @@ void write_run(record::Writer& writer, lab::Point point, const std::string& labe
   fact(report::kNewTokens, static_cast<double>(total(generation.tokens)), "tokens");
   fact(report::kSetupS, generation.setup_s, "s");
   write_steps(writer, run, point, generation, lab::machine_of(ceilings, point.device, point.threads));
-  writer.end_run(run, "success");
+  writer.end_run(run, status);
 }
 
-/// A run for each copy of the model.
-void write_record(CommandRecord& record, const lab::Point& point, const std::vector<CopyTexts>& copies) {
+/// A run for each copy of the model. `signal`: that ended them early, or 0.
+void write_record(CommandRecord& record, const lab::Point& point, const std::vector<CopyTexts>& copies,
+                  int signal) {
   lab::CeilingBook ceilings;
-  ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::all);
+  try {
+    ceilings.measure({&point, 1}, lab::CeilingBook::Wanted::all);
+  } catch (const core::Stopped&) {  // NOLINT(bugprone-empty-catch): the tokens were timed, only roofs lack
+  }
   for (const record::Ceiling& ceiling : ceilings.rows()) record.writer().add(ceiling);
   for (std::size_t i = 0; i < copies.size(); ++i) {
     const std::string label = copies.size() > 1 ? fmt::format(", copy {}", i) : "";
-    write_run(record.writer(), point, label, copies[i].generation, ceilings.rows());
+    write_run(record.writer(), point, label, copies[i].generation, ceilings.rows(),
+              signal == 0 ? "success" : "interrupted");
   }
   record.finish();
 }
@@ -234,6 +241,7 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
+  if (ranks == nullptr) core::StopSignals::check();
   if (is_live) write_out(prompts[0]);
   flush_out();
   texts.resize(prompts.size());
@@ -272,6 +280,11 @@ void agree(const lab::Ranks& ranks, const GenerateOptions& options) {
                      {"--tokenizer", options.tokenizer}});
 }
 
+/// The signal that ended the texts of a copy early, or 0: on all ranks the same.
+int signal_of_any(const lab::Ranks& ranks, int own) {
+  return ranks == nullptr ? own : ranks::most(*ranks, own);
+}
+
 int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) {
   refuse_other_splits(options);
   const bool is_first = ranks::is_first(ranks);
@@ -295,6 +308,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
     }
     return 0;
   }
+  const core::StopSignals signals;  // without a run the record goes away with the next object
   std::optional<CommandRecord> record;
   if (is_first && !options.record.empty()) record.emplace(options.record, options.overwrite, "generate");
   const compile::Sharding& sharding = loaded.point.step.sharding;
@@ -307,6 +321,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
                                is_live, mine.texts, ranks);
   }
   const std::vector<CopyTexts> copies = gather_texts(ranks, sharding, mine);
+  const int signal = signal_of_any(ranks, mine.generation.signal);
   if (is_first) {
     const AllTexts made = together(copies);
     if (is_live) {
@@ -317,13 +332,15 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
     }
     const auto rate = sharding.data == 1 ? report::token_rate(token_seconds(mine.generation)) : std::nullopt;
     note("{}", speed_of(made, rate));
-    if (record) write_record(*record, loaded.point, copies);
+    if (record) write_record(*record, loaded.point, copies, signal);
   }
   if (ranks != nullptr) {
     const ranks::Patience patience(ranks.get());  // while the first measures ceilings
     ranks::meet(*ranks);
   }
-  return 0;
+  if (ranks == nullptr) core::StopSignals::check();
+  if (signal != 0 && is_first) throw core::Stopped{signal};
+  return signal == 0 ? 0 : core::stopped_code(signal);
 }
 
 }  // namespace

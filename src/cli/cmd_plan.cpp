@@ -63,6 +63,37 @@ void refuse_unused(const PlanOptions& options) {
     throw core::UsageError("--interleave is about the stages of a pipeline: it wants --pp");
 }
 
+/// Options without what a search chooses itself; says which of them were given.
+PlanOptions without_choices(PlanOptions options) {
+  const char* const mode = options.search ? "--search" : "--smallest";
+  const auto take = [&](const char* option, const std::string& given, const std::string& initial) {
+    if (given != initial)
+      note("{} tries every {}: {} is not read", mode, std::string_view(option).substr(2), option);
+    return initial;
+  };
+  options.config.set("batch", take("--batch", options.config.text("batch"), "1"));
+  options.config.set("recompute", take("--recompute", options.config.text("recompute"), "none"));
+  if (options.schedule != "1f1b") note("{} plans 1f1b: --schedule is not read", mode);
+  if (options.short_ends) note("{} cuts models with and without --short-ends", mode);
+  return options;
+}
+
+/// A record says what ran and how it was split: only the device and its catalog are asked for beside it.
+void refuse_beside_against(const PlanOptions& options) {
+  const std::pair<const char*, bool> others[] = {{"--search", options.search},
+                                                 {"--smallest", options.smallest},
+                                                 {"--largest", !options.largest.empty()},
+                                                 {"--scaling", !options.scaling.empty()},
+                                                 {"--what-if", !options.what_if.empty()},
+                                                 {"--calibrate", !options.calibrate.empty()},
+                                                 {"--gpus", !options.gpus.empty()},
+                                                 {"--memory-limit", !options.memory_limit.empty()}};
+  for (const auto& [option, is_given] : others) {
+    if (is_given)
+      throw core::UsageError(fmt::format("{} has no meaning with --against, which plans what ran", option));
+  }
+}
+
 /// Of models whose programs lack something.
 void note_left_out(const Plans& plans) {
   std::set<std::string> said;
@@ -129,6 +160,7 @@ int run(const PlanOptions& options) {
   const perfmodel::RunBudget budget = budget_of(options);
   if (options.dry_run) return show_what_it_would(options);
   if (!options.against.empty()) {
+    refuse_beside_against(options);
     const Table table = plan_against(options.against, device_of(options));
     if (!prints_no_table(options)) write_out(show_table(table, style));
     write_against(options, table);
@@ -136,8 +168,9 @@ int run(const PlanOptions& options) {
   }
   Plans plans;
   plans.settings = settings_of(options);
+  const bool is_searched = options.search || options.smallest;
   const auto begin = std::chrono::steady_clock::now();
-  plan_what(options, plans);
+  plan_what(is_searched ? without_choices(options) : options, plans);
   const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
   note_left_out(plans);
   note("planned in {}", core::format_seconds(lasted.count()));

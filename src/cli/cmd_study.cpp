@@ -277,8 +277,7 @@ void show_dry_run(StudyOptions& options, const Study& study,
 }
 
 /// The study, measured and shown. Returns the exit code.
-int run_one(StudyOptions options) {
-  const Study study = find_study(options.name);
+int run_one(StudyOptions options, const Study& study) {
   check_views(study);
   const TakenOptions taken = fill(options, study);
   note("{}: {}", study.name, study.question);
@@ -320,7 +319,7 @@ int dry_run_all(const StudyOptions& options, const std::filesystem::path& folder
     one.name = study.name;
     one.output.html.clear();
     write_out(fmt::format("== {}\n", study.name));
-    if (const int code = run_one(one); code != 0) return code;
+    if (const int code = run_one(one, study); code != 0) return code;
   }
   write_out(fmt::format("a page and a record per study: {}\n", folder.string()));
   return 0;
@@ -352,7 +351,7 @@ int run_all(const StudyOptions& options) {
     one.output.record = (folder / (study.name + ".rooflm")).string();
     report::StudyEntry entry{.name = study.name, .title = study.title, .question = study.question};
     try {
-      const int code = run_one(one);
+      const int code = run_one(one, study);
       if (code != 0) return code;
       entry.answer = report::answer_of(report::load(std::array{std::filesystem::path(one.output.record)}));
     } catch (const core::Error& error) {
@@ -369,6 +368,44 @@ int run_all(const StudyOptions& options) {
   return 0;
 }
 
+constexpr const char* kSingleOps = "Studies of single ops";
+constexpr const char* kOfServing = "Study serving";
+
+/// The options of a measurement that a study reads, by its kind. Studies of training steps (kind profile)
+/// read all but those of the two groups above.
+const std::map<std::string_view, const char*> kRead = {
+    {"gemm", "n,count,strategy,device,dtype,threads,autotune"},
+    {"attention", "head-dim,device,dtype,engine,attention,batch,heads,kv-heads,seq,threads,autotune"},
+    // The training run is in fp8 and op by op: lab::fp8_cells sets the other options of a run.
+    {"formats",
+     "n,model,arch,layers,heads,kv-heads,d-model,d-ff,vocab,batch,seq,grad-accum,device,dtype,clip,threads,"
+     "seed,autotune,nondeterministic,fp8-gradients,fp8-fast-sums,data,steps,max-steps"},
+    {kServing,
+     "rate,requests,prompt-tokens,new-tokens,lengths,users,schedule,model,arch,layers,heads,kv-heads,d-model,"
+     "d-ff,vocab,batch,seq,engine,attention,device,dtype,fp8-scaling,fp8-fast-sums,threads,seed,autotune,"
+     "nondeterministic,memory-limit,max-seconds"}};
+
+bool reads(const Study& study, const Declared& option, const std::string& name) {
+  const bool is_of_one_kind = option.group == kSingleOps || option.group == kOfServing;
+  const auto read = kRead.find(study.kind);
+  if (read == kRead.end()) return !is_of_one_kind;
+  const bool is_of_all = record::find_option("--" + name) == nullptr && option.group != "Measuring";
+  if (is_of_all && !is_of_one_kind) return true;
+  const std::vector<std::string> names = parse_names(study.kind.c_str(), read->second);
+  return std::ranges::find(names, name) != names.end();
+}
+
+/// Throws core::UsageError for an option that was typed and that the study does not read. `study --all` needs
+/// no such check: there is a study of each kind, so each option is read by one of them.
+void check_read(const CommandLine& line, const Study& study) {
+  for (const Declared& option : line.declared()) {
+    if (option.names.empty() || !line.was_given(option.names.back())) continue;
+    const std::string name = option.names.back().substr(2);
+    if (!reads(study, option, name))
+      throw core::UsageError(fmt::format("--{} has no meaning for study {}", name, study.name));
+  }
+}
+
 int run(StudyOptions options, const CommandLine& line) {
   (void)options.output.table.style();
   if (options.name == "list") return list_studies(options.output.table.style());
@@ -381,7 +418,9 @@ int run(StudyOptions options, const CommandLine& line) {
   if (options.name.empty()) {
     throw core::UsageError("study: name one, a .toml file, or --all; `rooflm study list` shows them");
   }
-  return run_one(std::move(options));
+  const Study study = find_study(options.name);
+  check_read(line, study);
+  return run_one(std::move(options), study);
 }
 
 }  // namespace
@@ -400,10 +439,10 @@ Body declare_study(CommandLine& line) {
         {"count", "Number of matmuls, for study gemm"},
         {"strategy", "big, looped, batched, for study gemm"},
         {"head-dim", "Head sizes, for study attention_sweep"}}) {
-    line.add_option(fmt::format("--{}", name), options->others[name], text).group("Studies of single ops");
+    line.add_option(fmt::format("--{}", name), options->others[name], text).group(kSingleOps);
   }
   for (const auto& [name, text] : serving_options())
-    line.add_option(fmt::format("--{}", name), options->others[name], text).group("Study serving");
+    line.add_option(fmt::format("--{}", name), options->others[name], text).group(kOfServing);
   options->output.add_to(line);
   line.footer(
       "A study defines a sweep, how it is measured, and the views that answer its question;\n"

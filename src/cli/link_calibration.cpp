@@ -35,6 +35,7 @@ std::map<std::int64_t, CommRow> rows_of(const record::Reader& record) {
 
 bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
   constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
+  cluster.pair.reset();  // what was measured has bridges in it
   perfmodel::LinkLevel& link = cluster.inside;
   std::map<Collective, std::map<double, double>> seconds;  // by bytes that each rank sends
   for (const auto& [number, row] : rows_of(record)) {

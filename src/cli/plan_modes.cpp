@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -22,7 +24,11 @@ using perfmodel::PlanPoint;
 using perfmodel::Setting;
 
 std::vector<std::int64_t> global_batches_of(const PlanOptions& options) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   auto batches = parse_integers("--global-batch", options.global_batch);
+  for (const std::int64_t batch : batches) {
+    if (batch > kMost) throw core::UsageError(fmt::format("--global-batch {} is more than {}", batch, kMost));
+  }
   if (batches.empty()) batches = {0};
   return batches;
 }
@@ -75,6 +81,7 @@ void compare_curve(std::vector<PlannedRun>& runs, std::size_t first) {
 /// What --largest makes larger.
 struct Growth {
   std::int64_t unit = 1, most = 1;
+  std::int64_t offset = 0;  ///< less than so many units
   std::function<void(PlanPoint&, std::int64_t)> set;
 };
 
@@ -92,9 +99,10 @@ Growth growth_of(const std::string& what, const PlanPoint& base) {
     return {.unit = unit, .most = positions, .set = [](PlanPoint& p, std::int64_t value) { p.seq = value; }};
   }
   if (what == "layers")
-    return {.unit = sharding.parts(), .most = kMostLayers, .set = [](PlanPoint& p, std::int64_t value) {
-              p.config.layers = value - (p.step.sharding.short_ends ? 2 : 0);
-            }};
+    return {.unit = sharding.parts(),
+            .most = kMostLayers,
+            .offset = sharding.short_ends ? 2 : 0,
+            .set = [](PlanPoint& p, std::int64_t value) { p.config.layers = value; }};
   throw core::UsageError(fmt::format("--largest {}: there are batch, seq and layers", what));
 }
 
@@ -184,9 +192,10 @@ void plan_largest(const PlanOptions& options, Plans& plans) {
     const auto sharding = single(shardings_of(options, single(gpus_of(options), "--largest")), "--largest");
     const PlanPoint whole = split_point(base, setting.framework, sharding, global_batch_of(options));
     const Growth growth = growth_of(options.largest, whole);
+    const auto value_of = [&](std::int64_t units) { return units * growth.unit - growth.offset; };
     const auto planned = [&](std::int64_t units) {
       PlanPoint point = whole;
-      growth.set(point, units * growth.unit);
+      growth.set(point, value_of(units));
       return std::pair(point, perfmodel::make_plan(point, setting));
     };
     const std::int64_t most = growth.most / growth.unit;
@@ -205,12 +214,12 @@ void plan_largest(const PlanOptions& options, Plans& plans) {
     if (fits > 0) {
       auto [point, plan] = planned(fits);
       plans.add(std::move(point), setting, std::move(plan),
-                fmt::format("--{} {} is the largest that fits{}", options.largest, fits * growth.unit,
+                fmt::format("--{} {} is the largest that fits{}", options.largest, value_of(fits),
                             too_large > most ? ": all that there can be" : ""));
     }
     if (too_large <= most) {
       auto [point, plan] = planned(too_large);
-      std::string reason = fmt::format("--{} {}: {}", options.largest, too_large * growth.unit, needs(plan));
+      std::string reason = fmt::format("--{} {}: {}", options.largest, value_of(too_large), needs(plan));
       plans.add(std::move(point), setting, std::move(plan), std::move(reason));
     }
   }
@@ -233,28 +242,25 @@ void plan_smallest(const PlanOptions& options, Plans& plans) {
     std::optional<perfmodel::Candidate> best;
     std::int64_t fewer = 0;
     std::int64_t gpus = 1;
-    for (; gpus <= most; gpus *= 2) {
-      auto candidate = best_of(gpus);
-      if (candidate && candidate->plan.fits) {
-        best = std::move(candidate);
-        break;
-      }
-      if (candidate) failed = std::move(candidate);
+    const auto fits = [&](std::int64_t count) {
+      auto candidate = best_of(count);
+      const bool is_enough = candidate && candidate->plan.fits;
+      if (candidate) (is_enough ? best : failed) = std::move(candidate);
+      return is_enough;
+    };
+    while (!fits(gpus) && gpus < most) {
       fewer = gpus;
+      gpus = std::min(2 * gpus, most);
     }
-    // Whole nodes between the last two.
+    // Whole nodes between the last two; within a node any number.
     const std::int64_t node = setting.cluster.per_node;
     while (best && gpus - fewer > node && fewer >= node) {
-      const std::int64_t middle = fewer + (gpus - fewer) / 2 / node * node;
+      const std::int64_t middle = (fewer + (gpus - fewer) / 2) / node * node;
       if (middle == fewer) break;
-      auto candidate = best_of(middle);
-      if (candidate && candidate->plan.fits) {
-        best = std::move(candidate);
-        gpus = middle;
-      } else {
-        if (candidate) failed = std::move(candidate);
-        fewer = middle;
-      }
+      (fits(middle) ? gpus : fewer) = middle;
+    }
+    for (std::int64_t count = fewer + 1; best && count < gpus && gpus <= node; ++count) {
+      if (fits(count)) break;
     }
     if (best)
       plans.add(std::move(best->point), setting, std::move(best->plan), "the fewest GPUs that it fits");

@@ -59,6 +59,9 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
   setting.memory_limit_bytes = options.memory_limit.empty()
                                    ? setting.device.usable_bytes()
                                    : parse_bytes("--memory-limit", options.memory_limit);
+  constexpr double kMostMemory = 1e18;  // of it minus a plan's bytes, in 64 bits
+  if (setting.memory_limit_bytes > kMostMemory)
+    throw core::UsageError(fmt::format("--memory-limit {} is more than 1 EB", options.memory_limit));
   return setting;
 }
 
@@ -284,7 +287,9 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--top", top, "Rows of a search", "N", "Search");
   add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
       "Search");
-  line.add_flag("--smallest", smallest, "The fewest GPUs, up to --gpus, on which some split fits")
+  line.add_flag("--smallest", smallest,
+                "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; --gpus "
+                "is the most")
       .group("Search");
   add("--explain", explain, "Explain how a number is computed, term by term", "step_s", "Output");
   add("--against", against, "Plan what this record measured on --device, and print both", "FILE", "Output");

@@ -78,6 +78,12 @@ void require_same_model(const model::ModelConfig& given, const model::ModelConfi
 
 std::vector<fs::path> paths_of(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
 
+/// Of the shards to train on and of those to evaluate on.
+void require_same_tokenizer(const fs::path& model, const train::TrainingData& data) {
+  train::require_same_tokenizer(model, data.given);
+  train::require_same_tokenizer(model, data.given_val);
+}
+
 }  // namespace
 
 TrainArguments::TrainArguments() {
@@ -181,6 +187,7 @@ void TrainArguments::plan_resumed(lab::TrainPlan& plan, const lab::Point& point,
   plan.gemm_choices = state.gemm_choices;
   plan.data = train::open_training_data(data_.empty() ? state.data : paths_of(data_),
                                         val_data_.empty() ? state.val_data : paths_of(val_data_));
+  require_same_tokenizer(checkpoint, plan.data);
   const model::ModelConfig saved = train::read_checkpoint_config(checkpoint, state);
   if (model_was_given()) {
     const std::string model = was_given("model") ? config_.text("model") : checkpoint.string();
@@ -250,12 +257,19 @@ lab::TrainPlan TrainArguments::plan_alone(const lab::Ranks& ranks) const {
     plan_resumed(plan, point, checkpoints.back());
     return plan;
   }
-  if (!was_given("steps") && !line_->has_default("steps"))
+  if (!was_given("steps") && !line_->has_default("steps")) {
+    if (resume_)
+      throw core::UsageError(
+          fmt::format("--resume: there is no checkpoint in {} to resume; a new run needs --steps", out_));
     throw core::UsageError("--steps is missing: how many optimizer steps to train");
+  }
   train::validate(plan.options);
   plan.data = train::open_training_data(paths_of(data_), paths_of(val_data_));
   plan.config = new_model(model, point, plan.data);
-  if (lab::is_model_directory(model)) plan.start.weights = train::resolve_model_directory(model);
+  if (lab::is_model_directory(model)) {
+    plan.start.weights = train::resolve_model_directory(model);
+    require_same_tokenizer(plan.start.weights, plan.data);
+  }
   return plan;
 }
 

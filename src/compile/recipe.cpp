@@ -312,7 +312,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::name_part_ops(step, split);
     if (options.separate_matmuls) passes::separate_matmuls(step);
     if (options.reduce_early) passes::reduce_early(step);
-    passes::overlap_collectives(step);
+    passes::overlap_collectives(step, options.sharding.zero >= 2);
   } else if (options.separate_matmuls) {  // for plans of other frameworks, which update nothing early
     passes::separate_matmuls(step);
   } else if (options.engine == EngineKind::fused) {

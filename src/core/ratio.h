@@ -12,8 +12,8 @@ inline std::optional<double> ratio_of(const std::optional<double>& numerator,
   return *numerator / *denominator;
 }
 
-/// The formula as it is printed beside an MFU.
-inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / peak";
+/// The formula as it is printed beside an MFU: tokens/s are those of all ranks, the peak is that of one.
+inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / (ranks * peak)";
 
 /// Model FLOP utilisation (PaLM, appendix B): model_flop / seconds / peak, where model_flop is (6N + 12 L C
 /// T) times the tokens computed in that time. Nothing unless all three are known.

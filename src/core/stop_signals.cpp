@@ -7,6 +7,8 @@
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
+#include <ctime>
 #include <vector>
 
 namespace rooflm::core {
@@ -15,14 +17,29 @@ namespace {
 // Static, because a C handler has no context argument; lock-free, so allowed in a handler.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<int> g_received{0};
-std::atomic<int> g_watchers{0};  // number of live StopSignals
-std::atomic<int> g_holds{0};     // number of live NewFiles
+std::atomic<std::int64_t> g_first_ns{0};  // when that signal came; 0: none did
+std::atomic<int> g_watchers{0};           // number of live StopSignals
+std::atomic<int> g_holds{0};              // number of live NewFiles
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-static_assert(std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+/// clock_gettime is async-signal-safe.
+std::int64_t now_ns() {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * kSecond + now.tv_nsec;
+}
 
 extern "C" void on_stop(int signal) {
-  const bool is_first = g_received.exchange(signal) == 0;
-  if (is_first && (g_watchers > 0 || g_holds > 0)) return;
+  const std::int64_t now = now_ns();
+  std::int64_t first = 0;
+  if (g_first_ns.compare_exchange_strong(first, now)) {
+    g_received = signal;
+    if (g_watchers > 0 || g_holds > 0) return;
+  } else if (now - first < kSameRequestNs) {
+    return;
+  }
   ::_exit(stopped_code(signal));
 }
 
@@ -66,7 +83,7 @@ void take_stop_signals() {
 }
 
 StopSignals::StopSignals() {
-  if (g_watchers++ == 0) g_received = 0;
+  if (g_watchers++ == 0) g_first_ns = g_received = 0;
   take_stop_signals();
 }
 

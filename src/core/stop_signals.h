@@ -2,8 +2,11 @@
 //
 // A command with results to keep holds a StopSignals while it works and checks it between two pieces of work,
 // so it can finish the current piece, save and clean up. Any other command ends at once. Either way the exit
-// code is 128 + signal, as shells report it. A second signal always ends the process at once.
+// code is 128 + signal, as shells report it. A second signal ends the process at once, unless it comes within
+// kSameRequestNs of the first.
 #pragma once
+
+#include <cstdint>
 
 namespace rooflm::core {
 
@@ -12,6 +15,10 @@ namespace rooflm::core {
 struct Stopped {
   int signal = 0;
 };
+
+/// A signal that comes this soon after the first is the same request: `timeout` signals its child and then
+/// the process group, and launch passes on what its ranks get from the terminal, too.
+inline constexpr std::int64_t kSameRequestNs = 200'000'000;
 
 /// Exit code of a command that `signal` ended before it was done.
 constexpr int stopped_code(int signal) { return 128 + signal; }

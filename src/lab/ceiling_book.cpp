@@ -9,6 +9,7 @@
 #include "lab/devices.h"
 #include "lab/gpu_ceilings.h"
 #include "lab/machine_ceilings.h"
+#include "record/loaded_ceiling.h"
 
 namespace rooflm::lab {
 namespace {
@@ -99,9 +100,10 @@ std::vector<record::Ceiling> CeilingBook::raise(const Point& point, const std::s
 std::string describe_peak(const record::Ceiling& peak) {
   const std::string threads = peak.threads > 0 ? fmt::format("{} threads, ", peak.threads) : "";
   return fmt::format(
-      "sustained matmul rate of {}, measured here: {}FLOP/s ({}{}, median of {}, interval {} to {})",
+      "sustained matmul rate of {}, measured here: {}FLOP/s ({}{}, median of {}, interval {} to {}{})",
       peak.dtype, core::format_si(peak.value), threads, peak.problem, peak.samples,
-      core::format_si(peak.ci_low), core::format_si(peak.ci_high));
+      core::format_si(peak.ci_low), core::format_si(peak.ci_high),
+      record::is_under_load(peak) ? "; " + peak.source : "");
 }
 
 }  // namespace rooflm::lab

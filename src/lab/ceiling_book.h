@@ -48,7 +48,7 @@ class CeilingBook {
 };
 
 /// "sustained matmul rate of fp32: 189 GFLOP/s (2 threads, 1536x1536x1536, median of 12, interval 185 G to
-/// 190 G)"
+/// 190 G)"; then "; measured under load: ..." inside the brackets where other programs used the processors.
 std::string describe_peak(const record::Ceiling& peak);
 
 }  // namespace rooflm::lab

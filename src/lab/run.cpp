@@ -173,9 +173,11 @@ class Run {
     const passes::MemoryPlan plan = passes::plan_memory(program);
     const std::int64_t run = outcome_.run;
     record_->add(run, trace::tensor_rows(program, plan, has_arena()));
+    // The eager engine allocates tensor by tensor: what its allocator counts is written after the steps.
+    if (!has_arena()) return;
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
-    if (has_arena()) record_->add(run, trace::planned_memory_events(program, plan));
+    record_->add(run, trace::planned_memory_events(program, plan));
   }
 
   /// The rate that MFU divides by, and the ceilings that roofs need.

@@ -96,6 +96,10 @@ class Keys {
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError(fmt::format("{}: {}", path_, what));
   }
+  /// Of what a valid file asks for and rooflm does not have.
+  [[noreturn]] void lack(const std::string& what) const {
+    throw core::Unavailable(fmt::format("{}: {}", path_, what));
+  }
 
  private:
   std::string path_;
@@ -254,8 +258,8 @@ json as_llama(const Keys& keys, const std::string& type, std::string& left_out) 
       std::ranges::find(kNames, type, [](const auto& name) { return std::string(name.first); });
   if (known == kNames.end()) {
     const bool has_experts = type.find("moe") != std::string::npos || type == "mixtral";
-    keys.refuse("model_type", has_experts ? "a dense model: experts are not planned yet"
-                                          : "gpt2, llama, mistral, qwen2 or qwen3");
+    if (has_experts) keys.lack(fmt::format("model_type is {}: experts are not planned yet", type));
+    keys.refuse("model_type", "gpt2, llama, mistral, qwen2 or qwen3");
   }
   if (const json* names = keys.find("architectures"); names != nullptr && *names != json{known->second})
     keys.refuse("architectures", known->second);

@@ -10,6 +10,7 @@ namespace {
 constexpr double kChinchillaTokens = 20;  ///< per parameter
 constexpr double kHour = 3600;
 constexpr double kStorageBytePerS = 1e9;
+constexpr double kMasterBytes = 4;  ///< of a weight, as it is saved
 
 }  // namespace
 
@@ -27,7 +28,9 @@ Goodput goodput(double mtbf_s, double checkpoint_s, double restart_s) {
 double checkpoint_seconds(const PlanPoint& point, const Plan& plan) {
   const compile::Sharding& sharding = point.step.sharding;
   const double copies = sharding.zero > 0 ? 1 : sharding.data_ranks();
-  return (plan.memory.weight_bytes + plan.memory.optimizer_bytes) / copies / kStorageBytePerS;
+  // The role of weights has copies in the compute dtype, too, and what is gathered: neither is saved.
+  const double weight_bytes = kMasterBytes * static_cast<double>(model::parameter_count(point.config));
+  return (weight_bytes / point.gpus() + plan.memory.optimizer_bytes / copies) / kStorageBytePerS;
 }
 
 RunCost run_cost(const PlanPoint& point, const Setting& setting, const Plan& plan, const RunBudget& budget) {

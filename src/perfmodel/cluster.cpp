@@ -45,9 +45,16 @@ struct Path {
   int per_node = 1;  ///< of the ranks
 };
 
+/// Neighbouring ranks from the first to the last of them.
+std::int64_t span_of(Ranks ranks) { return (std::int64_t{ranks.size} - 1) * ranks.stride + 1; }
+
+bool has_bridge(const Cluster& cluster, Ranks ranks) { return cluster.pair && span_of(ranks) <= 2; }
+
 Path path_of(const Cluster& cluster, Ranks ranks) {
   Path path;
-  path.per_node = std::clamp(cluster.per_node / std::max(1, ranks.stride), 1, ranks.size);
+  const bool is_one_node = span_of(ranks) <= cluster.per_node;
+  path.per_node =
+      is_one_node ? ranks.size : std::clamp(cluster.per_node / std::max(1, ranks.stride), 1, ranks.size);
   path.nodes = (ranks.size + path.per_node - 1) / path.per_node;
   const double inside = cluster.inside.byte_per_s * cluster.inside.share;
   const double between = cluster.between.byte_per_s * cluster.between.share * path.per_node;
@@ -146,9 +153,14 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
                   .buffer_bytes = links_json().at("buffer_bytes").at("per_group"),
                   .source = entry.at("source")};
   if (!device.links.empty()) {
-    const devices::Link& link = device.links.front();
-    cluster.inside = level_of(link.name.starts_with("PCIe") ? "pcie" : "nvlink", link.byte_per_s);
-    cluster.inside.name = link.name;
+    const auto level = [](const devices::Link& link) {
+      LinkLevel made = level_of(link.name.starts_with("PCIe") ? "pcie" : "nvlink", link.byte_per_s);
+      made.name = link.name;
+      return made;
+    };
+    const bool is_bridged = device.links.front().name.ends_with("(pair)") && device.links.size() > 1;
+    if (is_bridged) cluster.pair = level(device.links.front());
+    cluster.inside = level(device.links[is_bridged ? 1 : 0]);
   }
   cluster.between = level_of(
       "network", network_byte_per_s > 0 ? network_byte_per_s : entry.at("network_byte_per_s").get<double>());
@@ -184,15 +196,21 @@ double slowest_clock_share(const Cluster& cluster, int devices) {
 }
 
 const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks) {
+  if (has_bridge(cluster, ranks)) return *cluster.pair;
   if (kind != Collective::point_to_point && kind != Collective::pass_on)
     return path_of(cluster, ranks).nodes > 1 ? cluster.between : cluster.inside;
-  // Of a ring that leaves the node one link at least is the network.
-  const int reach = kind == Collective::pass_on ? ranks.size * ranks.stride - 1 : ranks.stride;
-  return reach >= cluster.per_node ? cluster.between : cluster.inside;
+  // Of ranks in several nodes one link at least is the network, and they go at its pace.
+  return span_of(ranks) > cluster.per_node ? cluster.between : cluster.inside;
 }
 
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks) {
   if (ranks.size <= 1) return 0;
+  if (has_bridge(cluster, ranks)) {
+    Cluster bridged = cluster;
+    bridged.inside = *bridged.pair;
+    bridged.pair.reset();
+    return collective_seconds(bridged, kind, bytes, ranks);
+  }
   const Path path = path_of(cluster, ranks);
   const double n = ranks.size;
   switch (kind) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,12 +43,13 @@ struct LinkLevel {
 struct Cluster {
   int per_node = 1;
   LinkLevel inside{}, between{};
-  double spread = 0;             ///< relative half width of times
-  double matmul_slowdown = 1;    ///< of products beside a collective
-  double other_slowdown = 1;     ///< of other ops
-  double chip_spread = 0;        ///< standard deviation of the clocks that a limit leaves to its devices
-  double buffer_bytes = 0;       ///< that each group of ranks keeps
-  Basis basis = Basis::assumed;  ///< nothing of it was measured here
+  std::optional<LinkLevel> pair{};  ///< a bridge between ranks 2 i and 2 i + 1, beside `inside`
+  double spread = 0;                ///< relative half width of times
+  double matmul_slowdown = 1;       ///< of products beside a collective
+  double other_slowdown = 1;        ///< of other ops
+  double chip_spread = 0;           ///< standard deviation of the clocks that a limit leaves to its devices
+  double buffer_bytes = 0;          ///< that each group of ranks keeps
+  Basis basis = Basis::assumed;     ///< nothing of it was measured here
   std::string source{};
 };
 

@@ -112,17 +112,28 @@ std::pair<int, int> built_micro_batches(const PlanPoint& point) {
     const int few = built_sharding(sharding).pipeline;
     return {few, 2 * few};
   }
-  return has_narrow_gradients(point) && point.micro_batches > 2 ? std::pair{2, 3} : std::pair{1, 2};
+  return has_narrow_gradients(point) && point.micro_batches > 1 ? std::pair{2, 3} : std::pair{1, 2};
 }
 
-/// `foreseen`, from few layers, or from all of them where those do not tell, unless a search gives up anyway.
+/// `foreseen` from few layers, unless those do not tell: then of all of them, but not where a search gives up
+/// anyway.
 RankMemory memory_of_stage(const RankMemory& foreseen, const PlanPoint& point, const Setting& setting,
                            Forwards& forwards, int stage, int micro_batches, const GiveUp& give_up) {
   constexpr double kFarTooLarge = 1.15;  // what few layers foresee is up to 9 % off
   const bool is_hopeless =
       give_up.when_too_large && foreseen.total() > kFarTooLarge * setting.memory_limit_bytes;
-  if (is_hopeless || is_memory_of_few_layers_enough(point, setting)) return foreseen;
+  if (is_hopeless || is_memory_of_few_layers_enough(point, setting, foreseen)) return foreseen;
   return memory_of_all_layers(point, setting, forwards, stage, micro_batches);
+}
+
+/// What one more micro-batch adds is at least its computing. Where it hides a collective that was exposed
+/// before, the one after it finds nothing more to hide.
+void keep_busy(RoleStep& more) {
+  Timeline& t = more.timeline;
+  const double lacking_s = t.busy_s - t.step_s;
+  if (lacking_s <= 0) return;
+  t.step_s += lacking_s;
+  t.exposed_s += lacking_s;
 }
 
 /// Programs of few micro-batches and of more are built, and each further one costs what the later ones do.
@@ -146,14 +157,16 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   const RoleStep last = simulate_role(point, setting, times, forwards, stage, more_of_them);
   RoleStep more = last;
   more.add(first, -1);
+  keep_busy(more);
   StageRole role{.step = last};
   role.step.add(more, static_cast<double>(m - more_of_them) / added);
-  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors.
-  const bool is_enough = few > 1 && added == 1;
-  role.step.memory = memory_of_stage(is_enough ? first.memory : last.memory, point, setting, forwards, stage,
-                                     is_enough ? few : more_of_them, give_up);
-  role.step.memory.activation_bytes +=
-      more_saved_bytes(point, stage, is_enough ? few : more_of_them, first.memory);
+  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors,
+  // three also what a split state holds between two later ones.
+  const bool is_split = point.step.sharding.zero > 0 && more_of_them <= 3 && m >= 3;
+  const int counted = is_split ? 3 : few > 1 && added == 1 ? few : more_of_them;
+  role.step.memory = memory_of_stage(counted == few ? first.memory : last.memory, point, setting, forwards,
+                                     stage, counted, give_up);
+  role.step.memory.activation_bytes += more_saved_bytes(point, stage, counted, first.memory);
   // Of a later micro-batch: the first waits for what is gathered once in a step.
   const double each_s = more.timeline.step_s / added;
   const double forward_s = last.forward_s;
@@ -214,6 +227,7 @@ OpTimes op_times_of(const Setting& setting) {
 void apply(const WhatIf& what_if, Setting& setting) {
   setting.what_if = what_if;
   setting.cluster.inside.byte_per_s *= what_if.link;
+  if (setting.cluster.pair) setting.cluster.pair->byte_per_s *= what_if.link;
   setting.cluster.between.byte_per_s *= what_if.network;
   setting.memory_limit_bytes *= what_if.memory;
   setting.framework.launch_host_s /= what_if.host;

@@ -339,11 +339,12 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches) {
   const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
-  // The first and the last layer. Where weights are gathered ahead of a layer and gradients summed behind it,
+  // The first and the last layer. Where weights are gathered ahead of a layer or gradients summed behind it,
   // also those beside them: most memory is in use in the midst of layers then, which two of them do not have.
   // Buffers take turns there, so an odd number of layers has its peak at another moment than an even one, and
   // grows evenly from seven on.
-  const bool is_gathered = point.step.sharding.zero == 3;
+  const bool is_gathered =
+      point.step.sharding.zero >= 2 || (point.step.sharding.zero == 1 && point.step.sharding.pipeline == 1);
   const std::int64_t fewest = !is_gathered ? 2 : layers % 2 == 0 ? 4 : 7;
   // Of every other product, layers come in pairs.
   const bool are_pairs = is_gathered || point.step.recompute == passes::Recompute::every_other;
@@ -378,11 +379,15 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   return role;
 }
 
-bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting) {
+bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting,
+                                    const RankMemory& foreseen) {
   const bool updates_early = point.step.engine == compile::EngineKind::fused &&
                              !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
                              point.step.optimizer.clip_norm == 0;
-  return !setting.framework.has_caching_allocator && !updates_early;
+  const bool is_moved =
+      point.step.sharding.zero >= 2 || std::min({foreseen.weight_bytes, foreseen.gradient_bytes,
+                                                 foreseen.activation_bytes, foreseen.workspace_bytes}) < 0;
+  return !setting.framework.has_caching_allocator && !updates_early && !is_moved;
 }
 
 RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,

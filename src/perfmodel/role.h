@@ -69,10 +69,12 @@ int built_stage_of(const compile::Sharding& sharding, int stage);
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches);
 
-/// Whether the memory that it foresees holds for more layers. Not where PyTorch's allocator is replayed,
-/// whose pools few layers do not fill as more do, nor where gradients of early updates wait in windows of a
-/// share of all parameters (compile/passes/early_updates.h).
-bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting);
+/// Whether `foreseen`, from few layers, is the memory of all. Not where PyTorch's allocator is replayed,
+/// whose pools few layers do not fill as more do; nor where gradients of early updates wait in windows of a
+/// share of all parameters (compile/passes/early_updates.h); nor where whole gradients or weights of the
+/// layers take turns, so that the peak's moment moves (ZeRO 2 and 3), which also a role below 0 shows.
+bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting,
+                                    const RankMemory& foreseen);
 /// Memory of that rank, from a program with all its layers.
 RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,
                                 int micro_batches);

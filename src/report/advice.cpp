@@ -21,9 +21,6 @@
 namespace rooflm::report {
 namespace {
 
-/// Gains below this share of the step are not worth a sentence.
-constexpr double kLeastShare = 0.005;
-
 bool is_arithmetic(const Work& work) { return work.bound.find("matmul") != std::string::npos; }
 
 bool is_eager(const RunData& run) { return run.setting("engine") == "eager"; }
@@ -252,13 +249,18 @@ std::vector<Advice> all_advice(const RunData& run) {
     if (auto advice = advise_dtype(run, step_s)) found.push_back(std::move(*advice));
     if (auto advice = advise_gap(run)) found.push_back(std::move(*advice));
   }
-  std::erase_if(found, [&](const Advice& advice) { return advice.gain_s < kLeastShare * step_s; });
+  std::erase_if(found, [&](const Advice& advice) { return advice.gain_s < kLeastGain * step_s; });
   std::ranges::stable_sort(found, [](const Advice& a, const Advice& b) { return a.gain_s > b.gain_s; });
   for (Advice& advice : found) advice.step_share = ratio_of(advice.gain_s, step_s);
   return found;
 }
 
 }  // namespace
+
+bool is_advisable(const RunData& run) {
+  return run.has_op_times() ||
+         (is_foreign(run.run) && advised_step_s(run, traced_kernels(run).times()).has_value());
+}
 
 std::vector<Advice> advise(const RunData& run, std::size_t most) {
   std::vector<Advice> found = all_advice(run);

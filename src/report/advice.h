@@ -10,6 +10,9 @@
 
 namespace rooflm::report {
 
+/// Gains below this share of the step are not worth a sentence.
+inline constexpr double kLeastGain = 0.005;
+
 struct Advice {
   std::size_t run = 0;                 ///< index into RecordSet::runs
   std::string subject;                 ///< "h.*/attention/qkv backward"
@@ -27,5 +30,8 @@ struct Advice {
 std::vector<Advice> advise(const RecordSet& set, std::size_t most = 5);
 /// Of one run; `run` of each is 0.
 std::vector<Advice> advise(const RunData& run, std::size_t most = 5);
+/// Whether the run has times that gains can be compared with: observed steps, or of a foreign program traced
+/// ones.
+bool is_advisable(const RunData& run);
 
 }  // namespace rooflm::report

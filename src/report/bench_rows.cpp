@@ -182,10 +182,11 @@ void add_notes(Table& table, const RecordSet& set) {
   const Row& row = table.rows.front();
   table.notes.emplace_back();
   if (any_row(table.rows, "step_ms_mean", "-")) {
-    table.notes.push_back(
-        fmt::format("Times: wall time in ms, mean and standard deviation of {:.0f} steps after {:.0f} "
-                    "warm-up steps, {:.0f} threads, no observer; total is the whole step.",
-                    row.number("steps"), row.number("warmup"), row.number("threads")));
+    table.notes.push_back(fmt::format(
+        "Times: wall time in ms, mean and standard deviation of {:.0f} steps after {:.0f} "
+        "warm-up steps, {:.0f} threads, no observer; total is the whole step. bwd/fwd and tokens/s are "
+        "of medians.",
+        row.number("steps"), row.number("warmup"), row.number("threads")));
   }
   add_warnings(table, set);
   table.notes.emplace_back("memory: weights, optimizer state, inputs and tensors of the step, as planned.");
@@ -197,8 +198,8 @@ void add_notes(Table& table, const RecordSet& set) {
         "of_peak = matmul FLOP of the program / median step time / peak. Causal attention counts in full; "
         "flash skips the masked half, so long sequences may exceed 100%.");
     table.notes.emplace_back(
-        "MFU = (6 N + 12 L C T) tokens/s / peak (PaLM, appendix B; N: parameters without input embeddings "
-        "unless tied).");
+        "MFU = (6 N + 12 L C T) tokens/s / (ranks x peak), at the median step time (PaLM, appendix B; N: "
+        "parameters without input embeddings unless tied).");
   }
   std::vector<std::string> peaks;
   for (const RunData& run : set.runs) {

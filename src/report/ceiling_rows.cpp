@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "record/loaded_ceiling.h"
 #include "record/missing_peak.h"
 #include "report/view.h"
 
@@ -111,6 +112,26 @@ std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
     }
   }
   return rows;
+}
+
+std::map<std::string, std::string> loaded_bounds(std::span<const record::Ceiling> ceilings,
+                                                 const record::Config& config) {
+  std::map<std::string, record::Ceiling> best;
+  const auto threads = config.integer("threads").value_or(0);
+  for (const record::Ceiling& ceiling : ceilings) {
+    if (ceiling.device != config.text("device") || (ceiling.threads != 0 && ceiling.threads != threads) ||
+        ceiling.what.starts_with("instruction")) {
+      continue;
+    }
+    const std::string bound = ceiling.level.empty() ? ceiling.what + " " + ceiling.dtype : ceiling.level;
+    record::Ceiling& known = best[bound];
+    if (ceiling.value > known.value) known = ceiling;
+  }
+  std::map<std::string, std::string> loads;
+  for (const auto& [bound, ceiling] : best) {
+    if (record::is_under_load(ceiling)) loads[bound] = ceiling.source;
+  }
+  return loads;
 }
 
 Table peaks_table(const RecordFile& file) {

@@ -1,7 +1,9 @@
 // Rows of ceilings: the table of `rooflm peaks` and of the view of the roofline.
 #pragma once
 
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "record/rows.h"
@@ -14,6 +16,12 @@ namespace rooflm::report {
 /// instruction peak of the same device, dtype and threads, if there is one; both under sustained load, or
 /// both in a burst.
 std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings);
+
+/// Ceilings of a run's device and threads that were measured under load: their source by the name that roofs
+/// give their bound ("matmul fp32", "DRAM"). A ceiling that was measured again has several rows, and a level
+/// several loops, of which the fastest counts.
+std::map<std::string, std::string> loaded_bounds(std::span<const record::Ceiling> ceilings,
+                                                 const record::Config& config);
 
 /// The table of `rooflm peaks`, including its notes. If the record says why a device has no instruction peak
 /// of a dtype (record::missing_peak_key), a row without a rate after its matmuls says so.

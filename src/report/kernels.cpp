@@ -1,9 +1,12 @@
 // Kernels of a run: sums and statistics over their executions.
 #include "report/kernels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -19,6 +22,7 @@ constexpr double kKernelsNano = 1e-9;
 struct Executions {
   Kernel kernel;
   std::vector<double> seconds;
+  std::set<std::string> variants{};  ///< of its ops
 };
 
 void summarise(Executions& executions) {
@@ -31,6 +35,7 @@ void summarise(Executions& executions) {
   const auto [least, most] = std::ranges::minmax_element(seconds);
   kernel.min_s = *least;
   kernel.max_s = *most;
+  if (executions.variants.size() > 1) kernel.variant = fmt::format("{} variants", executions.variants.size());
 }
 
 }  // namespace
@@ -52,6 +57,7 @@ std::vector<Kernel> kernels_of(const RunData& run) {
                                 .variant = op.variant},
                      .seconds = {}});
     }
+    all[entry->second].variants.insert(op.variant);
     place_of_op[op.op] = {entry->second, op.launches};
   }
   double all_s = 0;

@@ -12,7 +12,8 @@ namespace rooflm::report {
 
 /// The ops of one phase that run the same kernel, over all observed steps.
 struct Kernel {
-  std::string phase, name, op_class, library, variant;
+  std::string phase, name, op_class, library;
+  std::string variant;         ///< "5 variants" where its ops differ
   std::int64_t instances = 0;  ///< executions of its ops: whole events
   std::int64_t launches = 0;   ///< kernels that these executions launch, by the program
   double total_s = 0;          ///< device time of all executions

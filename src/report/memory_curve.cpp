@@ -57,7 +57,7 @@ MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
     }
     if (is_new_op) {
       by_op_.push_back(now);
-    } else {
+    } else if (now.live_bytes > by_op_.back().live_bytes) {
       by_op_.back() = now;
     }
     const auto peak = std::find_if(phase_peaks_.begin(), phase_peaks_.end(),

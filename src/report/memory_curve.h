@@ -42,7 +42,8 @@ class MemoryCurve {
   [[nodiscard]] const std::map<std::string, std::int64_t>& peak_by_role() const { return peak_by_role_; }
   /// The highest moment of each phase and of the persistent tensors before it, in the order of the step.
   [[nodiscard]] const std::vector<MemoryMoment>& phase_peaks() const { return phase_peaks_; }
-  /// The last moment of each op that changed anything, in the order of the step.
+  /// The highest moment of each op that changed anything, in the order of the step: inputs that an op frees
+  /// are alive beside its outputs.
   [[nodiscard]] const std::vector<MemoryMoment>& by_op() const { return by_op_; }
   /// Tensors alive after the memory event of that index, largest first.
   [[nodiscard]] std::vector<Holder> holders(std::size_t event) const;

@@ -107,8 +107,8 @@ struct RecordSet {
   std::vector<RunData> runs;
 };
 
-/// The heading of shares of all ops' time: "of step", or "of shown" for a filtered step.
-inline const char* share_title(const RunData& run) { return run.is_part ? "of shown" : "of step"; }
+/// The heading of shares of the time in kernels of all ops: "of kernels", or "of shown" for a filtered step.
+inline const char* share_title(const RunData& run) { return run.is_part ? "of shown" : "of kernels"; }
 
 /// Whether the run was on a GPU, of which the host's clock and resident memory say nothing.
 bool is_on_gpu(const RunData& run);

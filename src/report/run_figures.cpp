@@ -36,14 +36,17 @@ std::optional<double> tokens_of(const RunData& run) {
 
 }  // namespace
 
-std::optional<double> model_flop_of_rank(const RunData& run) {
-  const record::Config& config = run.run.config;
+double ranks_of_step(const RunData& run) {
   double ranks = 1;
   for (const char* key : {"dp", "cp", "tp", "pp"}) {
-    ranks *= static_cast<double>(std::max<std::int64_t>(1, config.integer(key).value_or(1)));
+    ranks *= static_cast<double>(std::max<std::int64_t>(1, run.run.config.integer(key).value_or(1)));
   }
+  return ranks;
+}
+
+std::optional<double> model_flop_of_rank(const RunData& run) {
   const auto all = run.number("model_flop");
-  return all ? std::optional(*all / ranks) : std::nullopt;
+  return all ? std::optional(*all / ranks_of_step(run)) : std::nullopt;
 }
 
 std::string peak_text(const RunData& run) {

@@ -33,6 +33,10 @@ struct RunFigures {
 /// tokens: the fact of that name, else batch x seq x grad_accum x dp.
 RunFigures figures_of(const RunData& run);
 
+/// Ranks that share the model FLOP of a step: dp x cp x tp x pp, at least 1. Not an integer, since records
+/// may hold any number.
+double ranks_of_step(const RunData& run);
+
 /// The average model FLOP of one rank per step, to compare with the peak of one device.
 std::optional<double> model_flop_of_rank(const RunData& run);
 

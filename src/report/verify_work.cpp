@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/statistics.h"
-#include "record/loaded_ceiling.h"
+#include "report/ceiling_rows.h"
 #include "report/laws.h"
 
 namespace rooflm::report {
@@ -23,28 +23,6 @@ std::optional<double> value_of(const record::Reader& record, const record::Run& 
   return fact ? fact->value : std::nullopt;
 }
 
-/// Ceilings by the name that roofs give their bound ("matmul fp32", "DRAM"), with the load under which they
-/// were measured: "" where the machine did at most this. A ceiling that was measured again has several rows,
-/// and a level several loops, of which the fastest counts.
-std::map<std::string, std::string> loads_of(const record::Reader& record, const record::Run& run) {
-  std::map<std::string, record::Ceiling> best;
-  const auto threads = run.config.integer("threads").value_or(0);
-  for (const record::Ceiling& ceiling : record.ceilings()) {
-    if (ceiling.device != run.config.text("device") || (ceiling.threads != 0 && ceiling.threads != threads) ||
-        ceiling.what.starts_with("instruction")) {
-      continue;
-    }
-    const std::string bound = ceiling.level.empty() ? ceiling.what + " " + ceiling.dtype : ceiling.level;
-    record::Ceiling& known = best[bound];
-    if (ceiling.value > known.value) known = ceiling;
-  }
-  std::map<std::string, std::string> loads;
-  for (const auto& [bound, ceiling] : best) {
-    if (record::is_under_load(ceiling)) loads[bound] = ceiling.source;
-  }
-  return loads;
-}
-
 struct Roof {
   double seconds = 0;
   std::string load;  ///< what kept its ceiling from being a limit, empty when it is one
@@ -52,7 +30,7 @@ struct Roof {
 
 /// 'roof_s' by subject.
 std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
-  const auto loads = loads_of(record, run);
+  const auto loads = loaded_bounds(record.ceilings(), run.config);
   std::map<std::string, Roof> roofs;
   for (const record::Prediction& prediction : record.predictions(run.id)) {
     if (prediction.quantity != "roof_s") continue;

@@ -16,7 +16,7 @@ struct ViewInfo {
   std::string_view name;
   std::string_view title;
   std::string_view note;   ///< how to read it
-  std::string_view needs;  ///< what has to be recorded for it
+  std::string_view needs;  ///< what has to be recorded for it; empty for another reason, a view sets its note
   bool is_on_page;         ///< the report page draws it itself from the document's other parts
 };
 

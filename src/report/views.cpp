@@ -148,7 +148,8 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
     add_notes(view, notes);
   }
   if (maker.of_all != nullptr) maker.of_all(set, options, view);
-  if (view.tables.empty() && view.charts.empty()) {
+  // A view that changed its note has said itself why there is nothing.
+  if (view.tables.empty() && view.charts.empty() && view.note == info.note) {
     view.note = fmt::format("Nothing to show: this view needs {}.", info.needs);
   }
   // Said even where a record was cut short before it held a run.

@@ -1,4 +1,6 @@
 // The view of advice: what to change first, on the command line as on the page.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -12,6 +14,16 @@
 
 namespace rooflm::report {
 namespace {
+
+/// Why there is no advice, where it is not for want of times.
+std::string no_advice(const RecordSet& set) {
+  std::string text = fmt::format(
+      "No advice: nothing that is known of these steps shows a gain of {:.1f} % of the step or more",
+      100 * kLeastGain);
+  const bool is_tried =
+      std::ranges::any_of(set.runs, [](const RunData& run) { return !advise(run, 1).empty(); });
+  return text + (is_tried ? ", apart from changes that another run shown here already has." : ".");
+}
 
 void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   constexpr std::size_t kMost = 4;
@@ -35,6 +47,7 @@ void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view
     row.set("value", advice.value);
     table.rows.push_back(std::move(row));
   }
+  if (table.rows.empty() && std::ranges::any_of(set.runs, is_advisable)) view.note = no_advice(set);
   view.add("advice", "What to fix first", std::move(table));
 }
 

@@ -166,7 +166,7 @@ void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view)
                           {"forward_s", "forward", Show::seconds, "s"},
                           {"forward_share", "of forward", Show::percent},
                           {"forward_flop_share", "of its FLOP", Show::percent},
-                          {"step_s", run.is_part ? "shown" : "step", Show::seconds, "s"},
+                          {"step_s", run.is_part ? "shown" : "in kernels", Show::seconds, "s"},
                           {"step_share", share_title(run), Show::percent},
                           {"step_flop_share", "of its FLOP", Show::percent},
                           {"step_bytes_share", "of its bytes", Show::percent},

@@ -73,6 +73,13 @@ std::string interval_of(const RunFigures& figures, std::size_t samples) {
                      core::format_seconds(figures.step_high_s.value_or(0)), samples);
 }
 
+/// What the FLOP of all ranks are divided by: "97.9 Gflop/s", "(2 ranks x 97.9 Gflop/s)".
+std::string peak_of_ranks(const RunData& run, double peak_flop_per_s) {
+  const std::string peak = core::format_si(peak_flop_per_s) + "flop/s";
+  const double ranks = ranks_of_step(run);
+  return ranks > 1 ? fmt::format("({:.0f} ranks x {})", ranks, peak) : peak;
+}
+
 /// "backward feed_forward, 31.2% of the time in kernels"; "" without times.
 std::string largest_block(const RunData& run) {
   const Group* largest = nullptr;
@@ -103,11 +110,11 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
-            fmt::format(" = (6N + 12 L C T) tokens/s / {}flop/s ({})",
-                        core::format_si(figures.peak_flop_per_s.value_or(0)), figures.peak));
+            fmt::format(" = (6N + 12 L C T) tokens/s / {} ({})",
+                        peak_of_ranks(run, figures.peak_flop_per_s.value_or(0)), figures.peak));
   lines.add("MFU by datasheet", figures.datasheet_mfu, "share", Show::percent,
-            fmt::format(" of the manufacturer's dense peak, {}flop/s",
-                        core::format_si(figures.datasheet_flop_per_s.value_or(0))));
+            fmt::format(" of the manufacturer's dense peak, {}",
+                        peak_of_ranks(run, figures.datasheet_flop_per_s.value_or(0))));
   lines.add("matmul rate", figures.matmul_share, "share", Show::percent,
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,

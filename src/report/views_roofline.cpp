@@ -1,7 +1,11 @@
 // The roofline view: work against what the ceilings allow, as a table and as the log-log picture.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -89,6 +93,27 @@ Table counter_table(const RunData& run) {
   return table;
 }
 
+/// Says why times beat roofs, where ceilings measured under load are in these roofs.
+void note_loads(const RunData& run, Table& table) {
+  const auto loads = loaded_bounds(run.ceilings, run.run.config);
+  if (loads.empty()) return;
+  std::set<std::string> used;
+  for (const Row& row : table.rows) {
+    if (row.number("share") <= 1) continue;
+    const std::string phase = row.text("phase");
+    const std::string subject = row.text("subject");
+    // A roof of several ops is made of several ceilings, and is named after the one that most of it is of.
+    for (const TimedOp& op : run.ops) {
+      const bool is_in_row =
+          (phase == kStep || op.op.phase == phase) && (subject.starts_with("whole ") || op.part == subject);
+      if (is_in_row && loads.contains(op.bound)) used.insert(op.bound);
+    }
+  }
+  if (used.empty()) return;
+  table.notes.push_back(
+      fmt::format("share above 100 %: ceilings measured under load are too low ({})", fmt::join(used, ", ")));
+}
+
 void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table table{.columns = roof_columns(), .rows = {}, .notes = {}};
   if (!run.ops.empty()) {
@@ -108,6 +133,7 @@ void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view
                                   {.roof_s = part.work.roof_s, .bound = part.work.bound},
                                   part.work.measured_s()));
   }
+  note_loads(run, table);
   view.add("roofline", "Work, roof and time", std::move(table));
   view.add("roofline.counters", "Hardware counters", counter_table(run));
   Chart chart = points_chart(parts);

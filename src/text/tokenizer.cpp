@@ -121,6 +121,13 @@ std::optional<std::uint32_t> Tokenizer::special_id(std::string_view name) const 
   return std::nullopt;
 }
 
+bool Tokenizer::encodes_as(const Tokenizer& other) const {
+  const BpeModel& a = *model_;
+  const BpeModel& b = *other.model_;
+  return a.tokens == b.tokens && a.merges == b.merges && a.ignore_merges == b.ignore_merges &&
+         a.rules.patterns() == b.rules.patterns();
+}
+
 void Tokenizer::save(const std::filesystem::path& path) const {
   core::write_file_atomically(path, tokenizer_json(*model_));
 }

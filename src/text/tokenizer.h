@@ -68,6 +68,10 @@ class Tokenizer {
   /// The id of a special token by its name, if there is one.
   [[nodiscard]] std::optional<std::uint32_t> special_id(std::string_view name) const;
 
+  /// Whether both give every text the same ids: equal tokens, merges and splitting patterns, however their
+  /// files are formatted. Names of special tokens count as tokens.
+  [[nodiscard]] bool encodes_as(const Tokenizer& other) const;
+
   /// Writes a tokenizer.json that Hugging Face's tokenizers library opens, atomically. Throws
   /// core::InputError.
   void save(const std::filesystem::path& path) const;

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "core/stop_signals.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
 #include "train/decoder.h"
@@ -198,6 +199,8 @@ class Generator {
   }
 
   [[nodiscard]] bool is_done() const { return std::ranges::all_of(texts_, &Text::is_done); }
+  /// The signal that asked to stop when the newest tokens were chosen, or 0.
+  [[nodiscard]] int signal() const { return signal_; }
   [[nodiscard]] const std::vector<Text>& texts() const { return texts_; }
   [[nodiscard]] const Decoder& decoder() const { return *decoder_; }
 
@@ -243,9 +246,11 @@ class Generator {
     return tokens;
   }
 
-  /// The next token of each text that is not done: that of the first of the ranks which share layers.
-  std::vector<std::int32_t> choose(Decoder::Logits& logits) const {
+  /// The next token of each text that is not done, and whether to stop after it: as the first of the ranks
+  /// which share layers has it.
+  std::vector<std::int32_t> choose(Decoder::Logits& logits) {
     std::vector<std::int32_t> tokens(texts_.size(), Decoder::kNoToken);
+    tokens.push_back(core::StopSignals::received());
     ranks::Transport* const transport = session_->transport();
     std::vector<int> members{0};
     if (transport != nullptr)
@@ -254,14 +259,22 @@ class Generator {
     for (std::size_t i = 0; i < texts_.size() && is_first; ++i) {
       if (!texts_[i].is_done) tokens[i] = sample(i, logits[i]);
     }
-    if (members.size() == 1) return tokens;
+    if (members.size() > 1) share(*transport, members, tokens);
+    signal_ = tokens.back();
+    tokens.pop_back();
+    return tokens;
+  }
+
+  /// From the first of the members to the others.
+  static void share(ranks::Transport& transport, const std::vector<int>& members,
+                    std::vector<std::int32_t>& tokens) {
+    const bool is_first = transport.rank() == members.front();
     const auto bytes = std::as_writable_bytes(std::span(tokens));
     std::vector<ranks::Outgoing> out;
     std::vector<ranks::Incoming> in;
     if (!is_first) in.push_back({members.front(), bytes});
     for (std::size_t i = 1; i < members.size() && is_first; ++i) out.push_back({members[i], bytes});
-    transport->exchange(ranks::kTokens, out, in);
-    return tokens;
+    transport.exchange(ranks::kTokens, out, in);
   }
 
   [[nodiscard]] std::int32_t sample(std::size_t index, std::vector<float>& logits) const {
@@ -290,6 +303,7 @@ class Generator {
   const text::Tokenizer* tokenizer_;
   std::optional<std::uint32_t> eot_;
   std::vector<Text> texts_;
+  int signal_ = 0;
   std::optional<Decoder> decoder_;
 };
 
@@ -308,8 +322,10 @@ Generation generate(Session& session, const text::Tokenizer& tokenizer, std::spa
   result.size = generator.decoder().size();
   for (const Text& text : generator.texts())
     result.prompt_tokens.push_back(static_cast<std::int64_t>(text.tokens.size()));
-  while (!generator.is_done()) result.steps.push_back(generator.step(result.steps.empty(), write));
+  while (!generator.is_done() && generator.signal() == 0)
+    result.steps.push_back(generator.step(result.steps.empty(), write));
   for (const Text& text : generator.texts()) result.tokens.push_back(text.produced);
+  if (!generator.is_done()) result.signal = generator.signal();
   result.prefill_seq = generator.decoder().prefill_seq();
   return result;
 }

@@ -65,6 +65,7 @@ struct Generation {
   std::int64_t prefill_seq = 0;  ///< to which texts were padded where they were read from the beginning
   std::vector<std::int64_t> prompt_tokens{}, tokens{};  ///< by text
   std::vector<GenerationStep> steps{};
+  int signal = 0;  ///< that ended it before the texts were done (core::StopSignals); 0: none
 };
 
 /// Continues every one of `prompts`, of which none may be empty unless the tokenizer has an end-of-text token
@@ -72,8 +73,10 @@ struct Generation {
 /// in whole UTF-8 characters. The same seed, weights, options and prompts give the same texts; the first text
 /// depends on the others only through rounding. A text that fills the window is processed again for every
 /// token, without its beginning. Of ranks that share layers (Session::transport) all call it, and the first
-/// one's tokens count, whatever the others' rounding is. Throws core::UsageError on an empty prompt without
-/// such a token, core::InputError when the tokenizer has ids beyond the model's vocabulary.
+/// one's tokens count, whatever the others' rounding is. A signal (core::StopSignals; of those ranks the
+/// first one's) ends it after the token that is being computed, the first at the earliest. Throws
+/// core::UsageError on an empty prompt without such a token, core::InputError when the tokenizer has ids
+/// beyond the model's vocabulary.
 Generation generate(Session& session, const text::Tokenizer& tokenizer, std::span<const std::string> prompts,
                     const SamplingOptions& options,
                     const std::function<void(std::size_t text, const std::string&)>& write);

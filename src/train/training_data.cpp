@@ -4,10 +4,33 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "text/prepare.h"
 #include "text/shard.h"
+#include "text/tokenizer.h"
 
 namespace rooflm::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTokenizer = "tokenizer.json";
+
+/// The tokenizer of a prepared directory, or of the one that a shard is in; empty: unknown.
+fs::path tokenizer_of(const fs::path& data) {
+  std::error_code ignored;
+  const fs::path directory = fs::is_directory(data, ignored) ? data : fs::absolute(data).parent_path();
+  const bool is_prepared = fs::exists(directory / "meta.json", ignored);
+  return is_prepared && fs::exists(directory / kTokenizer, ignored) ? directory / kTokenizer : fs::path();
+}
+
+/// Copies are what is usual, and cheaper to compare than to read.
+bool encode_alike(const fs::path& a, const fs::path& b) {
+  return core::MappedFile(a).text() == core::MappedFile(b).text() ||
+         text::Tokenizer::load(a).encodes_as(text::Tokenizer::load(b));
+}
+
+}  // namespace
 
 TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
                                 const std::vector<std::filesystem::path>& val) {
@@ -37,6 +60,23 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
     result.val_unigram_entropy.reset();
   }
   return result;
+}
+
+void require_same_tokenizer(const fs::path& model, const std::vector<fs::path>& data) {
+  std::error_code ignored;
+  const fs::path of_model = model / kTokenizer;
+  if (!fs::exists(of_model, ignored)) return;
+  fs::path seen;  // shards of one directory have one tokenizer
+  for (const fs::path& path : data) {
+    const fs::path of_data = tokenizer_of(path);
+    if (of_data.empty() || of_data == seen) continue;
+    seen = of_data;
+    if (!encode_alike(of_model, of_data)) {
+      throw core::UsageError(
+          fmt::format("--data {} was prepared by another tokenizer than the model: {} and {} differ",
+                      path.string(), of_data.string(), of_model.string()));
+    }
+  }
 }
 
 std::vector<ShardName> shard_names(const TrainingData& data) {

@@ -26,6 +26,13 @@ struct TrainingData {
 TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
                                 const std::vector<std::filesystem::path>& val = {});
 
+/// Throws core::UsageError when one of `data`, which are directories made by `rooflm data prepare` or shards
+/// in them, was prepared by another tokenizer than the model in `model`: its weights have other meanings for
+/// the same ids. Where either has no tokenizer.json nothing is known, and nothing is thrown. Throws
+/// core::InputError for a tokenizer.json that Tokenizer::load does not read, unless both files are the same.
+void require_same_tokenizer(const std::filesystem::path& model,
+                            const std::vector<std::filesystem::path>& data);
+
 /// Names and sizes of the training shards, as a checkpoint remembers them.
 std::vector<ShardName> shard_names(const TrainingData& data);
 

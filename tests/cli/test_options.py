@@ -275,6 +275,24 @@ class Options(unittest.TestCase):
         self.run_binary("import", "book.txt", "-o", "i.rooflm", "--dry-run", code=3)
         self.assertFalse((self.folder / "i.rooflm").exists())
 
+    def test_an_option_that_a_study_does_not_read(self):
+        for study, option, value in (("blocks", "--lengths", "nope"), ("blocks", "--head-dim", "3"), ("blocks", "--n", "5"),
+                                     ("serving", "--n", "5"), ("serving", "--steps", "3"), ("serving", "--data", "x.bin"),
+                                     ("gemm", "--seq", "5"), ("gemm", "--max-seconds", "1"), ("gemm", "--remeasure", None),
+                                     ("attention_sweep", "--n", "5"), ("attention_sweep", "--warmup", "1"),
+                                     ("formats", "--engine", "eager"), ("formats", "--users", "1")):
+            with self.subTest(study=study, option=option):
+                result = self.run_binary("study", study, option, *([value] if value else []), "--dry-run", code=2)
+                self.assertIn(f"{option} has no meaning for study {study}", result.stderr)
+        cpu = ["--device", "cpu", "--dry-run"]
+        for study, *options in (("blocks", "--seq", "16", "--steps", "3"), ("gemm", "--n", "64", "--threads", "1"),
+                                ("attention_sweep", "--head-dim", "16", "--seq", "64"), ("formats", "--n", "64", "--steps", "3"),
+                                ("serving", "--users", "1", "--batch", "2", "--max-seconds", "9")):
+            self.run_binary("study", study, *options, *cpu)
+        # What is no study's own is left to those that read it: of a file of defaults, and of all studies.
+        (self.folder / "rooflm.toml").write_text("[study]\nsteps = 3\n")
+        self.run_binary("study", "gemm", *cpu)
+
     def test_report_shows_a_part(self):
         def rows(*arguments, view="bench"):
             return json.loads(self.run_binary("report", self.record, "--view", view, "--format", "json",

@@ -195,12 +195,21 @@ class Plan(unittest.TestCase):
             self.assertRegex(fits["reason"], rf"^--{what} \d+ is the largest that fits")
             if key:
                 self.assertGreater(next_one[key], fits[key])
+        model = ("--model", "llama3-8b", "--device", "h100-sxm", "--gpus", 16, "--pp", 4, "--tp", 4, "--short-ends",
+                 "--global-batch", 8, "--recompute", "full")
+        fits, _ = plan(*model, "--largest", "layers")
+        again, = plan(*model, "--layers", fits["reason"].split()[1])
+        self.assertEqual(again["status"], "planned")
 
     def test_the_smallest_cluster(self):
         fits, fewer = plan("--model", "llama3-8b", "--device", "h100-sxm", "--smallest")
         self.assertEqual((fits["status"], fewer["status"]), ("planned", "oom"))
         self.assertLess(fewer["gpus"], fits["gpus"])
         self.assertLess(fits["gpus"], 16)
+        for model, most, batch, limit, fewest in (("llama3-8b", 16, 48, "48GB", 3), ("llama3-70b", 14, 56, "85GB", 14)):
+            fits, _ = plan("--model", model, "--device", "h100-sxm", "--smallest", "--gpus", most, "--global-batch", batch,
+                           "--memory-limit", limit)
+            self.assertEqual((fits["gpus"], fits["status"]), (fewest, "planned"))
 
     def test_what_if(self):
         now, then = plan("--model", "gpt2", "--device", "h100-sxm", "--batch", 8, "--what-if", "bandwidth=2x,compute=2x")
@@ -474,6 +483,16 @@ class Plan(unittest.TestCase):
         self.refused(2, "--interleave", *base, "--pp", 2, "--interleave", 4, "--global-batch", 3)
         self.refused(2, "--tp 5", *base, "--tp", 5)
         self.refused(2, "", *base, "--d-model", 2**40, "--heads", 1)
+        self.refused(2, "is more than 2147483647", *base, "--global-batch", 2**53 + 1)
+        self.refused(2, "more than 1 EB", *base, "--memory-limit", "99999999999GB")
+        self.refused(2, "--what-if has no meaning with --against", *base, "--against", "any", "--what-if", "link=2x")
+
+    def test_a_search_says_what_it_does_not_read(self):
+        done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--gpus", 2, "--search", "--recompute", "none,full",
+                      "--batch", "1,2", "--top", 3, "--format", "json")
+        self.assertEqual(len(json.loads(done.stdout)), 3)
+        for option in ("--recompute", "--batch"):
+            self.assertIn(f"{option} is not read", done.stderr)
 
 
 if __name__ == "__main__":

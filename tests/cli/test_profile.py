@@ -109,10 +109,10 @@ class Profile(unittest.TestCase):
             return json.loads(self.ok("report", parts, "--view", view, "--format", "json", *arguments))[0]["tables"][0]["rows"]
         forward = rows("blocks", "--run", "2")
         self.assertEqual({row["phase"] for row in forward}, {"forward"}, "a run of the forward pass alone")
-        self.assertIn("of step", self.ok("report", parts, "--view", "attention", "--run", "1"))
+        self.assertIn("of kernels", self.ok("report", parts, "--view", "attention", "--run", "1"))
         shown = self.ok("report", parts, "--view", "attention", "--run", "1", "--phase", "forward")
         self.assertIn("of shown", shown)
-        self.assertNotIn("of step", shown)
+        self.assertNotIn("of kernels", shown)
         self.assertEqual([row["status"] for row in rows("bench")], ["success", "success"])
         self.assertIsNone(rows("bench")[1]["mfu"], "MFU is of training steps")
         one_layer = rows("ops", "--run", "1", "--scope", "h.1", "--phase", "backward")
@@ -218,6 +218,15 @@ class Profile(unittest.TestCase):
         self.assertIn("<svg" if "<svg" in self.ok("report", self.record, "--format", "md") else "data:image/svg",
                       self.ok("report", self.record, "--format", "md", "--view", "blocks,memory"))
         self.fails(2, "report", self.record, "--view", "blok", says=["unknown view 'blok'", "did you mean 'blocks'"])
+
+    def test_only_the_engine_with_an_arena_shows_one(self):
+        def facts(run):
+            view = json.loads(self.ok("report", self.record, "--view", "allocator", "--run", run, "--format", "json"))[0]
+            return {row["what"] for row in view["tables"][0]["rows"]}
+        eager, fused = facts("1"), facts("2")
+        self.assertIn("allocator_peak_bytes", eager)
+        self.assertFalse(eager & {"arena_bytes", "live_bytes_peak"})
+        self.assertLessEqual({"arena_bytes", "live_bytes_peak"}, fused)
 
     def test_the_page(self):
         page = self.folder / "page.html"
@@ -455,7 +464,7 @@ class Profile(unittest.TestCase):
         bf16 = next(row for row in rows if row["format"] == "bf16")
         self.assertEqual((bf16["layout"], bf16["matrix"]), ("S EEEEEEEE MMMMMMM", 2 * 49152 * 12288))
         self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
-        self.ok("study", "formats", "--n", "16,8", "--max-steps", "2", "--max-seconds", "0.1", "--layers", "1")  # as study --all may be told
+        self.ok("study", "formats", "--n", "16,8", "--max-steps", "2", "--layers", "1")
         tables = json.loads(self.ok("study", "formats", "--steps", "3", "--layers", "1", "--format", "json"))[0]["tables"]
         of_training = {key: table["rows"] for table in tables for key in ("operand", "step") if key in table["rows"][0]}
         self.assertEqual({key: len(rows) for key, rows in of_training.items()}, {"operand": 4 * 3, "step": 3})

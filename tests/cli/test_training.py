@@ -7,13 +7,15 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 import unittest
 
-from training_runs import TINY, TrainingRuns, numbers_of
+from training_runs import TINY, TrainingRuns, numbers_of, words
 
 
 class Train(TrainingRuns):
@@ -218,6 +220,53 @@ class Train(TrainingRuns):
         self.assertEqual((self.out / "latest/model.safetensors").read_bytes(), before)
         self.assertFalse((self.out2 / "latest").exists())
 
+    def test_data_of_another_tokenizer_is_refused(self):
+        self.train("--steps", 2, "--schedule", "constant")
+        texts = self.folder / "texts"
+        texts.mkdir()
+        for i in range(10):
+            (texts / f"{i}.txt").write_text(words(60, 100 + i).upper())
+        other = self.folder / "other"
+        self.ok("data", "prepare", texts, "-o", other, "--vocab", 300, "--val-fraction", "0.2")
+        says = ["was prepared by another tokenizer than", str(other / "tokenizer.json"), "checkpoint-000002/tokenizer.json"]
+        small = ["--batch", 1, "--seq", 16]
+        self.fails(2, "eval", "--model", self.out, "--data", other, *small, says=says)
+        self.fails(2, "eval", "--model", self.out, "--data", *other.glob("val_*.bin"), *small, says=says)
+        train = ["train", "--out", self.folder / "out2", "--model", self.out, *small, "--no-peak", "--steps", 3]
+        self.fails(2, *train, "--data", other, says=says)
+        self.fails(2, *train, "--data", self.data, "--val-data", *other.glob("val_*.bin"), says=says)
+        self.fails(2, "train", "--out", self.out, "--resume", "--no-peak", "--steps", 3, "--data", other, says=says)
+        self.assertFalse((self.folder / "out2").exists())
+        # The same tokenizer in another format, and no tokenizer, are data as good as any.
+        alike = self.folder / "alike"
+        shutil.copytree(self.data, alike)
+        file = alike / "tokenizer.json"
+        file.write_text(json.dumps(json.loads(file.read_text()), indent=3))
+        self.ok("eval", "--model", self.out, "--data", alike, *small, "--batches", 1)
+        (self.out / "latest/tokenizer.json").unlink()
+        self.ok("eval", "--model", self.out, "--data", other, *small, "--batches", 1)
+
+    def test_a_second_signal_at_once_is_the_same_request(self):
+        process = self.start("--steps", 1_000_000)
+        log = self.out / "log.jsonl"
+        for _ in range(600):
+            if log.exists() and log.stat().st_size > 1000:
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)  # as `timeout -s INT` does: to its child, then to the group
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (130, 143), errors)  # the kernel delivers the lower number first
+        self.assertIn("stopped by SIG", errors)
+        state = json.loads((self.out / "latest/state.json").read_text())
+        self.assertEqual(numbers_of(log)[-1]["step"], state["step"])
+
+    def test_nothing_to_resume(self):
+        nope = self.folder / "nope"
+        self.fails(2, "train", "--out", nope, "--resume", says=["--resume", f"no checkpoint in {nope}", "--steps"])
+        nope.mkdir()
+        self.fails(2, "train", "--out", nope, "--resume", says=[f"no checkpoint in {nope}"])
+
     def test_bad_options(self):
         base = ["train", "--data", self.data, "--out", self.out, *TINY]
         self.fails(2, *base, says=["--steps is missing"])
@@ -264,6 +313,29 @@ class Train(TrainingRuns):
 
 
 class EvalAndGenerate(TrainingRuns):
+    def test_a_stopped_generation_keeps_the_tokens_it_timed(self):
+        self.train("--steps", 1)
+        record = self.folder / "stopped.rooflm"
+        for prompts in (["--prompt", "the"], ["--prompt", "the", "--prompt", "my"]):
+            process = subprocess.Popen([self.binary, "generate", "--model", str(self.out), *prompts, "--ignore-eot", "--window", "32",
+                                        "--tokens", "100000000", "-o", str(record), "--overwrite"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if len(prompts) == 2:
+                process.stdout.read(200)  # tokens are being made
+            else:
+                time.sleep(2)
+            process.send_signal(signal.SIGINT)
+            out, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, errors)
+            self.assertIn(b"stopped by SIGINT", errors)
+            self.assertTrue(out.endswith(b"\n"))
+            self.assertEqual([path.name for path in self.folder.glob("stopped.rooflm*")], [record.name])
+            with contextlib.closing(sqlite3.connect(record)) as db:
+                self.assertEqual(db.execute("SELECT status FROM run").fetchall(), [("interrupted",)])
+                self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 2)
+            self.ok("verify", record)
+            self.ok("report", record, "--view", "generation")
+
     def test_bad_options(self):
         self.fails(2, "eval", "--data", self.data, says=["--model is missing"])
         self.fails(2, "eval", "--model", "gpt2", "--data", self.data, says=["no weights"])

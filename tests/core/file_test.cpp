@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -196,7 +197,9 @@ TEST(StopSignals, TheFirstIsRememberedTheSecondEnds) {
     } catch (const Stopped& stopped) {
       if (stopped.signal != SIGTERM) ::_exit(3);
     }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kSameRequestNs));
     ::raise(SIGINT);
+    ::_exit(4);
   };
   EXPECT_EXIT(twice(), testing::ExitedWithCode(130), "");
   const auto at_once = [] {
@@ -204,6 +207,17 @@ TEST(StopSignals, TheFirstIsRememberedTheSecondEnds) {
     ::raise(SIGTERM);
   };
   EXPECT_EXIT(at_once(), testing::ExitedWithCode(143), "");
+}
+
+TEST(StopSignals, TwoAtOnceAreOneRequest) {
+  const auto at_once = [] {
+    const StopSignals signals;
+    ::raise(SIGINT);
+    ::raise(SIGINT);
+    ::raise(SIGTERM);
+    ::_exit(StopSignals::received() == SIGINT ? 0 : 1);  // the first is the one that is remembered
+  };
+  EXPECT_EXIT(at_once(), testing::ExitedWithCode(0), "");
 }
 
 TEST_F(FileTest, AFileIsWrittenToItsEndBeforeASignalEndsTheProcess) {

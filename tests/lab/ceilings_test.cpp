@@ -1,9 +1,11 @@
-// What kept ceilings know of the code that measured them.
+// What kept ceilings know of the code that measured them, and what is said of one.
 #include "lab/ceilings.h"
 
 #include <gtest/gtest.h>
 
 #include <cctype>
+
+#include "lab/ceiling_book.h"
 
 namespace rooflm::lab {
 namespace {
@@ -13,6 +15,13 @@ TEST(MeasuringDigest, IsTwelveHexadecimalDigits) {
   ASSERT_EQ(digest.size(), 12U);
   for (const char c : digest) EXPECT_NE(std::isxdigit(static_cast<unsigned char>(c)), 0) << digest;
   EXPECT_EQ(digest, measuring_digest());
+}
+
+TEST(DescribePeak, SaysThatItWasMeasuredUnderLoad) {
+  record::Ceiling peak{.what = "matmul", .dtype = "fp32", .threads = 2, .value = 189e9};
+  EXPECT_EQ(describe_peak(peak).find("load"), std::string::npos) << describe_peak(peak);
+  peak.source = "measured under load: other programs used 48.0 % of the processors meanwhile";
+  EXPECT_TRUE(describe_peak(peak).ends_with("; " + peak.source + ")")) << describe_peak(peak);
 }
 
 }  // namespace

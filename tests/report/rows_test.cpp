@@ -94,6 +94,16 @@ TEST(BenchRows, WhatRowsDifferInIsAColumnAndNoEngineIsComparedAcrossIt) {
   EXPECT_EQ(*bench_table(set).rows.at(1).find("speedup_over_eager"), Cell()) << "eager did not clip";
 }
 
+TEST(BenchRows, NotesSayWhatIsOfMedians) {
+  RecordSet set;
+  set.runs = {benched("eager", 0, 0.3)};
+  const Table table = bench_table(set);
+  const auto times = std::ranges::find_if(
+      table.notes, [](const std::string& note) { return note.starts_with("Times: wall time"); });
+  ASSERT_NE(times, table.notes.end());
+  EXPECT_TRUE(times->ends_with("bwd/fwd and tokens/s are of medians.")) << *times;
+}
+
 /// One decimal says nothing of steps that take microseconds.
 TEST(BenchRows, ShortTimesHaveMoreDecimals) {
   const auto total_of = [](double eager_s, double fused_s) {

@@ -141,6 +141,26 @@ TEST(Memory, PeakHoldersAndPhases) {
   EXPECT_EQ(curve.phase_peaks()[2].phase, "backward");
 }
 
+/// An op that frees its inputs has them and its outputs at once.
+TEST(Memory, EachOpIsShownByItsHighestMoment) {
+  RecordSet set = load_steps({{}});
+  RunData& run = set.runs[0];
+  // Op 3 makes tensor 10 before it frees the scratch.
+  run.tensors.push_back({.tensor = 10, .name = "out", .role = "gradient", .bytes = 30});
+  run.memory_events[3].live_bytes = 170;
+  run.memory_events[4].live_bytes = 130;
+  run.memory_events.insert(run.memory_events.begin() + 3,
+                           {.seq = 3, .op = 3, .tensor = 10, .bytes = 30, .live_bytes = 230});
+  const MemoryCurve curve(run);
+  ASSERT_EQ(curve.by_op().size(), 5U);
+  const MemoryMoment& highest = curve.by_op()[3];
+  EXPECT_EQ(highest.op, 3);
+  EXPECT_EQ(highest.live_bytes, curve.peak_bytes());
+  EXPECT_EQ(highest.live_bytes, 230);
+  EXPECT_EQ(highest.by_role.at("workspace"), 60) << "the roles at that moment";
+  EXPECT_EQ(highest.by_role.at("gradient"), 30);
+}
+
 TEST(Memory, SavedForBackwardIsWhatIsAliveAtOnce) {
   RecordSet set = load_steps({{}});
   RunData& run = set.runs[0];

@@ -81,6 +81,18 @@ TEST(Views, PhasesAndOverview) {
   EXPECT_EQ(table_of(overview, "overview.machine").rows.at(0).text("value"), "imaginary & <fast>");
 }
 
+/// The rate of MFU is that of all ranks, the peak that of one.
+TEST(Views, TheFormulaOfMfuHasTheRanks) {
+  RecordSet set = load_steps({{}});
+  const auto shown = [&] {
+    return row_of(table_of(make_view("overview", set), "overview"), {{"what", "MFU"}}).text("shown");
+  };
+  EXPECT_NE(shown().find("40.0% = (6N + 12 L C T) tokens/s / 10.0 Gflop/s ("), std::string::npos) << shown();
+  set.runs[0].run.config.set("dp", 2);
+  EXPECT_NE(shown().find("20.0% = (6N + 12 L C T) tokens/s / (2 ranks x 10.0 Gflop/s) ("), std::string::npos)
+      << shown();
+}
+
 TEST(Views, BlocksAndGap) {
   const RecordSet set = load_steps({{}});
   const View view = make_view("blocks", set);
@@ -115,8 +127,26 @@ TEST(Views, KernelsHaveTheColumnsOfNsys) {
   EXPECT_EQ(top.notes.size(), 1U);
 }
 
+TEST(Views, VariantsThatDifferAreCounted) {
+  RecordSet set = load_steps({{}});
+  const auto variant = [&] {
+    return row_of(table_of(make_view("ops", set), "ops"), {{"phase", "forward"}, {"name", "softmax_fp32"}})
+        .text("variant");
+  };
+  for (TimedOp& timed : set.runs[0].ops) timed.op.variant = "64 x 64";
+  EXPECT_EQ(variant(), "64 x 64");
+  for (TimedOp& timed : set.runs[0].ops) timed.op.variant = timed.op.scope;
+  EXPECT_EQ(variant(), "2 variants") << "one per layer";
+}
+
 TEST(Views, ClassesAndAttention) {
   const RecordSet set = load_steps({{}});
+  for (const char* view : {"classes", "attention"}) {
+    const Table table = table_of(make_view(view, set), view);
+    const auto share = std::ranges::find(table.columns, "step_share", &Column::key);
+    ASSERT_NE(share, table.columns.end());
+    EXPECT_EQ(share->title, "of kernels") << "the whole is the time in kernels, not that of the step";
+  }
   const Row softmax = row_of(table_of(make_view("classes", set), "classes"), {{"class", "softmax"}});
   EXPECT_NEAR(softmax.number("forward_share"), 400.0 / 3600.0, 1e-9);
   EXPECT_NEAR(softmax.number("step_s"), 1200e-9, 1e-15);
@@ -152,6 +182,22 @@ TEST(Views, RooflineHasRoofsAndMarks) {
   const auto lines = std::count_if(view.charts[0].series.begin(), view.charts[0].series.end(),
                                    [](const Series& series) { return series.is_line; });
   EXPECT_EQ(lines, 2);
+}
+
+TEST(Views, SharesAboveTheRoofAreExplainedByCeilingsUnderLoad) {
+  RecordSet set = load_steps({{}});
+  RunData& run = set.runs[0];
+  run.run.config.set("threads", 2);
+  const auto notes = [&] { return table_of(make_view("roofline", set), "roofline").notes; };
+  for (record::Ceiling& ceiling : run.ceilings) {
+    if (ceiling.what == "matmul") ceiling.source = "measured under load: other programs used 48.0 %";
+  }
+  EXPECT_TRUE(notes().empty()) << "nothing beats its roof";
+  for (TimedOp& timed : run.ops) *timed.roof_s *= 3;
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_EQ(notes()[0], "share above 100 %: ceilings measured under load are too low (matmul fp32)");
+  for (record::Ceiling& ceiling : run.ceilings) ceiling.source = "measured";
+  EXPECT_TRUE(notes().empty()) << "no ceiling was measured under load";
 }
 
 TEST(Views, MemoryAndSaved) {
@@ -359,6 +405,15 @@ TEST(Advice, LeavesOutWhatAnotherRunDoes) {
   EXPECT_EQ(table.rows.size(), advise(both).size());
   std::set<std::string> texts;
   for (const Row& row : table.rows) EXPECT_TRUE(texts.insert(row.text("which") + row.text("text")).second);
+}
+
+TEST(Advice, GainsTooSmallForASentenceAreNoMissingSteps) {
+  const RecordSet set = load_steps({{}});
+  ASSERT_TRUE(advise(set).empty());
+  EXPECT_EQ(make_view("advice", set).note,
+            "No advice: nothing that is known of these steps shows a gain of 0.5 % of the step or more.");
+  const RecordSet untimed = load_steps({{.status = "oom"}});
+  EXPECT_NE(make_view("advice", untimed).note.find("needs observed steps"), std::string::npos);
 }
 
 /// What ranks send each other is bound by links and by the slowest rank: nothing of a kernel helps.

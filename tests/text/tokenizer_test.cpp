@@ -49,6 +49,18 @@ TEST(Tokenizer, InvalidBytesDoNotMoveTheCutsAroundThem) {
   }
 }
 
+TEST(Tokenizer, AnotherVocabularyOrAnotherOrderOfMergesEncodesOtherwise) {
+  using Merges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+  const Merges merges = {{0, 1}, {2, 3}};
+  const Merges swapped = {{2, 3}, {0, 1}};
+  const std::vector<std::string> special = {"<|endoftext|>"};
+  const auto tokenizer = Tokenizer::from_merges(merges, special);
+  EXPECT_TRUE(tokenizer.encodes_as(Tokenizer::from_merges(merges, special)));
+  EXPECT_FALSE(tokenizer.encodes_as(Tokenizer::from_merges(swapped, special)));
+  EXPECT_FALSE(tokenizer.encodes_as(Tokenizer::from_merges(merges, {})));
+  EXPECT_FALSE(tokenizer.encodes_as(small_tokenizer()));
+}
+
 TEST(Tokenizer, SpecialTokensOnlyWhenAsked) {
   const auto tokenizer = small_tokenizer();
   const auto eot = tokenizer.eot();

@@ -35,7 +35,8 @@ struct LastUses {
 
 class WaitSetter {
  public:
-  explicit WaitSetter(Program& program) : program_(&program), uses_(program.tensors.size()) {
+  explicit WaitSetter(Program& program, bool frees_gradients = false)
+      : program_(&program), frees_gradients_(frees_gradients), uses_(program.tensors.size()) {
     known_.fill(kNoOps);
   }
 
@@ -72,6 +73,7 @@ class WaitSetter {
       need(uses(id).wrote);
       need(uses(id).read);
     }
+    if (frees_gradients_) bound_pending(op, static_cast<int>(index), needed);
     wait_for(op, needed);
     const std::size_t lane = index_of(op.lane);
     for (const TensorId id : op.inputs) {
@@ -79,6 +81,19 @@ class WaitSetter {
     }
     for (const TensorId id : op.outputs) {
       if (id != program::kNone) uses(id).wrote[lane] = static_cast<int>(index);
+    }
+  }
+
+  /// Whole gradients of a unit are held until `compute` knows that they are summed: it goes on for a unit
+  /// more, then waits.
+  void bound_pending(const Op& op, int index, OpOfLane& needed) {
+    const std::size_t lane = index_of(Lane::communication);
+    if (op.lane == Lane::compute) {
+      needed[lane] = std::max(needed[lane], sum_before_);
+    } else if (op.lane == Lane::communication && op.is(program::ops::kReduceScatter) &&
+               op.phase == program::Phase::backward) {
+      sum_before_ = newest_sum_;
+      newest_sum_ = index;
     }
   }
 
@@ -99,18 +114,21 @@ class WaitSetter {
   }
 
   Program* program_;
+  bool frees_gradients_;
+  int newest_sum_ = -1, sum_before_ = -1;  ///< reduce-scatters of gradients
   std::vector<LastUses> uses_;
   std::array<OpOfLane, kLanes> known_{};  ///< by lane: the last op of each other lane that it has waited for
 };
 
 }  // namespace
 
-void overlap_collectives(Program& step) {
+void overlap_collectives(Program& step, bool frees_gradients) {
   for (Op& op : step.ops) {
     const bool is_in_order = op.is(program::ops::kBarrier) || op.attrs.flag("mapped");
     if (program::is_collective(op) && !is_in_order) op.lane = Lane::communication;
   }
-  set_waits(step);
+  for (Op& op : step.ops) op.waits.clear();
+  WaitSetter(step, frees_gradients).run();
 }
 
 void set_waits(Program& step) {

@@ -1,0 +1,132 @@
+// Plans of models that many ranks share: what micro-batches, layers and nodes must not change.
+#include <gtest/gtest.h>
+
+#include "compile/passes/plan_memory.h"
+#include "model/forward.h"
+#include "perfmodel/budget.h"
+#include "perfmodel/device_fit.h"
+#include "perfmodel/plan.h"
+
+namespace rooflm {
+namespace {
+
+struct SplitCase {
+  perfmodel::PlanPoint point;
+  perfmodel::Setting setting;
+
+  [[nodiscard]] perfmodel::Plan plan() const { return perfmodel::make_plan(point, setting); }
+};
+
+SplitCase split_case(const char* model, compile::Sharding sharding, std::int64_t micro_batches,
+                     const char* framework = "rooflm-fused", const char* device = "h100-sxm") {
+  SplitCase made;
+  made.setting.device = devices::find_device(device);
+  made.setting.framework = perfmodel::find_framework(framework);
+  made.setting.cluster = perfmodel::cluster_of(made.setting.device);
+  made.setting.memory_limit_bytes = made.setting.device.usable_bytes();
+  made.point.config = model::preset(model);
+  made.point.step.dtype = core::DType::bf16;
+  made.point.step.sharding = sharding;
+  made.point.micro_batch = 1;
+  made.point.seq = 1024;
+  made.point.micro_batches = micro_batches;
+  perfmodel::fit_to_device(made.point.step, made.setting.device);
+  perfmodel::fit_to_framework(made.point.step, made.setting.framework);
+  return made;
+}
+
+/// Sharded gradients: whole ones of at most two units are held, whatever the number of micro-batches.
+TEST(SplitPlan, WholeGradientsOfFewUnitsAreHeld) {
+  const auto arena = [](int zero, int micro_batches) {
+    compile::StepOptions options{.dtype = core::DType::bf16,
+                                 .recompute = passes::Recompute::full,
+                                 .micro_batches = micro_batches,
+                                 .optimizer = {}};
+    options.sharding = {.data = 8, .zero = zero};
+    return static_cast<double>(
+        passes::plan_memory(compile::training_step(model::forward(model::preset("medium"), 1, 128), options))
+            .arena_bytes);
+  };
+  EXPECT_LT(arena(2, 8), 1.01 * arena(2, 3));
+  EXPECT_LT(arena(2, 8), 0.5 * arena(1, 8));
+  const auto planned = [](std::int64_t micro_batches) {
+    return split_case("medium", {.data = 8, .zero = 2}, micro_batches).plan().memory.total();
+  };
+  EXPECT_NEAR(planned(16) / planned(3), 1, 0.01);
+}
+
+/// The sum of 16-bit gradients in fp32 is paid once, not per stage of the bubble.
+TEST(SplitPlan, TwoMicroBatchesTakeLessThanThree) {
+  const auto step_s = [](std::int64_t micro_batches) {
+    return split_case("2.7B", {.data = 64, .pipeline = 4}, micro_batches).plan().step_s;
+  };
+  EXPECT_LT(step_s(2), 1.02 * step_s(3));
+}
+
+TEST(SplitPlan, NoTermIsNegative) {
+  const compile::Sharding zero2{.data = 128, .zero = 2, .tensor = 8, .sequence_parallel = true};
+  for (const SplitCase& each :
+       {split_case("2.7B", {.data = 64}, 16, "torch-compile"), split_case("gpt3-175b", zero2, 8),
+        split_case("medium", {.data = 8, .zero = 3}, 1)}) {
+    const perfmodel::Plan plan = each.plan();
+    EXPECT_GE(plan.exposed_s, 0);
+    EXPECT_GE(plan.step_s, plan.compute_s);
+    const perfmodel::RankMemory& memory = plan.memory;
+    for (const double part : {memory.weight_bytes, memory.gradient_bytes, memory.activation_bytes,
+                              memory.workspace_bytes, memory.gap_bytes})
+      EXPECT_GE(part, 0);
+  }
+}
+
+/// Also of layers whose collectives are exposed the more the more of them there are.
+TEST(SplitPlan, SlowLinksNeedNotAllLayersEither) {
+  for (const int zero : {1, 2, 3}) {
+    SplitCase made = split_case("llama3-8b", {.data = 8, .zero = zero}, 1, "torch-compile", "rtx-3090");
+    const perfmodel::Plan quick = made.plan();
+    made.setting.every_layer = true;
+    const perfmodel::Plan whole = made.plan();
+    EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02) << zero;
+    EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.005) << zero;
+  }
+}
+
+TEST(SplitPlan, RanksOfOneNodeMeetThere) {
+  using perfmodel::Collective;
+  const perfmodel::Cluster cluster = perfmodel::cluster_of(devices::find_device("h100-sxm"));
+  ASSERT_EQ(cluster.per_node, 8);
+  const auto link = [&](Collective kind, perfmodel::Ranks ranks) {
+    return &perfmodel::link_of(cluster, kind, ranks);
+  };
+  // The first and the last of six stages of one rank.
+  EXPECT_EQ(link(Collective::all_reduce, {.size = 2, .stride = 5}), &cluster.inside);
+  EXPECT_EQ(link(Collective::all_reduce, {.size = 2, .stride = 8}), &cluster.between);
+  // Four stages of four ranks: two hops in a node, one to the next.
+  EXPECT_EQ(link(Collective::point_to_point, {.size = 4, .stride = 4}), &cluster.between);
+  EXPECT_EQ(link(Collective::point_to_point, {.size = 2, .stride = 4}), &cluster.inside);
+}
+
+TEST(SplitPlan, ABridgeJoinsTwo) {
+  using perfmodel::Collective;
+  const perfmodel::Cluster cluster = perfmodel::cluster_of(devices::find_device("h100-pcie"));
+  ASSERT_TRUE(cluster.pair);
+  EXPECT_TRUE(cluster.inside.name.starts_with("PCIe"));
+  const auto seconds = [&](int ranks) {
+    return perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, {.size = ranks});
+  };
+  EXPECT_EQ(&perfmodel::link_of(cluster, Collective::all_gather, {.size = 2}), &*cluster.pair);
+  EXPECT_LT(3 * seconds(2), seconds(4));
+  EXPECT_FALSE(perfmodel::cluster_of(devices::find_device("h100-sxm")).pair);
+}
+
+/// A checkpoint holds the state once, however it is split.
+TEST(SplitPlan, CheckpointsOfOneStateTakeTheSameTime) {
+  std::vector<double> seconds;
+  for (const int zero : {0, 1, 2, 3}) {
+    const SplitCase made = split_case("medium", {.data = 8, .zero = zero}, 2);
+    seconds.push_back(perfmodel::checkpoint_seconds(made.point, made.plan()));
+  }
+  for (const double each : seconds) EXPECT_NEAR(each / seconds[0], 1, 0.05);
+}
+
+}  // namespace
+}  // namespace rooflm
