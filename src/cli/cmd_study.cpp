@@ -395,14 +395,18 @@ bool reads(const Study& study, const Declared& option, const std::string& name) 
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Throws core::UsageError for an option that was typed and that the study does not read. `study --all` needs
-/// no such check: there is a study of each kind, so each option is read by one of them.
+/// Throws core::UsageError for an option that was typed and that the study does not read; how long and how
+/// often to measure is asked of any study, so there it only says so. `study --all` needs no such check: there
+/// is a study of each kind, so each option is read by one of them.
 void check_read(const CommandLine& line, const Study& study) {
+  constexpr std::array<std::string_view, 4> kHowLong = {"warmup", "min-steps", "max-steps", "max-seconds"};
   for (const Declared& option : line.declared()) {
     if (option.names.empty() || !line.was_given(option.names.back())) continue;
     const std::string name = option.names.back().substr(2);
-    if (!reads(study, option, name))
-      throw core::UsageError(fmt::format("--{} has no meaning for study {}", name, study.name));
+    if (reads(study, option, name)) continue;
+    const std::string message = fmt::format("--{} has no meaning for study {}", name, study.name);
+    if (std::ranges::find(kHowLong, name) == kHowLong.end()) throw core::UsageError(message);
+    note("{}", message);
   }
 }
 

@@ -278,13 +278,15 @@ class Options(unittest.TestCase):
     def test_an_option_that_a_study_does_not_read(self):
         for study, option, value in (("blocks", "--lengths", "nope"), ("blocks", "--head-dim", "3"), ("blocks", "--n", "5"),
                                      ("serving", "--n", "5"), ("serving", "--steps", "3"), ("serving", "--data", "x.bin"),
-                                     ("gemm", "--seq", "5"), ("gemm", "--max-seconds", "1"), ("gemm", "--remeasure", None),
-                                     ("attention_sweep", "--n", "5"), ("attention_sweep", "--warmup", "1"),
+                                     ("gemm", "--seq", "5"), ("attention_sweep", "--n", "5"),
                                      ("formats", "--engine", "eager"), ("formats", "--users", "1")):
             with self.subTest(study=study, option=option):
                 result = self.run_binary("study", study, option, *([value] if value else []), "--dry-run", code=2)
                 self.assertIn(f"{option} has no meaning for study {study}", result.stderr)
         cpu = ["--device", "cpu", "--dry-run"]
+        # How long to measure is asked of any study.
+        result = self.run_binary("study", "gemm", "--max-seconds", "1", *cpu)
+        self.assertIn("--max-seconds has no meaning for study gemm", result.stderr)
         for study, *options in (("blocks", "--seq", "16", "--steps", "3"), ("gemm", "--n", "64", "--threads", "1"),
                                 ("attention_sweep", "--head-dim", "16", "--seq", "64"), ("formats", "--n", "64", "--steps", "3"),
                                 ("serving", "--users", "1", "--batch", "2", "--max-seconds", "9")):

@@ -464,7 +464,7 @@ class Profile(unittest.TestCase):
         bf16 = next(row for row in rows if row["format"] == "bf16")
         self.assertEqual((bf16["layout"], bf16["matrix"]), ("S EEEEEEEE MMMMMMM", 2 * 49152 * 12288))
         self.assertIn("flash", self.ok("study", "attention_sweep", "--seq", "64", "--head-dim", "16"))
-        self.ok("study", "formats", "--n", "16,8", "--max-steps", "2", "--layers", "1")
+        self.ok("study", "formats", "--n", "16,8", "--max-steps", "2", "--max-seconds", "0.1", "--layers", "1")  # as study --all may be told
         tables = json.loads(self.ok("study", "formats", "--steps", "3", "--layers", "1", "--format", "json"))[0]["tables"]
         of_training = {key: table["rows"] for table in tables for key in ("operand", "step") if key in table["rows"][0]}
         self.assertEqual({key: len(rows) for key, rows in of_training.items()}, {"operand": 4 * 3, "step": 3})
