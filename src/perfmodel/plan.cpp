@@ -115,14 +115,28 @@ std::pair<int, int> built_micro_batches(const PlanPoint& point) {
   return has_narrow_gradients(point) && point.micro_batches > 1 ? std::pair{2, 3} : std::pair{1, 2};
 }
 
+/// What a stage alone takes: no step is shorter, but for how the sums are rounded.
+double least_step_s(const StageTimes& times, std::int64_t micro_batches) {
+  constexpr double kRounding = 1e-6;
+  return (1 - kRounding) *
+         (static_cast<double>(micro_batches) * (times.forward_s + times.backward_s) + times.tail_s);
+}
+
 /// `foreseen` from few layers, unless those do not tell: then of all of them, but not where a search gives up
 /// anyway.
-RankMemory memory_of_stage(const RankMemory& foreseen, const PlanPoint& point, const Setting& setting,
-                           Forwards& forwards, int stage, int micro_batches, const GiveUp& give_up) {
-  constexpr double kFarTooLarge = 1.15;  // what few layers foresee is up to 9 % off
+RankMemory memory_of_stage(const RankMemory& foreseen, const StageTimes& times, const PlanPoint& point,
+                           const Setting& setting, Forwards& forwards, int stage, int micro_batches,
+                           const GiveUp& give_up) {
+  constexpr double kFarTooLarge = 1.15;  // what few layers foresee is up to 10 % off
+  constexpr double kSurelyFits = 0.8;
   const bool is_hopeless =
       give_up.when_too_large && foreseen.total() > kFarTooLarge * setting.memory_limit_bytes;
-  if (is_hopeless || is_memory_of_few_layers_enough(point, setting, foreseen)) return foreseen;
+  const bool is_sure = foreseen.total() < kSurelyFits * setting.memory_limit_bytes;
+  const bool is_slow = least_step_s(times, point.micro_batches) > give_up.slower_than_s;
+  const bool is_rough_enough =
+      give_up.is_rough && !setting.framework.has_caching_allocator && (is_sure || is_slow);
+  if (is_hopeless || is_rough_enough || is_memory_of_few_layers_enough(point, setting, foreseen))
+    return foreseen;
   return memory_of_all_layers(point, setting, forwards, stage, micro_batches);
 }
 
@@ -145,12 +159,12 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
   if (m == few) {
     const double work_s = few * (first.forward_s + first.backward_s);
-    first.memory = memory_of_stage(first.memory, point, setting, forwards, stage, few, give_up);
-    return {.step = first,
-            .times = with_end({.forward_s = first.forward_s,
-                               .backward_s = first.backward_s,
-                               .tail_s = std::max(0.0, first.timeline.step_s - work_s)},
-                              first, point, stage)};
+    const StageTimes stage_times = with_end({.forward_s = first.forward_s,
+                                             .backward_s = first.backward_s,
+                                             .tail_s = std::max(0.0, first.timeline.step_s - work_s)},
+                                            first, point, stage);
+    first.memory = memory_of_stage(first.memory, stage_times, point, setting, forwards, stage, few, give_up);
+    return {.step = first, .times = stage_times};
   }
   if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
     return {.step = first, .times = {}, .is_too_large = true};
@@ -160,13 +174,6 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   keep_busy(more);
   StageRole role{.step = last};
   role.step.add(more, static_cast<double>(m - more_of_them) / added);
-  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors,
-  // three also what a split state holds between two later ones.
-  const bool is_split = point.step.sharding.zero > 0 && more_of_them <= 3 && m >= 3;
-  const int counted = is_split ? 3 : few > 1 && added == 1 ? few : more_of_them;
-  role.step.memory = memory_of_stage(counted == few ? first.memory : last.memory, point, setting, forwards,
-                                     stage, counted, give_up);
-  role.step.memory.activation_bytes += more_saved_bytes(point, stage, counted, first.memory);
   // Of a later micro-batch: the first waits for what is gathered once in a step.
   const double each_s = more.timeline.step_s / added;
   const double forward_s = last.forward_s;
@@ -174,6 +181,13 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   const double tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s));
   role.times =
       with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, last, point, stage);
+  // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors,
+  // three also what a split state holds between two later ones.
+  const bool is_split = point.step.sharding.zero > 0 && more_of_them <= 3 && m >= 3;
+  const int counted = is_split ? 3 : few > 1 && added == 1 ? few : more_of_them;
+  role.step.memory = memory_of_stage(counted == few ? first.memory : last.memory, role.times, point, setting,
+                                     forwards, stage, counted, give_up);
+  role.step.memory.activation_bytes += more_saved_bytes(point, stage, counted, first.memory);
   return role;
 }
 
@@ -197,13 +211,6 @@ void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipel
   const double spread = slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;
   plan.low_s = plan.step_s * (1 - spread);
   plan.high_s = plan.step_s * (1 + spread);
-}
-
-/// What a stage alone takes: no step is shorter, but for how the sums are rounded.
-double least_step_s(const StageTimes& times, std::int64_t micro_batches) {
-  constexpr double kRounding = 1e-6;
-  return (1 - kRounding) *
-         (static_cast<double>(micro_batches) * (times.forward_s + times.backward_s) + times.tail_s);
 }
 
 /// The first stage, those between, the last.

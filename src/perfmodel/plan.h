@@ -99,6 +99,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting);
 /// others.
 struct GiveUp {
   bool when_too_large = false;  ///< after the first role whose memory does not fit
+  bool is_rough = false;        ///< memory that surely fits may be foreseen from few layers, and a tenth off
   double slower_than_s = std::numeric_limits<double>::infinity();  ///< of a step
 };
 

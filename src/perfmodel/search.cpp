@@ -204,7 +204,9 @@ class Search {
         return plan_for_frontier(point, kind, forwards, tried);
       }
       Plan plan = make_plan(point, *setting_, forwards,
-                            {.when_too_large = !is_every, .slower_than_s = slower_than_s});
+                            {.when_too_large = !is_every,
+                             .is_rough = !is_every && what_ != SearchFor::frontier,
+                             .slower_than_s = slower_than_s});
       const bool fits = plan.fits;
       const bool is_whole = plan.is_whole;
       if (!fits) ++tried.too_large;
@@ -341,6 +343,15 @@ SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std
         gpus, base.config.layers, base.config.heads, global_batch));
   }
   rank(result.candidates);
+  if (what != SearchFor::frontier && top != kEveryCandidate) {
+    // What is shown, exactly.
+    on_all_cores(std::min(top, result.candidates.size()), [&] {
+      return [&, forwards = Forwards()](std::size_t i) mutable {
+        Candidate& shown = result.candidates[i];
+        shown.plan = make_plan(shown.point, setting, forwards, {});
+      };
+    });
+  }
   rank_frontier(result.frontier, result.candidates.front().plan);
   return result;
 }
