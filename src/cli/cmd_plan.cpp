@@ -67,8 +67,7 @@ void refuse_unused(const PlanOptions& options) {
 PlanOptions without_choices(PlanOptions options) {
   const char* const mode = options.search ? "--search" : "--smallest";
   const auto take = [&](const char* option, const std::string& given, const std::string& initial) {
-    if (given != initial)
-      note("{} tries every {}: {} is not read", mode, std::string_view(option).substr(2), option);
+    if (given != initial) note("{} chooses itself: {} is not read", mode, option);
     return initial;
   };
   options.config.set("batch", take("--batch", options.config.text("batch"), "1"));
@@ -80,14 +79,16 @@ PlanOptions without_choices(PlanOptions options) {
 
 /// A record says what ran and how it was split: only the device and its catalog are asked for beside it.
 void refuse_beside_against(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {{"--search", options.search},
-                                                 {"--smallest", options.smallest},
-                                                 {"--largest", !options.largest.empty()},
-                                                 {"--scaling", !options.scaling.empty()},
-                                                 {"--what-if", !options.what_if.empty()},
-                                                 {"--calibrate", !options.calibrate.empty()},
-                                                 {"--gpus", !options.gpus.empty()},
-                                                 {"--memory-limit", !options.memory_limit.empty()}};
+  const std::pair<const char*, bool> others[] = {
+      {"--framework", options.framework != PlanOptions().framework},
+      {"--search", options.search},
+      {"--smallest", options.smallest},
+      {"--largest", !options.largest.empty()},
+      {"--scaling", !options.scaling.empty()},
+      {"--what-if", !options.what_if.empty()},
+      {"--calibrate", !options.calibrate.empty()},
+      {"--gpus", !options.gpus.empty()},
+      {"--memory-limit", !options.memory_limit.empty()}};
   for (const auto& [option, is_given] : others) {
     if (is_given)
       throw core::UsageError(fmt::format("{} has no meaning with --against, which plans what ran", option));

@@ -131,6 +131,10 @@ bool is_compact(const StepOptions& options) {
   return options.compact_state && options.engine == EngineKind::fused && core::size_of(options.dtype) == 2;
 }
 
+program::Lane lane_of_small_work(const StepOptions& options) {
+  return options.background ? program::Lane::background : program::Lane::compute;
+}
+
 /// fp8 keeps copies of 8 bits instead.
 bool rebuilds(const StepOptions& options) { return options.rebuild && !options.fp8; }
 
@@ -307,7 +311,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     passes::ring_attention(step, split, options.rank,
                            options.gathered_ring ? passes::RingKind::gathered : passes::RingKind::passed);
     // Before sum_norm: which gradients the norm reads differs between ranks after it.
-    if (options.sum_in_update) passes::sum_in_update(step, split, options.rank);
+    if (options.sum_in_update) passes::sum_in_update(step, split, options.rank, lane_of_small_work(options));
     passes::sum_norm(step, split, options.rank, forward.shared);
     passes::name_part_ops(step, split);
     if (options.separate_matmuls) passes::separate_matmuls(step);
@@ -316,7 +320,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   } else if (options.separate_matmuls) {  // for plans of other frameworks, which update nothing early
     passes::separate_matmuls(step);
   } else if (options.engine == EngineKind::fused) {
-    passes::early_updates(step, options.background ? program::Lane::background : program::Lane::compute);
+    passes::early_updates(step, lane_of_small_work(options));
     if (options.early_norm) passes::early_norm(step);
   }
   if (options.fp8) passes::append_fp8_scales(step, options.fp8_options);

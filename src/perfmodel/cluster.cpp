@@ -40,6 +40,7 @@ LinkLevel level_of(const std::string& name, double byte_per_s) {
 
 /// A ring is bound by the slowest of its links.
 struct Path {
+  const LinkLevel* inside = nullptr;  ///< that of the cluster, or its bridge
   double byte_per_s = 0;
   int nodes = 1;     ///< that the ranks stand in
   int per_node = 1;  ///< of the ranks
@@ -51,12 +52,12 @@ std::int64_t span_of(Ranks ranks) { return (std::int64_t{ranks.size} - 1) * rank
 bool has_bridge(const Cluster& cluster, Ranks ranks) { return cluster.pair && span_of(ranks) <= 2; }
 
 Path path_of(const Cluster& cluster, Ranks ranks) {
-  Path path;
+  Path path{.inside = has_bridge(cluster, ranks) ? &*cluster.pair : &cluster.inside};
   const bool is_one_node = span_of(ranks) <= cluster.per_node;
   path.per_node =
       is_one_node ? ranks.size : std::clamp(cluster.per_node / std::max(1, ranks.stride), 1, ranks.size);
   path.nodes = (ranks.size + path.per_node - 1) / path.per_node;
-  const double inside = cluster.inside.byte_per_s * cluster.inside.share;
+  const double inside = path.inside->byte_per_s * path.inside->share;
   const double between = cluster.between.byte_per_s * cluster.between.share * path.per_node;
   path.byte_per_s = path.nodes == 1 ? inside : path.per_node == 1 ? between : std::min(inside, between);
   return path;
@@ -87,26 +88,26 @@ double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, d
   const double rounds = rounds_of(kind);
   const double outer = path.nodes > 1 ? rounds * path.nodes : 0;
   const double inner = rounds * (size - 1) - (path.nodes > 1 ? rounds * (path.nodes - 1) : 0);
-  const double steps_s = inner * cluster.inside.step_s + outer * cluster.between.step_s;
-  if (path.per_node == 1) return cluster.inside.base_s + steps_s + traffic / path.byte_per_s;
+  const double steps_s = inner * path.inside->step_s + outer * cluster.between.step_s;
+  if (path.per_node == 1) return path.inside->base_s + steps_s + traffic / path.byte_per_s;
   // Its first steps are in what was measured.
   const double inside_s =
-      inside_seconds(cluster.inside, kind, traffic, path.per_node) - rounds * cluster.inside.step_s;
+      inside_seconds(*path.inside, kind, traffic, path.per_node) - rounds * path.inside->step_s;
   if (path.nodes == 1) return steps_s + inside_s;
-  return steps_s + std::max(inside_s, cluster.inside.base_s + traffic / path.byte_per_s);
+  return steps_s + std::max(inside_s, path.inside->base_s + traffic / path.byte_per_s);
 }
 
 /// Double binary trees between nodes, chains within: fewer steps, and a little less bandwidth.
 double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
   constexpr double kTreeShare = 0.85;
   // What was measured within a node is the better of the two already.
-  const bool is_measured = cluster.inside.measured.contains(Collective::all_reduce);
+  const bool is_measured = path.inside->measured.contains(Collective::all_reduce);
   if (path.nodes == 1 && is_measured) return std::numeric_limits<double>::infinity();
-  const double steps = (path.per_node - 1) * cluster.inside.tree_step_s +
+  const double steps = (path.per_node - 1) * path.inside->tree_step_s +
                        std::ceil(std::log2(path.nodes)) * cluster.between.tree_step_s;
-  const double bytes_s = cluster.inside.base_s + traffic / (path.byte_per_s * kTreeShare);
+  const double bytes_s = path.inside->base_s + traffic / (path.byte_per_s * kTreeShare);
   const bool is_bound = is_measured && path.per_node > 1;
-  return 2 * steps + std::max(bytes_s, is_bound ? inside_seconds(cluster.inside, Collective::all_reduce,
+  return 2 * steps + std::max(bytes_s, is_bound ? inside_seconds(*path.inside, Collective::all_reduce,
                                                                  traffic, path.per_node)
                                                 : 0);
 }
@@ -205,12 +206,6 @@ const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks) {
 
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks) {
   if (ranks.size <= 1) return 0;
-  if (has_bridge(cluster, ranks)) {
-    Cluster bridged = cluster;
-    bridged.inside = *bridged.pair;
-    bridged.pair.reset();
-    return collective_seconds(bridged, kind, bytes, ranks);
-  }
   const Path path = path_of(cluster, ranks);
   const double n = ranks.size;
   switch (kind) {
@@ -227,7 +222,7 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
       break;
   }
   const LinkLevel& link = link_of(cluster, kind, ranks);
-  return cluster.inside.base_s + link.step_s + bytes / (link.byte_per_s * link.share);
+  return path.inside->base_s + link.step_s + bytes / (link.byte_per_s * link.share);
 }
 
 }  // namespace rooflm::perfmodel

@@ -247,7 +247,7 @@ Program separated_by_link(const Program& program, const PlanPoint& point, const 
   Program separated = program;
   for (Op& op : separated.ops)
     if (is_network(op)) op.lane = kNetworkLane;
-  passes::set_waits(separated);
+  passes::set_waits(separated, point.step.sharding.zero >= 2);
   return separated;
 }
 
@@ -343,11 +343,11 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   // also those beside them: most memory is in use in the midst of layers then, which two of them do not have.
   // Buffers take turns there, so an odd number of layers has its peak at another moment than an even one, and
   // grows evenly from seven on.
-  const bool is_gathered =
+  const bool takes_turns =
       point.step.sharding.zero >= 2 || (point.step.sharding.zero == 1 && point.step.sharding.pipeline == 1);
-  const std::int64_t fewest = !is_gathered ? 2 : layers % 2 == 0 ? 4 : 7;
+  const std::int64_t fewest = !takes_turns ? 2 : layers % 2 == 0 ? 4 : 7;
   // Of every other product, layers come in pairs.
-  const bool are_pairs = is_gathered || point.step.recompute == passes::Recompute::every_other;
+  const bool are_pairs = takes_turns || point.step.recompute == passes::Recompute::every_other;
   const std::int64_t alike = are_pairs ? 2 : 1;
   const std::int64_t few = fewest + alike;
   const auto price = [&](std::int64_t count) {

@@ -6,28 +6,14 @@
 #include "core/error.h"
 #include "devices/cuda_workspaces.h"
 #include "perfmodel/device_fit.h"
+#include "tests/perfmodel/plan_case.h"
 
 namespace rooflm {
 namespace {
 
-struct Case {
-  perfmodel::PlanPoint point;
-  perfmodel::Setting setting;
-};
-
-Case plan_case(const char* model, compile::Sharding sharding, std::int64_t micro_batches) {
-  Case made;
-  made.setting.device = devices::find_device("h100-sxm");
-  made.setting.framework = perfmodel::find_framework("megatron");
-  made.setting.cluster = perfmodel::cluster_of(made.setting.device);
-  made.setting.memory_limit_bytes = made.setting.device.usable_bytes();
-  made.point.config = model::preset(model);
-  made.point.step.dtype = core::DType::bf16;
-  made.point.step.sharding = sharding;
+tests::PlanCase plan_case(const char* model, const compile::Sharding& sharding, std::int64_t micro_batches) {
+  tests::PlanCase made = tests::plan_case(model, sharding, micro_batches, "megatron");
   made.point.micro_batch = 2;
-  made.point.seq = 1024;
-  made.point.micro_batches = micro_batches;
-  perfmodel::fit_to_framework(made.point.step, made.setting.framework);
   return made;
 }
 
@@ -152,8 +138,8 @@ TEST(Plan, LayersInPairsNeedNotAllBeBuiltEither) {
 }
 
 /// One step of rooflm on one H200 that updates early, as scripts/gpu_check measures it.
-Case early_case(const char* model, std::int64_t seq) {
-  Case made = plan_case(model, {}, 1);
+tests::PlanCase early_case(const char* model, std::int64_t seq) {
+  tests::PlanCase made = plan_case(model, {}, 1);
   made.setting.device = devices::find_device("h200");
   made.setting.framework = perfmodel::find_framework("rooflm-fused");
   made.setting.framework.is_deterministic = false;

@@ -6,30 +6,14 @@
 #include "perfmodel/budget.h"
 #include "perfmodel/device_fit.h"
 #include "perfmodel/plan.h"
+#include "tests/perfmodel/plan_case.h"
 
 namespace rooflm {
 namespace {
 
-struct SplitCase {
-  perfmodel::PlanPoint point;
-  perfmodel::Setting setting;
-
-  [[nodiscard]] perfmodel::Plan plan() const { return perfmodel::make_plan(point, setting); }
-};
-
-SplitCase split_case(const char* model, compile::Sharding sharding, std::int64_t micro_batches,
-                     const char* framework = "rooflm-fused", const char* device = "h100-sxm") {
-  SplitCase made;
-  made.setting.device = devices::find_device(device);
-  made.setting.framework = perfmodel::find_framework(framework);
-  made.setting.cluster = perfmodel::cluster_of(made.setting.device);
-  made.setting.memory_limit_bytes = made.setting.device.usable_bytes();
-  made.point.config = model::preset(model);
-  made.point.step.dtype = core::DType::bf16;
-  made.point.step.sharding = sharding;
-  made.point.micro_batch = 1;
-  made.point.seq = 1024;
-  made.point.micro_batches = micro_batches;
+tests::PlanCase split_case(const char* model, const compile::Sharding& sharding, std::int64_t micro_batches,
+                           const char* framework = "rooflm-fused", const char* device = "h100-sxm") {
+  tests::PlanCase made = tests::plan_case(model, sharding, micro_batches, framework, device);
   perfmodel::fit_to_device(made.point.step, made.setting.device);
   perfmodel::fit_to_framework(made.point.step, made.setting.framework);
   return made;
@@ -65,7 +49,7 @@ TEST(SplitPlan, TwoMicroBatchesTakeLessThanThree) {
 
 TEST(SplitPlan, NoTermIsNegative) {
   const compile::Sharding zero2{.data = 128, .zero = 2, .tensor = 8, .sequence_parallel = true};
-  for (const SplitCase& each :
+  for (const tests::PlanCase& each :
        {split_case("2.7B", {.data = 64}, 16, "torch-compile"), split_case("gpt3-175b", zero2, 8),
         split_case("medium", {.data = 8, .zero = 3}, 1)}) {
     const perfmodel::Plan plan = each.plan();
@@ -81,7 +65,7 @@ TEST(SplitPlan, NoTermIsNegative) {
 /// Also of layers whose collectives are exposed the more the more of them there are.
 TEST(SplitPlan, SlowLinksNeedNotAllLayersEither) {
   for (const int zero : {1, 2, 3}) {
-    SplitCase made = split_case("llama3-8b", {.data = 8, .zero = zero}, 1, "torch-compile", "rtx-3090");
+    tests::PlanCase made = split_case("llama3-8b", {.data = 8, .zero = zero}, 1, "torch-compile", "rtx-3090");
     const perfmodel::Plan quick = made.plan();
     made.setting.every_layer = true;
     const perfmodel::Plan whole = made.plan();
@@ -122,7 +106,7 @@ TEST(SplitPlan, ABridgeJoinsTwo) {
 TEST(SplitPlan, CheckpointsOfOneStateTakeTheSameTime) {
   std::vector<double> seconds;
   for (const int zero : {0, 1, 2, 3}) {
-    const SplitCase made = split_case("medium", {.data = 8, .zero = zero}, 2);
+    const tests::PlanCase made = split_case("medium", {.data = 8, .zero = zero}, 2);
     seconds.push_back(perfmodel::checkpoint_seconds(made.point, made.plan()));
   }
   for (const double each : seconds) EXPECT_NEAR(each / seconds[0], 1, 0.05);

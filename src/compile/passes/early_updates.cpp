@@ -224,8 +224,8 @@ void early_updates(Program& program, Lane lane) {
   set_waits(program, choose_updates(program));
 }
 
-void advance_updates(Program& program) {
-  if (!has_norm(program) && move_early(program)) choose_updates(program);
+void advance_updates(Program& program, Lane lane) {
+  if (!has_norm(program) && move_early(program) && lane != Lane::compute) choose_updates(program);
 }
 
 }  // namespace rooflm::passes

@@ -16,6 +16,6 @@ namespace rooflm::passes {
 /// Op::waits, so it is the last rewrite of a program.
 void early_updates(program::Program& program, program::Lane lane);
 /// The same for updates alone, and without waits: nothing is done about the memory of pending gradients.
-void advance_updates(program::Program& program);
+void advance_updates(program::Program& program, program::Lane lane);
 
 }  // namespace rooflm::passes

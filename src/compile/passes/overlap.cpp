@@ -35,7 +35,7 @@ struct LastUses {
 
 class WaitSetter {
  public:
-  explicit WaitSetter(Program& program, bool frees_gradients = false)
+  WaitSetter(Program& program, bool frees_gradients)
       : program_(&program), frees_gradients_(frees_gradients), uses_(program.tensors.size()) {
     known_.fill(kNoOps);
   }
@@ -87,13 +87,12 @@ class WaitSetter {
   /// Whole gradients of a unit are held until `compute` knows that they are summed: it goes on for a unit
   /// more, then waits.
   void bound_pending(const Op& op, int index, OpOfLane& needed) {
-    const std::size_t lane = index_of(Lane::communication);
     if (op.lane == Lane::compute) {
-      needed[lane] = std::max(needed[lane], sum_before_);
-    } else if (op.lane == Lane::communication && op.is(program::ops::kReduceScatter) &&
-               op.phase == program::Phase::backward) {
+      needed[sum_lane_] = std::max(needed[sum_lane_], sum_before_);
+    } else if (op.is(program::ops::kReduceScatter) && program::group_of(op) == program::Group::data) {
       sum_before_ = newest_sum_;
       newest_sum_ = index;
+      sum_lane_ = index_of(op.lane);
     }
   }
 
@@ -115,7 +114,8 @@ class WaitSetter {
 
   Program* program_;
   bool frees_gradients_;
-  int newest_sum_ = -1, sum_before_ = -1;  ///< reduce-scatters of gradients
+  int newest_sum_ = -1, sum_before_ = -1;  ///< reduce-scatters of gradients, all on `sum_lane_`
+  std::size_t sum_lane_ = index_of(Lane::communication);
   std::vector<LastUses> uses_;
   std::array<OpOfLane, kLanes> known_{};  ///< by lane: the last op of each other lane that it has waited for
 };
@@ -127,13 +127,12 @@ void overlap_collectives(Program& step, bool frees_gradients) {
     const bool is_in_order = op.is(program::ops::kBarrier) || op.attrs.flag("mapped");
     if (program::is_collective(op) && !is_in_order) op.lane = Lane::communication;
   }
-  for (Op& op : step.ops) op.waits.clear();
-  WaitSetter(step, frees_gradients).run();
+  set_waits(step, frees_gradients);
 }
 
-void set_waits(Program& step) {
+void set_waits(Program& step, bool frees_gradients) {
   for (Op& op : step.ops) op.waits.clear();
-  WaitSetter(step).run();
+  WaitSetter(step, frees_gradients).run();
 }
 
 }  // namespace rooflm::passes

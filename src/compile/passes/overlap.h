@@ -12,7 +12,7 @@ namespace rooflm::passes {
 /// the next one, so that whole gradients of at most two units are held at a time; otherwise nothing may wait
 /// for them before the optimizer. Sets Op::waits, so it is the last rewrite of a program.
 void overlap_collectives(program::Program& step, bool frees_gradients);
-/// Only the waits, of ops whose lanes are set.
-void set_waits(program::Program& step);
+/// Only the waits, of ops whose lanes are set: reduce-scatters of gradients are all on one.
+void set_waits(program::Program& step, bool frees_gradients = false);
 
 }  // namespace rooflm::passes

@@ -34,12 +34,12 @@ class UpdateSummer {
                {"index", std::int64_t{rank.data}},
                {"unit", program::kPartUnit}} {}
 
-  void run(bool keeps_whole_gradients) {
+  void run(bool keeps_whole_gradients, program::Lane lane) {
     if (keeps_whole_gradients) {
       find_other_readers();
       drop_collectives();
       rewrite_updates();
-      advance_updates(*step_);
+      advance_updates(*step_, lane);
       insert_sums();
     }
     insert_barriers();
@@ -230,8 +230,9 @@ class UpdateSummer {
 
 }  // namespace
 
-void sum_in_update(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {
-  if (sharding.data_ranks() > 1) UpdateSummer(step, sharding, rank).run(sharding.zero < 2);
+void sum_in_update(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank,
+                   program::Lane lane) {
+  if (sharding.data_ranks() > 1) UpdateSummer(step, sharding, rank).run(sharding.zero < 2, lane);
 }
 
 void wait_for_weights(Program& step, const compile::Sharding& sharding, const program::Coordinates& rank) {

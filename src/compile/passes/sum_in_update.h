@@ -17,9 +17,9 @@ namespace rooflm::passes {
 ///
 /// Collectives stay where they are if anything else reads the sum (tied weights of pipelines), if some rank
 /// has nothing of it, and with zero >= 2, whose gradients are freed before the update. Runs on a finished
-/// step, before sum_norm.
+/// step, before sum_norm. `lane`: where early updates run, as in early_updates.
 void sum_in_update(program::Program& step, const compile::Sharding& sharding,
-                   const program::Coordinates& rank);
+                   const program::Coordinates& rank, program::Lane lane);
 /// The same for a forward pass alone: the barrier before weights of other ranks are read.
 void wait_for_weights(program::Program& step, const compile::Sharding& sharding,
                       const program::Coordinates& rank);
