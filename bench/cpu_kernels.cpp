@@ -204,16 +204,18 @@ void run_optimizer(const Bench& bench, std::int64_t n) {
   const auto line = [&](std::string_view name, double bytes, const std::function<void()>& body) {
     if (bench.wants(name)) bench.run(name, shape, "fp32", bytes * count, Limit::memory, body);
   };
-  const WholeWeights whole{p, half};
+  const WholeWeights<core::Bf16> whole{p, half};
   const Array<Bf16> pairs(2 * n);
   auto* upper = reinterpret_cast<std::uint16_t*>(static_cast<Bf16*>(pairs));
-  const HalvedWeights halves{upper, upper + n};
+  const HalvedWeights<core::Bf16> halves{upper, upper + n};
+  const HalvedWeights<core::F16> halves_f16{upper, upper + n};
   const float* wide = g;
   const Bf16* narrow = half;
-  line("adamw", 28, [&] { adamw_update(step, n, WholeWeights{p}, m, v, wide); });
+  line("adamw", 28, [&] { adamw_update(step, n, WholeWeights<core::Bf16>{p}, m, v, wide); });
   line("adamw + bf16 copy", 30, [&] { adamw_update(step, n, whole, m, v, wide); });
   line("adamw of halves, bf16 grad", 26, [&] { adamw_update(step, n, halves, m, v, narrow); });
-  line("sgd", 12, [&] { sgd_update({.lr = 1e-4F}, n, WholeWeights{p}, wide); });
+  line("adamw of halves, fp16, fp32 grad", 28, [&] { adamw_update(step, n, halves_f16, m, v, wide); });
+  line("sgd", 12, [&] { sgd_update({.lr = 1e-4F}, n, WholeWeights<core::Bf16>{p}, wide); });
   line("sum of squares", 4, [&] { (void)sum_of_squares(n, wide); });
   line("cast to bf16", 6, [&] { cast(n, p, half); });
   line("fill", 4, [&] { fill<float>(n, 0.0F, g); });

@@ -216,7 +216,7 @@ std::string kind_of(const program::Program& program, const program::Op& op) {
       const program::Tensor& tensor = program.tensor(id);
       append_bytes(kind, tensor.dtype);
       append_bytes(kind, tensor.role);
-      append_bytes(kind, tensor.halved);
+      append_bytes(kind, tensor.halves.value_or(core::DType::f32));
       append_bytes(kind, tensor.shape.rank());
       for (const std::int64_t extent : tensor.shape.dims()) append_bytes(kind, extent);
     }

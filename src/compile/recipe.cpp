@@ -149,11 +149,6 @@ bool fuses_gelu_gradient(const StepOptions& options) {
   return options.gelu_in_epilogue && !rebuilds(options);
 }
 
-/// Only bf16 numbers are the upper halves of fp32's.
-bool shares_halves(const StepOptions& options) {
-  return is_compact(options) && options.dtype == core::DType::bf16;
-}
-
 passes::Fp8Options fp8_options(const StepOptions& options) {
   passes::Fp8Options fp8 = options.fp8_options;
   fp8.fuse = options.engine == EngineKind::fused && !options.fp8_casts_apart;
@@ -298,7 +293,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
     if (rebuilds(options)) passes::rebuild(step);
   }
   if (is_compact(options)) passes::narrow_gradients(step, options.dtype);
-  if (shares_halves(options)) passes::share_halves(step);
+  if (is_compact(options)) passes::share_halves(step, options.dtype);
   if (options.fp8) passes::fp8_matmuls(step, fp8_options(options));
   if (options.dropout) passes::dropout(step);
   if (options.gradient_sums) passes::gradient_sums(step);
@@ -341,7 +336,7 @@ Program inference_step(Program forward, const StepOptions& options) {
   passes::cast(step, options.dtype);
   mark_products(step, options);
   if (options.engine == EngineKind::fused) passes::fuse(step);
-  if (shares_halves(options)) passes::share_halves(step);
+  if (is_compact(options)) passes::share_halves(step, options.dtype);
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;

@@ -39,7 +39,7 @@ struct StepOptions {
   /// fused: most bytes of fp32 logits per loss chunk.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
   std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of this many elements
-  /// fused, bf16: weights as halves, and bf16 gradients where none accumulate (passes/compact_state.h).
+  /// fused, 16 bits: weights as halves, and 16-bit gradients where none accumulate (passes/compact_state.h).
   bool compact_state = false;
   bool gelu_in_epilogue = false;   ///< fused: see passes::FuseOptions
   bool bias_in_gradients = false;  ///< fused: see passes::FuseOptions

@@ -159,7 +159,7 @@ void Engine::bind_tensors() {
     if (program::is_persistent(tensor.role)) {
       const auto& entry =
           store_of(tensor.role).bind(tensor, is_shared_[i] ? backends::Reach::shared : backends::Reach::own);
-      if (entry.tensor.halved != tensor.halved) {
+      if (entry.tensor.halves != tensor.halves) {
         throw std::logic_error(tensor.name + " is kept in halves, which this program does not know");
       }
       address_[i] = entry.memory.data();

@@ -19,29 +19,26 @@ namespace {
 /// cores too, that takes milliseconds, so pieces are not small.
 constexpr std::size_t kPieceElements = std::size_t{1} << 22U;
 
-/// Splits fp32 numbers into one plane of upper halves followed by one of lower halves.
-void split(std::span<const std::byte> floats, std::vector<std::uint16_t>& planes) {
+/// Splits fp32 numbers into one plane of upper halves, of `dtype`, followed by one of lower halves.
+void split(std::span<const std::byte> floats, core::DType dtype, std::vector<std::uint16_t>& planes) {
   const std::size_t n = floats.size() / sizeof(float);
   planes.resize(2 * n);
 #pragma omp parallel for schedule(static)
   for (std::size_t i = 0; i < n; ++i) {
     float value = 0;
     std::memcpy(&value, floats.data() + i * sizeof value, sizeof value);
-    const core::Halves halves(value);
+    const core::Halves halves = core::split_in_halves(value, dtype);
     planes[i] = halves.upper;
     planes[n + i] = halves.lower;
   }
 }
 
 /// The inverse of split.
-void join(std::span<const std::uint16_t> planes, std::span<std::byte> floats) {
+void join(std::span<const std::uint16_t> planes, core::DType dtype, std::span<std::byte> floats) {
   const std::size_t n = planes.size() / 2;
 #pragma omp parallel for schedule(static)
   for (std::size_t i = 0; i < n; ++i) {
-    core::Halves halves;
-    halves.upper = planes[i];
-    halves.lower = planes[n + i];
-    const auto value = static_cast<float>(halves);
+    const float value = core::join_halves({.upper = planes[i], .lower = planes[n + i]}, dtype);
     std::memcpy(floats.data() + i * sizeof value, &value, sizeof value);
   }
 }
@@ -66,9 +63,9 @@ TensorStore::Entry& TensorStore::bind(const program::Tensor& tensor, backends::R
                                          entry.tensor.shape.str(), core::name_of(tensor.dtype),
                                          tensor.shape.str()));
     }
-    if (tensor.halved && !entry.tensor.halved) {
+    if (tensor.halves && !entry.tensor.halves) {
       const std::vector<float> values = read<float>(tensor.name);
-      entry.tensor.halved = true;
+      entry.tensor.halves = tensor.halves;
       write<float>(tensor.name, values);
     }
     return entry;
@@ -90,7 +87,7 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
     throw std::logic_error(
         fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
   }
-  if (!entry.tensor.halved) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
+  if (!entry.tensor.halves) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
   std::vector<std::uint16_t> planes;
   constexpr std::size_t kPieceBytes = kPieceElements * sizeof(float);
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes)
@@ -101,9 +98,9 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
 void TensorStore::write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
                               std::vector<std::uint16_t>& planes) {
   auto* const to = static_cast<std::byte*>(entry.memory.data());
-  if (!entry.tensor.halved)
+  if (!entry.tensor.halves)
     return backend_->copy_in(to + first * sizeof(float), floats.data(), floats.size());
-  split(floats, planes);
+  split(floats, *entry.tensor.halves, planes);
   const std::size_t bytes = floats.size() / 2;  // of one plane
   const std::size_t plane = entry.memory.bytes() / 2;
   backend_->copy_in(to + first * sizeof(std::uint16_t), planes.data(), bytes);
@@ -152,7 +149,7 @@ void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes
         fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
   }
   backend_->synchronize();
-  if (!entry.tensor.halved) return backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
+  if (!entry.tensor.halves) return backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
   const auto* const from = static_cast<const std::byte*>(entry.memory.data());
   const std::size_t plane = bytes.size() / 2;
   std::vector<std::uint16_t> planes;
@@ -162,7 +159,7 @@ void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes
     const std::size_t at = first * sizeof(std::uint16_t);
     backend_->copy_out(planes.data(), from + at, count * sizeof(std::uint16_t));
     backend_->copy_out(planes.data() + count, from + plane + at, count * sizeof(std::uint16_t));
-    join(planes, bytes.subspan(first * sizeof(float), count * sizeof(float)));
+    join(planes, *entry.tensor.halves, bytes.subspan(first * sizeof(float), count * sizeof(float)));
   }
 }
 

@@ -27,7 +27,7 @@ class TensorStore {
   };
 
   /// The entry of a persistent tensor, created and zeroed on first use. An fp32 entry becomes halved
-  /// (Tensor::halved) when a program asks for that, and stays so. Throws std::logic_error if the name exists
+  /// (Tensor::halves) when a program asks for that, and stays so. Throws std::logic_error if the name exists
   /// with another shape or dtype; inputs and results are recreated instead, since they differ between
   /// programs. `reach` applies to an entry that is created.
   Entry& bind(const program::Tensor& tensor, backends::Reach reach = backends::Reach::own);

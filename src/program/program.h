@@ -86,8 +86,9 @@ struct Tensor {
   Role role = Role::activation;
   /// Stays fp32 under mixed precision: statistics, losses, weight gradients.
   bool full_precision = false;
-  /// fp32 stored as two planes of 16 bits (core/halves.h); the first plane is the tensor in bf16.
-  bool halved = false;
+  /// fp32 stored as two planes of 16 bits (core/halves.h); the first plane is the tensor in this dtype, bf16
+  /// or fp16.
+  std::optional<core::DType> halves{};
   /// The persistent tensor whose storage this one shares, from its first byte on; kNone: it has its own.
   TensorId view_of = kNone;
   /// How the tensor was split off a whole one. Each entry splits what the previous one left. Empty: it is

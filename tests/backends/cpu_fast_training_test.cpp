@@ -225,7 +225,7 @@ TEST(CpuFastOptimizer, AdamW) {
       pe[i] -= 1e-2 * 0.1 * pe[i] + 1e-2 * (me[i] / 0.19) / (std::sqrt(ve[i] / 0.0975) + 1e-6);
     }
     std::vector<core::Bf16> half(p.size());
-    adamw_update(step, n, WholeWeights{p.data(), half.data()}, m.data(), v.data(), g.data());
+    adamw_update(step, n, WholeWeights<core::Bf16>{p.data(), half.data()}, m.data(), v.data(), g.data());
     expect_near(m, me, 1e-6, 1e-7, "m");
     expect_near(v, ve, 1e-6, 1e-7, "v");
     expect_near(p, pe, 1e-6, 1e-6, "p");
@@ -240,30 +240,31 @@ TEST(CpuFastOptimizer, Sgd) {
   auto pe = to_double(p);
   for (std::size_t i = 0; i < p.size(); ++i) pe[i] -= 0.1 * (2 * static_cast<double>(g[i]) + 0.01 * pe[i]);
   const SgdStep step{.lr = 0.1F, .weight_decay = 0.01F, .grad_scale = 2.0F};
-  sgd_update(step, n, WholeWeights{p.data()}, g.data());
+  sgd_update(step, n, WholeWeights<core::Bf16>{p.data()}, g.data());
   expect_near(p, pe, 1e-6, 1e-6, "p");
 }
 
 /// Weights in halves, upper ones first.
-std::vector<std::uint16_t> in_halves(const std::vector<float>& whole) {
+std::vector<std::uint16_t> in_halves(const std::vector<float>& whole, core::DType dtype) {
   std::vector<std::uint16_t> halves(2 * whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const core::Halves split(whole[i]);
+    const core::Halves split = core::split_in_halves(whole[i], dtype);
     halves[i] = split.upper;
     halves[whole.size() + i] = split.lower;
   }
   return halves;
 }
 
-/// The same fp32 numbers as whole weights get from the same gradients, in fp32 and in bf16, NaN included.
-TEST(CpuFastOptimizer, HalvesLoseNothing) {
+/// The same fp32 numbers as whole weights get from the same gradients, in fp32 and in 16 bits, NaN included.
+template <Half H>
+void expect_halves_lose_nothing(core::DType dtype) {
   for (const std::int64_t n : {1, 15, 16, 33, 10007}) {
-    const auto rounded = random_array<core::Bf16>(n, 4);
+    const auto rounded = random_array<H>(n, 4);
     const auto g = to_float(rounded);
     auto p = random_array<float>(n, 1);
     p[0] = std::bit_cast<float>(0x3f808000U);  // halfway between two numbers of bf16
     if (n > 1) p.back() = std::nanf("");
-    auto halves = in_halves(p);
+    auto halves = in_halves(p, dtype);
     auto m = random_array<float>(n, 2, 0.1F);
     auto v = random_array<float>(n, 3, 0.1F);
     for (float& x : v) x = std::abs(x);
@@ -271,23 +272,74 @@ TEST(CpuFastOptimizer, HalvesLoseNothing) {
     auto v2 = v;
     const AdamWStep adamw{.lr = 1e-2F, .weight_decay = 0.1F, .grad_scale = 0.5F};
     const SgdStep sgd{.lr = 0.1F, .weight_decay = 0.01F};
-    adamw_update(adamw, n, WholeWeights{p.data()}, m.data(), v.data(), g.data());
-    sgd_update(sgd, n, WholeWeights{p.data()}, rounded.data());
-    const HalvedWeights weights{halves.data(), halves.data() + n};
+    adamw_update(adamw, n, WholeWeights<H>{p.data()}, m.data(), v.data(), g.data());
+    sgd_update(sgd, n, WholeWeights<H>{p.data()}, rounded.data());
+    const HalvedWeights<H> weights{halves.data(), halves.data() + n};
     adamw_update(adamw, n, weights, m2.data(), v2.data(), rounded.data());
     sgd_update(sgd, n, weights, g.data());
-    EXPECT_EQ(halves, in_halves(p)) << n;
+    const std::vector<std::uint16_t> expected = in_halves(p, dtype);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      if (std::isnan(p[i])) continue;  // of which there are many
+      ASSERT_EQ(halves[i], expected[i]) << n << ", " << i << ": " << p[i];
+      ASSERT_EQ(halves[p.size() + i], expected[p.size() + i]) << n << ", " << i << ": " << p[i];
+    }
+    const auto last = core::join_halves({.upper = halves[p.size() - 1], .lower = halves.back()}, dtype);
+    EXPECT_EQ(std::isnan(last), std::isnan(p.back())) << n;
     EXPECT_EQ(m, m2);
     EXPECT_EQ(v, v2);
   }
 }
 
-TEST(CpuFastOptimizer, SumOfSquaresOfBf16) {
+TEST(CpuFastOptimizer, HalvesLoseNothing) {
+  expect_halves_lose_nothing<core::Bf16>(core::DType::bf16);
+  expect_halves_lose_nothing<core::F16>(core::DType::f16);
+}
+
+/// Vectors split and join as core/halves.h does, the smallest and the largest numbers included.
+TEST(CpuFastOptimizer, HalvesOfFp16AreThoseOfTheCore) {
+  std::vector<float> p;
+  for (int exponent = -60; exponent <= 18; ++exponent)
+    for (const float x : random_array<float>(37, static_cast<std::uint64_t>(exponent + 100)))
+      p.push_back(std::ldexp(x, exponent));
+  for (const float x : {0.0F, -0.0F, 0x1p-14F, 0x1.ffffffp-15F, 0x1p-25F, -0x1p-25F, 0x1.8p-24F, 65519.0F, 65520.0F})
+    p.push_back(x);
+  const auto n = static_cast<std::int64_t>(p.size());
+  auto halves = in_halves(p, core::DType::f16);
+  std::vector<float> joined(p.size());
+  for (std::size_t i = 0; i < p.size(); ++i)
+    joined[i] = core::join_halves({.upper = halves[i], .lower = halves[p.size() + i]}, core::DType::f16);
+  const auto g = random_array<float>(n, 3, 1e-7F);
+  const SgdStep sgd{.lr = 1.0F};
+  sgd_update(sgd, n, HalvedWeights<core::F16>{halves.data(), halves.data() + n}, g.data());
+  sgd_update(sgd, n, WholeWeights<core::F16>{joined.data()}, g.data());
+  const std::vector<std::uint16_t> expected = in_halves(joined, core::DType::f16);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    ASSERT_EQ(halves[i], expected[i]) << p[i] << ", " << joined[i];
+    ASSERT_EQ(halves[p.size() + i], expected[p.size() + i]) << p[i] << ", " << joined[i];
+  }
+}
+
+TEST(CpuFastOptimizer, CopiesInFp16AreRounded) {
+  const std::int64_t n = 1003;
+  auto p = random_array<float>(n, 1, 1e-3F);
+  std::vector<core::F16> copy(p.size());
+  const auto g = random_array<core::F16>(n, 2);
+  sgd_update({.lr = 1e-4F}, n, WholeWeights<core::F16>{p.data(), copy.data()}, g.data());
+  for (std::size_t i = 0; i < p.size(); ++i) ASSERT_EQ(copy[i].bits, core::F16(p[i]).bits);
+}
+
+template <Half H>
+void expect_sums_of_squares() {
   for (const std::int64_t n : {1, 31, 50021}) {
-    const auto rounded = random_array<core::Bf16>(n, 8);
+    const auto rounded = random_array<H>(n, 8);
     const auto g = to_float(rounded);
     EXPECT_EQ(sum_of_squares(n, rounded.data()), sum_of_squares(n, g.data()));
   }
+}
+
+TEST(CpuFastOptimizer, SumOfSquaresOf16Bits) {
+  expect_sums_of_squares<core::Bf16>();
+  expect_sums_of_squares<core::F16>();
 }
 
 TEST(CpuFastOptimizer, SumOfSquaresDoesNotDependOnThreads) {

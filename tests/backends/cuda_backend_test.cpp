@@ -152,10 +152,10 @@ TEST_P(CudaOps, MatchTheReference) {
   }
 }
 
-/// Halves lose nothing, their upper ones are the copy, and a gradient that bf16 holds is the same in it.
 TEST_F(Cuda, UpdatesOfHalvesAreThoseOfWholeNumbers) {
   const auto gpu = make_cuda_backend(0, {});
-  for (const std::string optimizer : {"adamw", "sgd"}) expect_compact_is_plain(optimizer, *gpu);
+  for (const core::DType dtype : {core::DType::bf16, core::DType::f16})
+    for (const std::string optimizer : {"adamw", "sgd"}) expect_compact_is_plain(optimizer, dtype, *gpu);
 }
 
 TEST_F(Cuda, CastsThatMakeWhatTheyCastGiveTheBitsOfWhatIsStored) {

@@ -97,7 +97,7 @@ TEST_F(CudaKernels, Updates) {
         }
       }
       tensors.push_back({sizes[i], t.dp->floats(), t.dg->data(), t.dm->floats(), t.dv->floats(),
-                         t.copy == nullptr ? nullptr : t.copy->data(), false, gradient_dtype});
+                         t.copy == nullptr ? nullptr : t.copy->data(), DType::f32, gradient_dtype});
       expected.push_back(std::move(t));
     }
     UpdateStep step = constants;

@@ -238,22 +238,27 @@ Case find_case(const Sizes& sizes, const std::string& name) {
   throw std::out_of_range("no case named " + name);
 }
 
-CompactUpdate compact_update(const std::string& optimizer) {
+CompactUpdate compact_update(const std::string& optimizer, core::DType dtype) {
   Case plain = find_case(kTypical, optimizer + " clipped copies");
-  passes::cast(plain.program, core::DType::bf16);
+  passes::cast(plain.program, dtype);
   const program::Op& update = plain.program.ops.back();
   const TensorId weight = update.inputs[2];
   const TensorId gradient = update.inputs[3];
   const TensorId copy = update.outputs[update.is(ops::kAdamW) ? 6 : 2];
+  for (const TensorId id : update.outputs) {  // copies are bf16 in the case
+    if (id == program::kNone) continue;
+    program::Tensor& output = plain.program.tensor(id);
+    if (core::size_of(output.dtype) == 2) output.dtype = dtype;
+  }
   std::vector<double> values;
   for (std::int64_t i = 0; i < plain.program.shape(gradient).numel(); ++i) {
     values.push_back(static_cast<double>(i % 61 - 30) / 32);
   }
   plain.values[gradient] = values;
   Case compact = plain;
-  compact.program.tensor(weight).halved = true;
+  compact.program.tensor(weight).halves = dtype;
   compact.program.tensor(copy).view_of = weight;
-  compact.program.tensor(gradient).dtype = core::DType::bf16;
+  compact.program.tensor(gradient).dtype = dtype;
   return {.plain = std::move(plain), .compact = std::move(compact)};
 }
 

@@ -50,12 +50,12 @@ std::vector<Case> all_cases(const Sizes& sizes);
 /// A case of all_cases by name; std::out_of_range when there is none.
 Case find_case(const Sizes& sizes, const std::string& name);
 
-/// "adamw" or "sgd clipped copies" with the weight that has a bf16 copy in halves and its gradient in bf16,
-/// as passes/compact_state.h makes them; the gradients of both are the same numbers then.
+/// "adamw" or "sgd clipped copies" with the weight that has a copy of `dtype`, bf16 or fp16, in halves and its
+/// gradient in `dtype`, as passes/compact_state.h makes them; the gradients of both are the same numbers then.
 struct CompactUpdate {
   Case plain, compact;
 };
-CompactUpdate compact_update(const std::string& optimizer);
+CompactUpdate compact_update(const std::string& optimizer, core::DType dtype);
 
 /// Appends the backward program for the loss sum over outputs of <projection, output>. Returns gradients by
 /// tensor; the projections are the gradients of the outputs. The loss of cross_entropy is its own root: its

@@ -67,17 +67,14 @@ double load(const void* base, DType dtype, std::size_t i) {
   throw std::logic_error("no such dtype");
 }
 
-double load_halves(const void* base, std::size_t count, std::size_t i) {
+double load_halves(const void* base, DType dtype, std::size_t count, std::size_t i) {
   const auto* planes = static_cast<const std::uint16_t*>(base);
-  core::Halves halves;
-  halves.upper = planes[i];
-  halves.lower = planes[count + i];
-  return static_cast<double>(static_cast<float>(halves));
+  return static_cast<double>(core::join_halves({.upper = planes[i], .lower = planes[count + i]}, dtype));
 }
 
-void store_halves(void* base, std::size_t count, std::size_t i, double value) {
+void store_halves(void* base, DType dtype, std::size_t count, std::size_t i, double value) {
   auto* planes = static_cast<std::uint16_t*>(base);
-  const core::Halves halves(static_cast<float>(value));
+  const core::Halves halves = core::split_in_halves(static_cast<float>(value), dtype);
   planes[i] = halves.upper;
   planes[count + i] = halves.lower;
 }
@@ -174,8 +171,8 @@ std::vector<double> OpRunner::read(TensorId id) const {
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
   backend_->copy_out(bytes.data(), address(id), bytes.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] =
-        tensor.halved ? load_halves(bytes.data(), values.size(), i) : load(bytes.data(), tensor.dtype, i);
+    values[i] = tensor.halves ? load_halves(bytes.data(), *tensor.halves, values.size(), i)
+                              : load(bytes.data(), tensor.dtype, i);
   }
   return values;
 }
@@ -187,8 +184,8 @@ void OpRunner::write(TensorId id, const std::vector<double>& values) {
   }
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (tensor.halved) {
-      store_halves(bytes.data(), values.size(), i, values[i]);
+    if (tensor.halves) {
+      store_halves(bytes.data(), *tensor.halves, values.size(), i, values[i]);
     } else {
       store(bytes.data(), tensor.dtype, i, values[i]);
     }

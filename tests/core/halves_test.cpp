@@ -1,4 +1,4 @@
-// Numbers in halves: nothing is lost, and the upper half is the nearest bf16 number.
+// Numbers in halves: what is lost, and that the upper half is the nearest number of 16 bits.
 #include "core/halves.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<std::uint32_t> samples() {
 TEST(Halves, LoseNothing) {
   for (const std::uint32_t bits : samples()) {
     const auto value = std::bit_cast<float>(bits);
-    const auto back = static_cast<float>(Halves(value));
+    const auto back = join_halves(split_in_halves(value, DType::bf16), DType::bf16);
     if (std::isnan(value)) {
       EXPECT_TRUE(std::isnan(back)) << std::hex << bits;
     } else {
@@ -42,7 +42,7 @@ TEST(Halves, TheUpperOneIsTheNearestBf16Number) {
   for (const std::uint32_t bits : samples()) {
     const auto value = std::bit_cast<float>(bits);
     Bf16 upper;
-    upper.bits = Halves(value).upper;
+    upper.bits = split_in_halves(value, DType::bf16).upper;
     if (std::isnan(value)) {
       EXPECT_TRUE(std::isnan(static_cast<float>(upper))) << std::hex << bits;
     } else if ((bits & 0xffffU) == kTie) {
@@ -50,6 +50,47 @@ TEST(Halves, TheUpperOneIsTheNearestBf16Number) {
     } else {
       EXPECT_EQ(upper.bits, Bf16(value).bits) << std::hex << bits;
     }
+  }
+}
+
+/// Samples, and numbers of all sizes that fp16 has.
+std::vector<float> samples_of_fp16() {
+  std::vector<float> values;
+  for (const std::uint32_t bits : samples()) values.push_back(std::bit_cast<float>(bits));
+  for (int exponent = -50; exponent < 17; ++exponent) {
+    values.push_back(std::ldexp(1.0F, exponent));
+    values.push_back(std::ldexp(-1.5F, exponent));
+    for (std::uint64_t i = 0; i < 2000; ++i)
+      values.push_back(std::ldexp(normal(3, static_cast<std::uint64_t>(exponent + 60), i), exponent));
+  }
+  return values;
+}
+
+TEST(HalvesOfFp16, LoseNothingThatCounts) {
+  constexpr float kInfinite = 65520;
+  for (const float value : samples_of_fp16()) {
+    const Halves halves = split_in_halves(value, DType::f16);
+    const float back = join_halves(halves, DType::f16);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(back));
+    } else if (std::abs(value) >= kInfinite) {
+      EXPECT_EQ(back, std::copysign(std::numeric_limits<float>::infinity(), value)) << value;
+    } else if (std::abs(value) >= 0x1p-17F) {
+      EXPECT_EQ(back, value);
+    } else {
+      EXPECT_NEAR(back, value, 0x1p-40);
+    }
+  }
+}
+
+TEST(HalvesOfFp16, TheUpperOneIsTheNearestFp16Number) {
+  for (const float value : samples_of_fp16()) {
+    const Halves halves = split_in_halves(value, DType::f16);
+    EXPECT_EQ(halves.upper, F16(value).bits) << value;
+    const Halves again = split_in_halves(join_halves(halves, DType::f16), DType::f16);
+    if (std::isnan(value) || value == 0) continue;  // the sign of zero may go
+    EXPECT_EQ(again.upper & 0x7fffU, halves.upper & 0x7fffU) << value;
+    EXPECT_EQ(again.lower, halves.lower) << value;
   }
 }
 

@@ -167,20 +167,22 @@ TEST_P(Equivalence, Bf16StaysNearFp32) {
 }
 
 /// Where gradients are added up they stay fp32, and halves lose nothing: what is left is another kernel's
-/// last bits, ties, and biases that are rounded before matmuls add them. Where gradients are bf16, losses
+/// last bits, ties, and biases that are rounded before matmuls add them. Where gradients have 16 bits, losses
 /// stay as near to fp32 as without that.
 TEST_P(Equivalence, CompactStateIsAsGood) {
-  const auto options = [](int micro_batches, bool compact) {
-    compile::StepOptions step = make(compile::EngineKind::fused, AttentionKind::flash, Recompute::none,
-                                     micro_batches, core::DType::bf16);
-    step.compact_state = compact;
-    return step;
-  };
-  const Outcome plain = train(GetParam(), options(2, false));
-  const Outcome halved = train(GetParam(), options(2, true));
-  expect_close(halved, plain, 1e-3);
   const Outcome fp32 = train(GetParam(), make(compile::EngineKind::eager, AttentionKind::batched));
-  expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
+  for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
+    const auto options = [&](int micro_batches, bool compact) {
+      compile::StepOptions step =
+          make(compile::EngineKind::fused, AttentionKind::flash, Recompute::none, micro_batches, dtype);
+      step.compact_state = compact;
+      return step;
+    };
+    const Outcome plain = train(GetParam(), options(2, false));
+    const Outcome halved = train(GetParam(), options(2, true));
+    expect_close(halved, plain, 1e-3);
+    expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(BothKinds, Equivalence, testing::Values(Arch::gpt2, Arch::llama),

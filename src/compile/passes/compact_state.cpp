@@ -1,6 +1,8 @@
 // Less memory and traffic for the persistent state and the updates of steps in 16 bits.
 #include "compile/passes/compact_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -49,7 +51,7 @@ bool can_be_halved(const Tensor& weight) {
 }
 
 /// Matmuls read their biases as views of the upper halves.
-void share_biases(Program& program, const std::vector<bool>& needed) {
+void share_biases(Program& program, DType dtype, const std::vector<bool>& needed) {
   std::map<TensorId, TensorId> views;
   for (Op& op : program.ops) {
     const TensorId bias = bias_of(op);
@@ -58,14 +60,14 @@ void share_biases(Program& program, const std::vector<bool>& needed) {
     const auto [entry, is_new] = views.try_emplace(bias, program::kNone);
     if (is_new) {
       Tensor view = program.tensor(bias);
-      view.name += ".bf16";
-      view.dtype = DType::bf16;
+      view.name += fmt::format(".{}", core::name_of(dtype));
+      view.dtype = dtype;
       view.view_of = bias;
       entry->second = program.add_tensor(std::move(view));
     }
     op.inputs[static_cast<std::size_t>(op.def->bias_input)] = entry->second;
   }
-  for (const auto& [bias, view] : views) program.tensor(bias).halved = true;
+  for (const auto& [bias, view] : views) program.tensor(bias).halves = dtype;
 }
 
 /// The ops that write and read each gradient.
@@ -107,21 +109,21 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
 
 }  // namespace
 
-void share_halves(Program& program) {
+void share_halves(Program& program, DType dtype) {
   const std::vector<bool> needed = needed_whole(program);
   const auto shares = [&](const Op& op) {
     if (!op.is(ops::kCast) || op.phase != program::Phase::setup) return false;
     return can_be_halved(program.tensor(op.inputs[0])) &&
-           program.tensor(op.outputs[0]).dtype == DType::bf16 &&
+           program.tensor(op.outputs[0]).dtype == dtype &&
            !needed[static_cast<std::size_t>(op.inputs[0])];
   };
   for (const Op& op : program.ops) {
     if (!shares(op)) continue;
-    program.tensor(op.inputs[0]).halved = true;
+    program.tensor(op.inputs[0]).halves = dtype;
     program.tensor(op.outputs[0]).view_of = op.inputs[0];
   }
   std::erase_if(program.ops, shares);
-  share_biases(program, needed);
+  share_biases(program, dtype, needed);
 }
 
 void narrow_gradients(Program& program, DType dtype) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -44,7 +45,7 @@ TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
     for (const Tensor& tensor : p.tensors) {
       if (tensor.view_of == program::kNone) continue;
       const Tensor& weight = p.tensor(tensor.view_of);
-      EXPECT_TRUE(weight.halved) << weight.name;
+      EXPECT_EQ(weight.halves, DType::bf16) << weight.name;
       EXPECT_EQ(weight.shape, tensor.shape);
       EXPECT_EQ(tensor.dtype, DType::bf16);
       EXPECT_EQ(tensor.own_bytes(), 0);
@@ -64,7 +65,7 @@ TEST(CompactState, NormsStayWholeAndBiasesOfMatmulsDoNot) {
     if (tensor.role != Role::weight || tensor.shape.rank() != 1 || tensor.view_of != program::kNone) continue;
     const bool is_bias_of_matmul = tensor.name.ends_with("qkv.bias") || tensor.name.ends_with("proj.bias") ||
                                    tensor.name.ends_with("fc2.bias");
-    EXPECT_EQ(tensor.halved, is_bias_of_matmul) << tensor.name;
+    EXPECT_EQ(tensor.halves.has_value(), is_bias_of_matmul) << tensor.name;
     biases += is_bias_of_matmul ? 1 : 0;
   }
   EXPECT_EQ(biases, 2 * 3);
@@ -78,12 +79,22 @@ TEST(CompactState, GradientsThatAreAddedUpStayFp32) {
   EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2))).empty());
 }
 
-/// The upper half of an fp32 number is no fp16 number.
-TEST(CompactState, Fp16HasNarrowGradientsAndWholeWeights) {
+TEST(CompactState, Fp16IsAsCompactAsBf16) {
   const Program p = tests::small_step(Arch::llama, compact(1, DType::f16));
   EXPECT_EQ(narrow_gradients(p, DType::f16).size(), 2U * 4U + 1U);
   EXPECT_TRUE(narrow_gradients(p).empty());
-  for (const Tensor& tensor : p.tensors) EXPECT_FALSE(tensor.halved) << tensor.name;
+  const Program bf16 = tests::small_step(Arch::llama, compact());
+  std::map<std::string, const Tensor*> by_name;
+  for (const Tensor& tensor : bf16.tensors) by_name[tensor.name] = &tensor;
+  for (const Tensor& tensor : p.tensors) {
+    if (tensor.role != Role::weight) continue;
+    if (tensor.view_of != program::kNone) {
+      EXPECT_EQ(tensor.dtype, DType::f16) << tensor.name;
+      EXPECT_EQ(p.tensor(tensor.view_of).halves, DType::f16) << tensor.name;
+    } else {
+      EXPECT_EQ(tensor.halves.has_value(), by_name.at(tensor.name)->halves.has_value()) << tensor.name;
+    }
+  }
   EXPECT_TRUE(narrow_gradients(tests::small_step(Arch::llama, compact(2, DType::f16)), DType::f16).empty());
 }
 
@@ -121,7 +132,7 @@ TEST(CompactState, AnUpdateMovesFewerBytes) {
   const Program p = tests::small_step(Arch::llama, compact());
   std::int64_t saved = 0;  // 2 bytes of a copy that is not written, 2 of a gradient that is bf16
   for (const Tensor& tensor : p.tensors) {
-    if (tensor.halved) saved += 2 * tensor.shape.numel();
+    if (tensor.halves) saved += 2 * tensor.shape.numel();
     if (tensor.role == Role::gradient && tensor.dtype == DType::bf16) saved += 2 * tensor.shape.numel();
   }
   EXPECT_EQ(bytes_of_updates(p), bytes_of_updates(whole) - saved);

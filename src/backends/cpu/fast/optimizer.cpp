@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
@@ -33,7 +34,7 @@ ROOFLM_INLINE void add_squares(Floats x, Doubles& low, Doubles& high) {
   high += b * b;
 }
 
-template <Storage G>
+template <GradientStorage G>
 double sum_of_squares_part(std::int64_t begin, std::int64_t end, const G* g) {
   // The hardware prefetcher alone does not saturate the memory bandwidth.
   constexpr std::int64_t kAhead = 2048 / sizeof(G);
@@ -56,25 +57,29 @@ double sum_of_squares_part(std::int64_t begin, std::int64_t end, const G* g) {
 }
 
 /// The weights from element i on.
-ROOFLM_INLINE Floats weights_at(const WholeWeights& w, std::int64_t i, auto count) {
+template <Half H>
+ROOFLM_INLINE Floats weights_at(const WholeWeights<H>& w, std::int64_t i, auto count) {
   return load_at(w.p + i, count);
 }
-ROOFLM_INLINE void store_weights(const WholeWeights& w, std::int64_t i, Floats x, auto count) {
+template <Half H>
+ROOFLM_INLINE void store_weights(const WholeWeights<H>& w, std::int64_t i, Floats x, auto count) {
   store_at(w.p + i, x, count);
   if (w.copy != nullptr) store_at(w.copy + i, x, count);
 }
-ROOFLM_INLINE Floats weights_at(const HalvedWeights& w, std::int64_t i, auto count) {
-  return join_halves(load_at(w.upper + i, count), load_at(w.lower + i, count));
+template <Half H>
+ROOFLM_INLINE Floats weights_at(const HalvedWeights<H>& w, std::int64_t i, auto count) {
+  return join_halves<H>(load_at(w.upper + i, count), load_at(w.lower + i, count));
 }
-ROOFLM_INLINE void store_weights(const HalvedWeights& w, std::int64_t i, Floats x, auto count) {
-  const auto [upper, lower] = split_halves(x);
+template <Half H>
+ROOFLM_INLINE void store_weights(const HalvedWeights<H>& w, std::int64_t i, Floats x, auto count) {
+  const auto [upper, lower] = split_halves<H>(x);
   store_at(w.upper + i, upper, count);
   store_at(w.lower + i, lower, count);
 }
 
 }  // namespace
 
-template <WeightMemory W, Storage G>
+template <WeightMemory W, GradientStorage G>
 void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, float* v, const G* g) {
   const float keep = 1.0F - step.lr * step.weight_decay;
   const float rate = step.lr / step.bias_correction1;
@@ -93,7 +98,7 @@ void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, fl
   });
 }
 
-template <WeightMemory W, Storage G>
+template <WeightMemory W, GradientStorage G>
 void sgd_update(const SgdStep& step, std::int64_t n, W weights, const G* g) {
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
@@ -104,7 +109,7 @@ void sgd_update(const SgdStep& step, std::int64_t n, W weights, const G* g) {
   });
 }
 
-template <Storage G>
+template <GradientStorage G>
 double sum_of_squares(std::int64_t n, const G* g) {
   // Parts depend only on n and are summed in order.
   constexpr std::int64_t kParts = 256;
@@ -121,26 +126,36 @@ double sum_of_squares(std::int64_t n, const G* g) {
   return total;
 }
 
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights, float*, float*, const core::Bf16*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights, float*, float*, const core::Bf16*);
-template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, const float*);
-template void sgd_update(const SgdStep&, std::int64_t, WholeWeights, const core::Bf16*);
-template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, const float*);
-template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights, const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*, const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*, const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*, const core::F16*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*, const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*, const core::F16*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::Bf16>, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::Bf16>, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights<core::Bf16>, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights<core::Bf16>, const core::Bf16*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::F16>, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::F16>, const core::F16*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights<core::F16>, const float*);
+template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights<core::F16>, const core::F16*);
 template double sum_of_squares(std::int64_t, const float*);
 template double sum_of_squares(std::int64_t, const core::Bf16*);
+template double sum_of_squares(std::int64_t, const core::F16*);
 
 }  // namespace rooflm::backends::cpu
 
 namespace rooflm::backends::cpu::fast {
 namespace {
 
-/// Calls with(G*) on the gradient at `data`, fp32 or bf16.
+/// Calls with(G*) on the gradient at `data`, fp32 or 16 bits.
 template <class With>
 auto with_gradient(const void* data, DType dtype, With&& with) {
   if (dtype == DType::bf16) return with(static_cast<const core::Bf16*>(data));
+  if (dtype == DType::f16) return with(static_cast<const core::F16*>(data));
   return with(static_cast<const float*>(data));
 }
 
@@ -151,23 +166,22 @@ class Update : public program::UpdateOperands {
     for (std::size_t i = 0; i < count(); ++i) {
       const program::Tensor& weight = v.in(weight_in(i));
       tensors_.push_back({.size = weight.shape.numel(),
-                          .is_halved = weight.halved,
+                          .is_halved = weight.halves.has_value(),
                           .has_copy = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone,
+                          .half = half_of(v, i),
                           .gradient = v.in(gradient_in(i)).dtype});
     }
   }
 
-  /// With loss scaling or other dtypes the reference kernel runs instead.
+  /// Otherwise the reference kernel runs.
   static bool is_fast(const OpView& v) {
     const Update at(v);
-    if (v.op.attrs.flag("scaled") || !v.inputs_are({kHyper, kNorm}, DType::f32)) return false;
+    if (!v.inputs_are({kHyper, kNorm}, DType::f32)) return false;
     for (std::size_t i = 0; i < at.count(); ++i) {
-      const DType gradient = at.tensors_[i].gradient;
-      if (gradient != DType::f32 && gradient != DType::bf16) return false;
+      const Kept& tensor = at.tensors_[i];
+      if (tensor.half != DType::bf16 && tensor.half != DType::f16) return false;
+      if (tensor.gradient != DType::f32 && tensor.gradient != tensor.half) return false;
       if (v.in(at.weight_in(i)).dtype != DType::f32) return false;
-      if (at.tensors_[i].has_copy && v.program.tensor(v.op.outputs[at.copy_out(i)]).dtype != DType::bf16) {
-        return false;
-      }
       for (std::size_t k = 0; k < at.moments(); ++k) {
         if (!v.inputs_are({at.moment_in(i, k)}, DType::f32)) return false;
       }
@@ -183,15 +197,8 @@ class Update : public program::UpdateOperands {
   template <class Run>
   void run(const KernelArgs& args, std::size_t i, Run&& update) const {
     const Kept& tensor = tensors_[i];
-    with_gradient(args.in[gradient_in(i)], tensor.gradient, [&](const auto* gradient) {
-      void* data = args.out[weight_out(i)];
-      if (tensor.is_halved) {
-        auto* upper = static_cast<std::uint16_t*>(data);
-        return update(tensor.size, HalvedWeights{upper, upper + tensor.size}, gradient);
-      }
-      void* copy = tensor.has_copy ? args.out[copy_out(i)] : nullptr;
-      update(tensor.size, WholeWeights{static_cast<float*>(data), static_cast<core::Bf16*>(copy)}, gradient);
-    });
+    if (tensor.half == DType::f16) return run_as<core::F16>(args, i, update);
+    run_as<core::Bf16>(args, i, update);
   }
 
  private:
@@ -199,16 +206,53 @@ class Update : public program::UpdateOperands {
     std::int64_t size;
     bool is_halved;
     bool has_copy;  ///< for whole weights; halves contain their own
+    DType half;     ///< of what of it has 16 bits; bf16 if nothing has
     DType gradient;
   };
+
+  [[nodiscard]] DType half_of(const OpView& v, std::size_t i) const {
+    const std::optional<DType> halves = v.in(weight_in(i)).halves;
+    if (halves) return *halves;
+    const program::TensorId copy = has_copies() ? v.op.outputs.at(copy_out(i)) : program::kNone;
+    if (copy != program::kNone) return v.program.tensor(copy).dtype;
+    const DType gradient = v.in(gradient_in(i)).dtype;
+    return gradient == DType::f32 ? DType::bf16 : gradient;
+  }
+
+  template <Half H, class Run>
+  void run_as(const KernelArgs& args, std::size_t i, Run&& update) const {
+    const Kept& tensor = tensors_[i];
+    const auto with = [&](const auto* gradient) {
+      void* data = args.out[weight_out(i)];
+      if (tensor.is_halved) {
+        auto* upper = static_cast<std::uint16_t*>(data);
+        return update(tensor.size, HalvedWeights<H>{upper, upper + tensor.size}, gradient);
+      }
+      void* copy = tensor.has_copy ? args.out[copy_out(i)] : nullptr;
+      update(tensor.size, WholeWeights<H>{static_cast<float*>(data), static_cast<H*>(copy)}, gradient);
+    };
+    const void* gradient = args.in[gradient_in(i)];
+    if (tensor.gradient == DType::f32) return with(static_cast<const float*>(gradient));
+    with(static_cast<const H*>(gradient));
+  }
+
   std::vector<Kept> tensors_;
 };
 
-/// The clipping factor of gradients: min(1, max_norm / (norm + 1e-6)); NaN for NaN; 1 without a norm.
-float clip_scale(const void* norm, double max_norm) {
-  if (norm == nullptr) return 1.0F;
+/// The factor of gradients: min(1, max_norm / (norm + 1e-6)) (NaN for NaN; 1 without a norm), and the inverse of
+/// the loss scale, 0 where the update is skipped.
+float factor_of(const KernelArgs& args, double max_norm, bool is_scaled) {
+  const auto* hyper = static_cast<const float*>(args.in[Update::kHyper]);
+  const double inverse_scale = is_scaled ? static_cast<double>(hyper[3]) : 1;
+  const void* norm = args.in[Update::kNorm];
+  if (norm == nullptr) return static_cast<float>(inverse_scale);
   const double ratio = max_norm / (static_cast<double>(*static_cast<const float*>(norm)) + 1e-6);
-  return ratio >= 1 ? 1.0F : static_cast<float>(ratio);
+  return static_cast<float>(ratio >= 1 ? inverse_scale : ratio * inverse_scale);
+}
+
+/// Whether a step with loss scaling changes nothing: gradients were not finite.
+bool is_skipped(const KernelArgs& args, bool is_scaled) {
+  return is_scaled && static_cast<const float*>(args.in[Update::kHyper])[3] == 0;
 }
 
 }  // namespace
@@ -224,7 +268,7 @@ Kernel make_square_sum(const OpView& v) {
   std::vector<Gradient> gradients;
   for (std::size_t i = 0; i < v.op.inputs.size(); ++i) {
     gradients.push_back({v.in(i).shape.numel(), v.in(i).dtype});
-    if (gradients.back().dtype != DType::f32 && gradients.back().dtype != DType::bf16) return {};
+    if (gradients.back().dtype != DType::f32 && core::size_of(gradients.back().dtype) != 2) return {};
   }
   return [gradients, is_root](const KernelArgs& args) {
     double square = 0;
@@ -248,13 +292,15 @@ Kernel make_adamw(const OpView& v) {
                         .eps = static_cast<float>(attrs.number("eps")),
                         .weight_decay = static_cast<float>(attrs.number("weight_decay"))};
   const double max_norm = attrs.number("max_norm");
+  const bool is_scaled = attrs.flag("scaled");
   return [=, update = Update(v)](const KernelArgs& args) {
+    if (is_skipped(args, is_scaled)) return;
     const auto* hyper = static_cast<const float*>(args.in[Update::kHyper]);
     AdamWStep step = fixed;
     step.lr = hyper[0];
     step.bias_correction1 = hyper[1];
     step.bias_correction2 = hyper[2];
-    step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
+    step.grad_scale = factor_of(args, max_norm, is_scaled);
     for (std::size_t i = 0; i < update.count(); ++i) {
       update.run(args, i, [&](std::int64_t n, auto weights, const auto* gradient) {
         adamw_update(step, n, weights, update.moment(args, i, 0), update.moment(args, i, 1), gradient);
@@ -267,10 +313,12 @@ Kernel make_sgd(const OpView& v) {
   if (!Update::is_fast(v)) return {};
   const SgdStep fixed{.weight_decay = static_cast<float>(v.op.attrs.number("weight_decay"))};
   const double max_norm = v.op.attrs.number("max_norm");
+  const bool is_scaled = v.op.attrs.flag("scaled");
   return [=, update = Update(v)](const KernelArgs& args) {
+    if (is_skipped(args, is_scaled)) return;
     SgdStep step = fixed;
     step.lr = static_cast<const float*>(args.in[Update::kHyper])[0];
-    step.grad_scale = clip_scale(args.in[Update::kNorm], max_norm);
+    step.grad_scale = factor_of(args, max_norm, is_scaled);
     for (std::size_t i = 0; i < update.count(); ++i) {
       update.run(args, i, [&](std::int64_t n, auto weights, const auto* gradient) {
         sgd_update(step, n, weights, gradient);

@@ -92,6 +92,30 @@ ROOFLM_INLINE Shorts narrow(Floats x) {
 #endif
 }
 
+/// From and to fp16, nearest, ties to even; NaN stays NaN.
+ROOFLM_INLINE Floats widen_f16(Shorts x) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_cvtph_ps(kAll, std::bit_cast<__m256i>(x));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(std::bit_cast<__m128i>(x));
+#else
+  Floats y;
+  for (int i = 0; i < kLanes; ++i) y[i] = static_cast<float>(std::bit_cast<core::F16>(x[i]));
+  return y;
+#endif
+}
+ROOFLM_INLINE Shorts narrow_f16(Floats x) {
+#if defined(__AVX512F__)
+  return std::bit_cast<Shorts>(_mm512_maskz_cvtps_ph(kAll, x, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  return std::bit_cast<Shorts>(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+  Shorts y;
+  for (int i = 0; i < kLanes; ++i) y[i] = core::F16(x[i]).bits;
+  return y;
+#endif
+}
+
 /// The value of a number after it is stored as S.
 template <Storage S>
 ROOFLM_INLINE Floats rounded_to(Floats x) {
@@ -127,10 +151,20 @@ ROOFLM_INLINE Floats load(const core::Bf16* p) {
   std::memcpy(&x, p, sizeof x);
   return widen(x);
 }
+ROOFLM_INLINE Floats load(const core::F16* p) {
+  Shorts x;
+  std::memcpy(&x, p, sizeof x);
+  return widen_f16(x);
+}
 ROOFLM_INLINE void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 ROOFLM_INLINE void store(std::uint16_t* p, Shorts x) { std::memcpy(p, &x, sizeof x); }
 ROOFLM_INLINE void store(core::Bf16* p, Floats x) {
   const Shorts half = narrow(x);
+  std::memcpy(static_cast<void*>(p), &half, sizeof half);
+}
+
+ROOFLM_INLINE void store(core::F16* p, Floats x) {
+  const Shorts half = narrow_f16(x);
   std::memcpy(static_cast<void*>(p), &half, sizeof half);
 }
 
@@ -157,6 +191,7 @@ ROOFLM_INLINE Shorts load_bits_n(const void* p, std::int64_t count) {
 }
 ROOFLM_INLINE Shorts load_n(const std::uint16_t* p, std::int64_t count) { return load_bits_n(p, count); }
 ROOFLM_INLINE Floats load_n(const core::Bf16* p, std::int64_t count) { return widen(load_bits_n(p, count)); }
+ROOFLM_INLINE Floats load_n(const core::F16* p, std::int64_t count) { return widen_f16(load_bits_n(p, count)); }
 ROOFLM_INLINE void store_n(float* p, Floats x, std::int64_t count) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << count) - 1U), x);
@@ -175,6 +210,7 @@ ROOFLM_INLINE void store_bits_n(void* p, Shorts x, std::int64_t count) {
 }
 ROOFLM_INLINE void store_n(std::uint16_t* p, Shorts x, std::int64_t count) { store_bits_n(p, x, count); }
 ROOFLM_INLINE void store_n(core::Bf16* p, Floats x, std::int64_t count) { store_bits_n(p, narrow(x), count); }
+ROOFLM_INLINE void store_n(core::F16* p, Floats x, std::int64_t count) { store_bits_n(p, narrow_f16(x), count); }
 
 /// Streaming store: bypasses the caches and does not read the line. p is aligned to the vector size.
 ROOFLM_INLINE void stream(float* p, Floats x) {
@@ -202,18 +238,43 @@ ROOFLM_INLINE void end_stream() {
 #endif
 }
 
-/// As core::Halves: joins halves into fp32, and splits fp32 into a rounded upper and a lower half; NaN
-/// becomes the canonical NaN.
+/// As core::join_halves and core::split_in_halves, whose upper halves are H.
+template <Half H>
 ROOFLM_INLINE Floats join_halves(Shorts upper, Shorts lower) {
   const auto missing = std::bit_cast<Ints>(to_32_bits(lower) << 16U) >> 16;
-  return std::bit_cast<Floats>((to_32_bits(upper) << 16U) + std::bit_cast<Words>(missing));
+  const auto count = std::bit_cast<Words>(missing);
+  if constexpr (std::same_as<H, core::Bf16>) {
+    return std::bit_cast<Floats>((to_32_bits(upper) << 16U) + count);
+  } else {
+    const Floats rounded = widen_f16(upper);
+    const Floats small = rounded + __builtin_convertvector(missing, Floats) * 0x1p-40F;
+    const auto whole = std::bit_cast<Floats>(std::bit_cast<Words>(rounded) + count);
+    return (to_32_bits(upper) & 0x7c00U) == 0U ? small : whole;
+  }
 }
 struct HalfVectors {
   Shorts upper, lower;
 };
+template <Half H>
 ROOFLM_INLINE HalfVectors split_halves(Floats x) {
-  const auto bits = x != x ? Words{} + 0x7fc00000U : std::bit_cast<Words>(x);
-  return {to_16_bits((bits + 0x8000U) >> 16U), to_16_bits(bits)};
+  if constexpr (std::same_as<H, core::Bf16>) {
+    const auto bits = x != x ? Words{} + 0x7fc00000U : std::bit_cast<Words>(x);
+    return {to_16_bits((bits + 0x8000U) >> 16U), to_16_bits(bits)};
+  } else {
+    constexpr float kMost = 0x7fff;
+    const Shorts upper = narrow_f16(x);
+    const Floats rounded = widen_f16(upper);
+    const Words exponent = to_32_bits(upper) & 0x7c00U;
+    Floats units = (x - rounded) * 0x1p40F;
+    units = exponent == 0U ? units : Floats{};  // no number is too large for an integer
+    units = units > kMost ? splat(kMost) : units;
+    units = units < -kMost ? splat(-kMost) : units;
+    constexpr float kRounder = 0x1.8p23F;  // of what is added to it no fraction is left
+    const auto small = std::bit_cast<Words>(__builtin_convertvector((units + kRounder) - kRounder, Ints));
+    const Words whole = std::bit_cast<Words>(x) - std::bit_cast<Words>(rounded);
+    const Words lower = exponent == 0U ? small : whole;
+    return {upper, to_16_bits(exponent == 0x7c00U ? Words{} : lower)};
+  }
 }
 
 /// Lanes >= count replaced by `value`.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "backends/cpu/reference/arrays.h"
@@ -48,7 +49,7 @@ template <class C>
 struct Tensors : program::UpdateOperands {
   bool is_scaled;
   std::vector<std::int64_t> sizes;
-  std::vector<bool> halved;
+  std::vector<std::optional<core::DType>> halves;
   std::vector<Operand<C>> gradients;
   Operand<C> hyper, norm;
   Operand<C> copy;
@@ -60,7 +61,7 @@ struct Tensors : program::UpdateOperands {
         norm(v.has_in(kNorm) ? in_operand<C>(v, kNorm, 1) : Operand<C>()) {
     for (std::size_t i = 0; i < count(); ++i) {
       sizes.push_back(v.in(weight_in(i)).shape.numel());
-      halved.push_back(v.in(weight_in(i)).halved);
+      halves.push_back(v.in(weight_in(i)).halves);
       gradients.push_back(in_operand<C>(v, gradient_in(i), kPiece));
       const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
       if (is_copied) copy = out_operand<C>(v, copy_out(i), kPiece);
@@ -74,7 +75,7 @@ struct Tensors : program::UpdateOperands {
   }
   /// Destination of a tensor's copy, or nullptr; halves contain their own.
   [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
-    return !has_copies() || halved[tensor] ? nullptr : args.out[copy_out(tensor)];
+    return !has_copies() || halves[tensor] ? nullptr : args.out[copy_out(tensor)];
   }
   [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
                                   std::int64_t n) const {
@@ -84,23 +85,22 @@ struct Tensors : program::UpdateOperands {
 
 /// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
 template <class C, class Update>
-void update_in_place(void* base, bool halved, std::int64_t count, std::int64_t i, std::int64_t n,
+void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t count, std::int64_t i, std::int64_t n,
                      Update&& update) {
-  if (!halved) return update(static_cast<C*>(base) + i);
+  if (!halves) return update(static_cast<C*>(base) + i);
   auto* upper = static_cast<std::uint16_t*>(base) + i;
   auto* lower = upper + count;
   alignas(64) std::array<C, kPiece> values;  // aligned like all rows: Eigen's rounding depends on alignment
   for (std::int64_t k = 0; k < n; ++k) {
-    core::Halves halves;
-    halves.upper = upper[k];
-    halves.lower = lower[k];
-    values[static_cast<std::size_t>(k)] = static_cast<C>(static_cast<float>(halves));
+    const float value = core::join_halves({.upper = upper[k], .lower = lower[k]}, *halves);
+    values[static_cast<std::size_t>(k)] = static_cast<C>(value);
   }
   update(values.data());
   for (std::int64_t k = 0; k < n; ++k) {
-    const core::Halves halves(static_cast<float>(values[static_cast<std::size_t>(k)]));
-    upper[k] = halves.upper;
-    lower[k] = halves.lower;
+    const float value = static_cast<float>(values[static_cast<std::size_t>(k)]);
+    const core::Halves split = core::split_in_halves(value, *halves);
+    upper[k] = split.upper;
+    lower[k] = split.lower;
   }
 }
 
@@ -219,7 +219,7 @@ Kernel make_adamw(const OpView& v) {
           ms = beta1 * ms + rest1 * (clip * gs);
           ss = beta2 * ss + rest2 * (clip * gs).square();
           const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halved[tensor], count, i, n, [&](C* p) {
+          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
             auto ps = array(p, n);
             ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
             if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
@@ -246,7 +246,7 @@ Kernel make_sgd(const OpView& v) {
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
           const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halved[tensor], count, i, n, [&](C* p) {
+          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
             auto ps = array(p, n);
             ps = kept * ps - rate * gs;
             if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });

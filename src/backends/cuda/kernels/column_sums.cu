@@ -8,9 +8,10 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kPartialLanes = 64;        // partial sums per step of a second-stage block
-constexpr int kPartialCols = 16;         // columns of a second-stage block
+constexpr int kPartialLanes = 16;        // partial sums per step of a second-stage block
+constexpr int kPartialCols = kWarp;      // columns of a second-stage block
 constexpr std::int64_t kLeastRows = 32;  // least rows of a block
+constexpr std::int64_t kMostWaves = 4;
 
 template <class T>
 __global__ void __launch_bounds__(kSumThreads, kSumBlocksPerMultiprocessor)
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kSumThreads, kSumBlocksPerMultiprocessor)
 __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
     sum_partials(std::int64_t count, const float* partials, SumTargets targets, bool accumulate) {
   const std::int64_t cols = targets.cols * targets.arrays;
-  __shared__ float shared[kPartialLanes][kPartialCols + 1];
+  __shared__ float shared[kPartialLanes][kPartialCols];
   const std::int64_t col = std::int64_t{blockIdx.x} * kPartialCols + threadIdx.x;
   float sum = 0;
   if (col < cols) {
@@ -36,25 +37,27 @@ __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // One warp finishes each column: the first kPartialCols warps.
-  const int own = static_cast<int>(threadIdx.y * kPartialCols + threadIdx.x);
-  const int lane = own % kWarp;
-  const int own_col = own / kWarp;
-  if (own_col >= kPartialCols) return;
-  const float total = warp_sum(shared[lane][own_col] + shared[lane + kWarp][own_col]);
-  const std::int64_t at = std::int64_t{blockIdx.x} * kPartialCols + own_col;
-  if (lane > 0 || at >= cols) return;
-  const auto array = static_cast<int>(at / targets.cols);
-  float* to = targets.out[array] + (at - array * targets.cols);
+  if (threadIdx.y > 0 || col >= cols) return;
+  float total = 0;
+#pragma unroll
+  for (int lane = 0; lane < kPartialLanes; ++lane) total += shared[lane][threadIdx.x];
+  const auto array = static_cast<int>(col / targets.cols);
+  float* to = targets.out[array] + (col - array * targets.cols);
   *to = accumulate ? *to + total : total;
 }
-static_assert(kPartialLanes == 2 * kWarp, "a warp adds up two lanes' sums each");
 
 }  // namespace
 
 std::int64_t partial_count(std::int64_t rows, std::int64_t cols) {
   const std::int64_t tiles = ceil_div(cols, kSumTile);
-  const std::int64_t wanted = ceil_div(std::int64_t{kSumBlocksPerMultiprocessor} * multiprocessors(), tiles);
+  const std::int64_t wave = std::int64_t{kSumBlocksPerMultiprocessor} * multiprocessors();
+  // A block more than a wave holds would run alone and as long as the rest. The first number of waves that
+  // whole sums fill by nine tenths will do.
+  std::int64_t wanted = 1;
+  for (std::int64_t waves = 1; waves <= kMostWaves; ++waves) {
+    wanted = std::max<std::int64_t>(1, waves * wave / tiles);
+    if (wanted * tiles * 10 >= waves * wave * 9) break;
+  }
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / kLeastRows));
 }
 

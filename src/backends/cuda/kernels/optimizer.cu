@@ -68,21 +68,51 @@ __device__ inline float factor_of(const UpdateStep& step) {
 
 __device__ inline bool is_skipped(const UpdateStep& step) { return step.scaled && step.hyper[3] == 0.0F; }
 
-/// Joins two fp32 numbers from a word of upper and a word of lower halves.
-__device__ inline uint2 join(unsigned upper, unsigned lower) {
-  const auto whole = [](unsigned high, unsigned low) {  // the lower half is signed
-    return (high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low)));
-  };
-  return {whole(upper & 0xffffU, lower & 0xffffU), whole(upper >> 16, lower >> 16)};
+// core::join_halves and core::split_in_halves; the last argument gives the dtype.
+
+__device__ inline float join(unsigned upper, int lower, const bf16* /*dtype*/) {
+  return __uint_as_float((upper << 16) + static_cast<unsigned>(lower));
+}
+__device__ inline float join(unsigned upper, int lower, const fp16* /*dtype*/) {
+  const float rounded = __half2float(__ushort_as_half(static_cast<unsigned short>(upper)));
+  const float whole = __uint_as_float(__float_as_uint(rounded) + static_cast<unsigned>(lower));
+  return (upper & 0x7c00U) == 0 ? rounded + static_cast<float>(lower) * 0x1p-40F : whole;
 }
 
-/// core::Halves for two numbers: the word of their rounded upper halves, and the word of the lower halves.
-__device__ inline uint2 split(float first, float second) {
-  const auto bits_of_master = [](float x) { return isnan(x) ? 0x7fc00000U : __float_as_uint(x); };
-  const auto upper_half = [](unsigned bits) { return (bits + 0x8000U) >> 16; };
-  const unsigned a = bits_of_master(first);
-  const unsigned b = bits_of_master(second);
-  return {upper_half(a) | upper_half(b) << 16, (a & 0xffffU) | b << 16};
+struct Halves {
+  unsigned upper, lower;  // 16 bits each
+};
+
+__device__ inline Halves split(float x, const bf16* /*dtype*/) {
+  const unsigned bits = isnan(x) ? 0x7fc00000U : __float_as_uint(x);
+  return {(bits + 0x8000U) >> 16, bits & 0xffffU};
+}
+__device__ inline Halves split(float x, const fp16* /*dtype*/) {
+  const __half half = __float2half_rn(x);
+  const float rounded = __half2float(half);
+  const unsigned upper = __half_as_ushort(half);
+  const unsigned exponent = upper & 0x7c00U;
+  const float units = fminf(fmaxf(rintf((x - rounded) * 0x1p40F), -32767.0F), 32767.0F);
+  unsigned lower = exponent == 0 ? static_cast<unsigned>(static_cast<int>(units))
+                                 : __float_as_uint(x) - __float_as_uint(rounded);
+  if (exponent == 0x7c00U) lower = 0;
+  return {upper, lower & 0xffffU};
+}
+
+/// Joins two fp32 numbers from a word of upper and a word of lower halves, which are signed.
+template <class T>
+__device__ float2 join_pair(unsigned upper, unsigned lower, const T* dtype) {
+  const auto signed_half = [](unsigned half) { return static_cast<int>(static_cast<short>(half)); };
+  return {join(upper & 0xffffU, signed_half(lower & 0xffffU), dtype),
+          join(upper >> 16, signed_half(lower >> 16), dtype)};
+}
+
+/// The word of two numbers' upper halves, and the word of their lower halves.
+template <class T>
+__device__ uint2 split_pair(float first, float second, const T* dtype) {
+  const Halves a = split(first, dtype);
+  const Halves b = split(second, dtype);
+  return {a.upper | b.upper << 16, a.lower | b.lower << 16};
 }
 
 __device__ inline float4 as_floats(const uint4& words) {
@@ -123,19 +153,22 @@ struct Four {
     const auto half = [&](int i) { return first + i < tensor->count ? unsigned{from[first + i]} : 0U; };
     return {half(0) | half(1) << 16, half(2) | half(3) << 16};
   }
+  [[nodiscard]] __device__ bool is_halved() const { return tensor->halves != core::DType::f32; }
   /// Raw: fp32, or two words of upper and two of lower halves.
   __device__ uint4 load_parameter() const {
-    if (!tensor->is_halved) return load(static_cast<const float*>(tensor->parameter));
+    if (!is_halved()) return load(static_cast<const float*>(tensor->parameter));
     const auto* halves = static_cast<const std::uint16_t*>(tensor->parameter);
     const uint2 upper = load(halves);
     const uint2 lower = load(halves + tensor->count);
     return {upper.x, upper.y, lower.x, lower.y};
   }
   __device__ float4 parameter_from(const uint4& loaded) const {
-    if (!tensor->is_halved) return as_floats(loaded);
-    const uint2 a = join(loaded.x, loaded.z);
-    const uint2 b = join(loaded.y, loaded.w);
-    return as_floats({a.x, a.y, b.x, b.y});
+    if (!is_halved()) return as_floats(loaded);
+    return with_half(tensor->halves, [&](const auto* type) -> float4 {
+      const float2 a = join_pair(loaded.x, loaded.z, type);
+      const float2 b = join_pair(loaded.y, loaded.w, type);
+      return {a.x, a.y, b.x, b.y};
+    });
   }
   [[nodiscard]] __device__ bool has_half_gradient() const {
     return tensor->gradient_dtype != core::DType::f32;
@@ -185,12 +218,14 @@ struct Four {
     }
   }
   __device__ void store_parameter(const float4& p, core::DType copy_dtype) const {
-    if (tensor->is_halved) {
-      const uint2 a = split(p.x, p.y);
-      const uint2 b = split(p.z, p.w);
-      auto* halves = static_cast<std::uint16_t*>(tensor->parameter);
-      store(halves, uint2{a.x, b.x});
-      store(halves + tensor->count, uint2{a.y, b.y});
+    if (is_halved()) {
+      with_half(tensor->halves, [&](const auto* type) {
+        const uint2 a = split_pair(p.x, p.y, type);
+        const uint2 b = split_pair(p.z, p.w, type);
+        auto* halves = static_cast<std::uint16_t*>(tensor->parameter);
+        store(halves, uint2{a.x, b.x});
+        store(halves + tensor->count, uint2{a.y, b.y});
+      });
       return;
     }
     store(static_cast<float*>(tensor->parameter), p);

@@ -47,8 +47,8 @@ struct UpdateStep {
 };
 
 /// A tensor that is updated in place. copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
-/// Halved parameters (core/halves.h) have no copy, a count that is a multiple of 8, and 16-byte aligned
-/// addresses.
+/// Halved parameters (core/halves.h; `halves` is the dtype of their upper halves) have no copy, a count that is
+/// a multiple of 8, and 16-byte aligned addresses.
 struct UpdatedTensor {
   std::int64_t count = 0;
   void* parameter = nullptr;
@@ -56,7 +56,7 @@ struct UpdatedTensor {
   float* moment1 = nullptr;
   float* moment2 = nullptr;
   void* copy = nullptr;
-  bool is_halved = false;
+  core::DType halves = core::DType::f32;  ///< bf16 or fp16; fp32: the parameter is whole
   core::DType gradient_dtype = core::DType::f32;
 };
 

@@ -46,7 +46,7 @@ bool fits(const OpView& v) {
   for (std::size_t i = 0; i < at.count(); ++i) {
     const program::Tensor& weight = v.in(at.weight_in(i));
     if (weight.dtype != DType::f32 || !is_gradient(v, at.gradient_in(i))) return false;
-    if (weight.halved && weight.shape.numel() % kPlaneUnit != 0) return false;
+    if (weight.halves && weight.shape.numel() % kPlaneUnit != 0) return false;
     for (std::size_t k = 0; k < at.moments(); ++k) {
       if (!v.inputs_are({at.moment_in(i, k)}, DType::f32)) return false;
     }
@@ -75,7 +75,7 @@ struct Update : program::UpdateOperands {
     for (std::size_t i = 0; i < count(); ++i) {
       const program::Tensor& weight = v.in(weight_in(i));
       shapes.push_back({.count = weight.shape.numel(),
-                        .is_halved = weight.halved,
+                        .halves = weight.halves.value_or(DType::f32),
                         .gradient_dtype = v.in(gradient_in(i)).dtype});
       const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
       if (is_copied) step.copy_dtype = v.out(copy_out(i)).dtype;
@@ -104,7 +104,7 @@ struct Update : program::UpdateOperands {
       tensor.gradient = args.in[gradient_in(i)];
       if (moments() > 0) tensor.moment1 = floats(args.out[moment_out(i, 0)]);
       if (moments() > 1) tensor.moment2 = floats(args.out[moment_out(i, 1)]);
-      if (has_copies() && !tensor.is_halved) tensor.copy = args.out[copy_out(i)];
+      if (has_copies() && tensor.halves == DType::f32) tensor.copy = args.out[copy_out(i)];
     }
     return tensors;
   }
