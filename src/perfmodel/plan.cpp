@@ -100,7 +100,7 @@ double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setti
 /// Whether gradients of one micro-batch are others than sums over several: in 16 bits, and reduced in them.
 bool has_narrow_gradients(const PlanPoint& point) {
   return point.step.compact_state && point.step.engine == compile::EngineKind::fused &&
-         core::size_of(point.step.dtype) == 2 && point.step.sharding.zero < 2;
+         core::size_of(point.step.dtype) == 2;
 }
 
 /// How many micro-batches the two programs have from which all are foreseen: one and two, two and three where
@@ -156,7 +156,7 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   const auto [few, more_of_them] = built_micro_batches(point);
   const int added = more_of_them - few;
   const std::int64_t m = point.micro_batches;
-  RoleStep first = simulate_role(point, setting, times, forwards, stage, few);
+  RoleStep first = simulate_role(point, setting, times, forwards, stage, few, give_up.is_rough);
   if (m == few) {
     const double work_s = few * (first.forward_s + first.backward_s);
     const StageTimes stage_times = with_end({.forward_s = first.forward_s,
@@ -168,11 +168,12 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   }
   if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
     return {.step = first, .times = {}, .is_too_large = true};
-  const RoleStep last = simulate_role(point, setting, times, forwards, stage, more_of_them);
+  const RoleStep last = simulate_role(point, setting, times, forwards, stage, more_of_them, give_up.is_rough);
   RoleStep more = last;
   more.add(first, -1);
   keep_busy(more);
   StageRole role{.step = last};
+  role.step.is_least = first.is_least || last.is_least;
   role.step.add(more, static_cast<double>(m - more_of_them) / added);
   // Of a later micro-batch: the first waits for what is gathered once in a step.
   const double each_s = more.timeline.step_s / added;
@@ -259,6 +260,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
     RankMemory memory = with_overheads(roles.back().step.memory, point, setting);
     memory.activation_bytes += stage_buffer_bytes(point, setting.framework, stage);
     plan.roles.push_back({.stage = stage, .memory = memory, .times = roles.back().times});
+    plan.is_least = plan.is_least || roles.back().step.is_least;
     if (roles.size() == 1 || memory.total() > plan.memory.total()) {
       plan.memory = memory;
       plan.memory_stage = stage;

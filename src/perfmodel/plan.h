@@ -76,6 +76,7 @@ struct Plan {
   double memory_limit_bytes = 0;
   double step_s = 0;
   double low_s = 0, high_s = 0;  ///< interval
+  bool is_least = false;         ///< GiveUp::is_rough: the step takes longer
   Basis basis = Basis::assumed;
   /// Of the slowest stage; they add up to step_s.
   double compute_s = 0, slowed_s = 0, exposed_s = 0, host_s = 0, waiting_s = 0, bubble_s = 0;
@@ -99,7 +100,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting);
 /// others.
 struct GiveUp {
   bool when_too_large = false;  ///< after the first role whose memory does not fit
-  bool is_rough = false;        ///< memory that surely fits may be foreseen from few layers, and a tenth off
+  /// Memory that surely fits may be foreseen from few layers, and a tenth off; time may be the least.
+  bool is_rough = false;
   double slower_than_s = std::numeric_limits<double>::infinity();  ///< of a step
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -130,6 +132,19 @@ PhaseSeconds phase_seconds(const Program& program, const Timeline& timeline, Pha
   return sum;
 }
 
+/// Seconds of the collectives in the backward pass of a micro-batch, of the lane that has most.
+double backward_link_seconds(const Program& program, std::span<const double> seconds, int micro_batch) {
+  std::map<program::Lane, double> lanes;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const bool counts = op.phase == Phase::backward && op.micro_batch == micro_batch;
+    if (counts && program::is_collective(op) && op.lane != program::Lane::compute) lanes[op.lane] += seconds[i];
+  }
+  double most = 0;
+  for (const auto& [lane, sum] : lanes) most = std::max(most, sum);
+  return most;
+}
+
 /// `layers`: of each part of the model.
 Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int micro_batches,
                    std::int64_t layers) {
@@ -183,8 +198,8 @@ void RoleStep::add(const RoleStep& other, double times) {
   for (const auto member : {&Timeline::step_s, &Timeline::busy_s, &Timeline::slowed_s, &Timeline::exposed_s,
                             &Timeline::host_s, &Timeline::waiting_s, &Timeline::communication_s})
     t.*member += times * o.*member;
-  for (const auto member :
-       {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s, &RoleStep::end_backward_s})
+  for (const auto member : {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s,
+                            &RoleStep::end_backward_s, &RoleStep::backward_link_s})
     this->*member += times * other.*member;
   for (const auto member :
        {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
@@ -329,22 +344,27 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.end_forward_s = forward.end_s;
   role.backward_s = backward.all_s;
   role.end_backward_s = backward.end_s;
+  role.backward_link_s = backward_link_seconds(simulated(priced), seconds, micro_batches - 1);
   role.timeline.spans = {};
   role.memory = memory_of(program, point, setting);
   return role;
 }
 
+/// Whether weights are gathered ahead of a layer or gradients summed behind it.
+bool buffers_take_turns(const compile::Sharding& sharding) {
+  return sharding.zero >= 2 || (sharding.zero == 1 && sharding.pipeline == 1);
+}
+
 }  // namespace
 
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
-                       Forwards& forwards, int stage, int micro_batches) {
+                       Forwards& forwards, int stage, int micro_batches, bool is_rough) {
   const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
   // The first and the last layer. Where weights are gathered ahead of a layer or gradients summed behind it,
   // also those beside them: most memory is in use in the midst of layers then, which two of them do not have.
   // Buffers take turns there, so an odd number of layers has its peak at another moment than an even one, and
   // grows evenly from seven on.
-  const bool takes_turns =
-      point.step.sharding.zero >= 2 || (point.step.sharding.zero == 1 && point.step.sharding.pipeline == 1);
+  const bool takes_turns = buffers_take_turns(point.step.sharding);
   const std::int64_t fewest = !takes_turns ? 2 : layers % 2 == 0 ? 4 : 7;
   // Of every other product, layers come in pairs.
   const bool are_pairs = takes_turns || point.step.recompute == passes::Recompute::every_other;
@@ -373,6 +393,18 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
   more.add(simulate_priced(less, point, setting, micro_batches, clock), -1);
+  // A layer more takes its passes more, but while another wait gets shorter: for gradients of the head, beside
+  // few layers. And collectives that take longer than what they run beside fall behind with each layer, which
+  // few do not show while something else is waited for. Neither goes on for many layers.
+  const double passes_s = micro_batches * (more.forward_s + more.backward_s);
+  const double behind_s = more.timeline.step_s - passes_s;
+  constexpr double kSame = 0.01;
+  role.is_least = behind_s < -kSame * passes_s ||
+                  more.backward_link_s > (1 + kSame) * (more.backward_s + std::max(0.0, behind_s));
+  if (role.is_least && !is_rough) {
+    const Priced all = price(layers);
+    return simulate_priced(all, point, setting, micro_batches, clock);
+  }
   const double gaps = role.memory.gap_bytes;  // what is lost between tensors does not grow with their number
   role.add(more, rest);
   role.memory.gap_bytes = gaps;
@@ -385,7 +417,7 @@ bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setti
                              !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
                              point.step.optimizer.clip_norm == 0;
   const bool is_moved =
-      point.step.sharding.zero >= 2 || std::min({foreseen.weight_bytes, foreseen.gradient_bytes,
+      buffers_take_turns(point.step.sharding) || std::min({foreseen.weight_bytes, foreseen.gradient_bytes,
                                                  foreseen.activation_bytes, foreseen.workspace_bytes}) < 0;
   return !setting.framework.has_caching_allocator && !updates_early && !is_moved;
 }

@@ -22,6 +22,7 @@ struct RoleStep {
   double forward_s = 0, backward_s = 0;  ///< of the last micro-batch
   /// Of those: embedding, or last norm, head and loss.
   double end_forward_s = 0, end_backward_s = 0;
+  double backward_link_s = 0;  ///< of the last micro-batch: collectives of the lane that has most
   RankMemory memory{};
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread
@@ -29,6 +30,7 @@ struct RoleStep {
   PowerMix mix{};          ///< of the last micro-batch's forward and backward pass and those before
   double clock_share = 1;  ///< of the clock of the tables
   Basis basis = Basis::measured;
+  bool is_least = false;  ///< time is from few layers that do not tell, and more of them take longer
 
   /// Each number `times` as large; RoleStep{} is nothing.
   void add(const RoleStep& other, double times);
@@ -64,15 +66,16 @@ int built_stage_of(const compile::Sharding& sharding, int stage);
 
 /// The program of the rank (0, 0, `stage`) with `micro_batches`. Layers are alike: of a stage with many,
 /// programs with two and three of them (four, where layers come in pairs; four to nine with ZeRO 3) are
-/// built, and each further one costs what the third does, unless the setting wants every layer. Throws
+/// built, and each further one costs what the third does. Where a wait at the end gets shorter with each layer
+/// that is not so: all are built then, or where `is_rough` the time is the least (RoleStep::is_least). Throws
 /// core::Unavailable when no program is made yet of what the point asks for.
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
-                       Forwards& forwards, int stage, int micro_batches);
+                       Forwards& forwards, int stage, int micro_batches, bool is_rough = false);
 
 /// Whether `foreseen`, from few layers, is the memory of all. Not where PyTorch's allocator is replayed,
 /// whose pools few layers do not fill as more do; nor where gradients of early updates wait in windows of a
 /// share of all parameters (compile/passes/early_updates.h); nor where whole gradients or weights of the
-/// layers take turns, so that the peak's moment moves (ZeRO 2 and 3), which also a role below 0 shows.
+/// layers take turns, so that the peak's moment moves (ZeRO), which also a role below 0 shows.
 bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting,
                                     const RankMemory& foreseen);
 /// Memory of that rank, from a program with all its layers.

@@ -207,6 +207,8 @@ class Search {
                             {.when_too_large = !is_every,
                              .is_rough = !is_every && what_ != SearchFor::frontier,
                              .slower_than_s = slower_than_s});
+      if (plan.is_least && plan.fits && plan.is_whole && plan.step_s <= slower_than_s)
+        plan = make_plan(point, *setting_, forwards, {.when_too_large = true});
       const bool fits = plan.fits;
       const bool is_whole = plan.is_whole;
       if (!fits) ++tried.too_large;
@@ -284,16 +286,15 @@ SearchResult gather(std::vector<Tried> tried, std::string& unplanned) {
   for (Tried& one : tried) {
     if (one.error) std::rethrow_exception(one.error);
     if (!one.unplanned.empty()) unplanned = one.unplanned;
-    result.planned += one.candidates.size();
     result.too_large += one.too_large;
     result.too_slow += one.too_slow;
     for (Candidate& candidate : one.candidates) {
-      result.tried += candidate.plan.fits ? 1 : 0;
+      result.planned += candidate.plan.fits ? 1 : 0;
       result.candidates.push_back(std::move(candidate));
     }
     std::ranges::move(one.frontier, std::back_inserter(result.frontier));
   }
-  result.tried += result.too_large + result.too_slow;
+  result.tried = result.planned + result.too_large + result.too_slow;
   return result;
 }
 

@@ -26,7 +26,7 @@ struct SearchResult {
   /// SearchFor::frontier: what else nothing beats in both time and memory, fastest first.
   std::vector<Candidate> frontier{};
   std::size_t tried = 0;      ///< splits with a micro-batch and a kind of recompute
-  std::size_t planned = 0;    ///< of these, to the end
+  std::size_t planned = 0;    ///< of these, to the end, and they fit
   std::size_t too_large = 0;  ///< do not fit
   std::size_t too_slow = 0;   ///< cannot be among the best
 };

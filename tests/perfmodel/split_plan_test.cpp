@@ -74,6 +74,27 @@ TEST(SplitPlan, SlowLinksNeedNotAllLayersEither) {
   }
 }
 
+/// The sum of the head's gradients over the network outlasts few layers, and is hidden by many.
+TEST(SplitPlan, AWaitThatMoreLayersHideIsNoneOfThem) {
+  struct Split {
+    int data, zero, tensor;
+    std::int64_t micro_batch;
+  };
+  for (const Split& split : {Split{4, 0, 4, 1}, Split{4, 0, 4, 2}, Split{2, 0, 8, 1}, Split{4, 1, 4, 1}}) {
+    tests::PlanCase made =
+        split_case("llama3-8b", {.data = split.data, .zero = split.zero, .tensor = split.tensor}, 1);
+    made.point.step.recompute = passes::Recompute::full;
+    made.point.micro_batch = split.micro_batch;
+    made.point.seq = 4096;
+    const perfmodel::Plan quick = made.plan();
+    made.setting.every_layer = true;
+    const perfmodel::Plan whole = made.plan();
+    EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.005) << split.data << ' ' << split.zero;
+    EXPECT_NEAR(quick.exposed_s, whole.exposed_s, 0.005 * whole.step_s) << split.data << ' ' << split.zero;
+    EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.005) << split.data << ' ' << split.zero;
+  }
+}
+
 TEST(SplitPlan, RanksOfOneNodeMeetThere) {
   using perfmodel::Collective;
   const perfmodel::Cluster cluster = perfmodel::cluster_of(devices::find_device("h100-sxm"));

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <ranges>
 #include <utility>
 #include <vector>
 
+#include "program/groups.h"
 #include "program/ops.h"
 #include "program/update.h"
 
@@ -45,9 +47,10 @@ std::vector<bool> needed_whole(const Program& p) {
   return needed;
 }
 
+/// Nor parts of what as a whole cannot be: halves round ties otherwise than casts, and ZeRO changes no bit.
 bool can_be_halved(const Tensor& weight) {
   return weight.role == Role::weight && weight.dtype == DType::f32 && weight.view_of == program::kNone &&
-         weight.shape.numel() % kPlaneUnit == 0;
+         weight.shape.numel() % kPlaneUnit == 0 && program::whole_shape(weight).numel() % kPlaneUnit == 0;
 }
 
 /// Matmuls read their biases as views of the upper halves.
@@ -80,9 +83,11 @@ bool writes_whole(const Op& op) {
   return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
 }
 
-/// Whether the op only sums its operand over ranks.
+/// Whether the op only sums its operand over ranks that have the same ops. Stages that share a tied weight have
+/// not: one has the head's gradient, the other the embedding's.
 bool passes_on(const Op& op) {
-  return op.is(ops::kAllReduce) || (op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate"));
+  if (op.is(ops::kAllReduce)) return program::group_of(op) != program::Group::tied;
+  return op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate");
 }
 
 std::vector<Uses> uses_of_gradients(const Program& p) {
@@ -103,6 +108,14 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
     for (const TensorId id : op.inputs) {
       if (id != program::kNone) uses[static_cast<std::size_t>(id)].others = true;
     }
+  }
+  // A part has the dtype of the whole, so the whole is also used as its part is: later micro-batches may be
+  // added to that, or another stage's gradient.
+  for (const Op& op : std::views::reverse(p.ops)) {
+    if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      if (uses[static_cast<std::size_t>(op.outputs[i])].others)
+        uses[static_cast<std::size_t>(op.inputs[i])].others = true;
   }
   return uses;
 }

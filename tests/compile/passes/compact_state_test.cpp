@@ -9,6 +9,7 @@
 #include <string>
 
 #include "compile/passes/plan_memory.h"
+#include "program/groups.h"
 #include "program/ops.h"
 #include "tests/compile/passes/recipes.h"
 
@@ -114,6 +115,68 @@ TEST(CompactState, RanksAddGradientsUpInTheDtypeThatTheyHave) {
     }
     EXPECT_EQ(added_up, 2U * 4U + 1U) << "ZeRO " << zero;
   }
+}
+
+/// What is added up has one dtype, whichever micro-batch it is of.
+TEST(CompactState, ShardedGradientsOfSeveralMicroBatchesStayFp32) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const int zero : {2, 3}) {
+      StepOptions options = compact(3, dtype);
+      options.sharding = {.data = 2, .zero = zero};
+      const Program p = tests::small_step(Arch::llama, options);
+      EXPECT_TRUE(narrow_gradients(p, dtype).empty()) << "ZeRO " << zero;
+      int added_up = 0;
+      for (const program::Op& op : p.ops) {
+        if (!op.is(ops::kReduceScatter)) continue;
+        for (std::size_t i = 0; i < op.inputs.size(); ++i)
+          EXPECT_EQ(p.tensor(op.inputs[i]).dtype, p.tensor(op.outputs[i]).dtype) << op.scope;
+        added_up += op.attrs.flag("accumulate") ? 1 : 0;
+      }
+      EXPECT_GT(added_up, 0);
+      options.micro_batches = 1;
+      EXPECT_FALSE(narrow_gradients(tests::small_step(Arch::llama, options), dtype).empty());
+    }
+  }
+}
+
+/// The first stage has the embedding's gradient of a tied weight, the last one the head's.
+TEST(CompactState, StagesAddTiedGradientsUpInOneDtype) {
+  for (const int zero : {0, 1}) {
+    std::set<DType> dtypes;
+    std::size_t sums = 0;
+    for (const int stage : {0, 1}) {
+      StepOptions options = compact();
+      options.sharding = {.data = 2, .zero = zero, .pipeline = 2};
+      options.rank.pipeline = stage;
+      const Program p = tests::small_step(Arch::gpt2, options);
+      for (const program::Op& op : p.ops) {
+        if (!op.is(ops::kAllReduce) || program::group_of(op) != program::Group::tied) continue;
+        dtypes.insert(p.tensor(op.inputs[0]).dtype);
+        dtypes.insert(p.tensor(op.outputs[0]).dtype);
+        ++sums;
+      }
+    }
+    EXPECT_EQ(sums, 2U) << "ZeRO " << zero;
+    EXPECT_EQ(dtypes, std::set<DType>{DType::f32}) << "ZeRO " << zero;
+  }
+}
+
+/// Halves round ties otherwise than casts, and ZeRO changes no bit.
+TEST(CompactState, PartsAreHalvedWhereTheWholeIs) {
+  model::ModelConfig config = tests::small_config(Arch::gpt2);
+  config.d_model = 27;
+  config.head_dim = 9;
+  config.d_ff = 51;  // 27 x 51 is odd
+  StepOptions options = compact();
+  options.sharding = {.data = 2, .zero = 1};
+  const Program p = compile::training_step(model::forward(config, 2, 13), options);
+  std::size_t odd = 0;
+  for (const Tensor& tensor : p.tensors) {
+    if (tensor.role != Role::weight || program::whole_shape(tensor).numel() % 8 == 0) continue;
+    ++odd;
+    EXPECT_FALSE(tensor.halves.has_value()) << tensor.name;
+  }
+  EXPECT_GT(odd, 0U);
 }
 
 TEST(CompactState, AnUpdateMovesFewerBytes) {
