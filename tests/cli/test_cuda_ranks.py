@@ -139,6 +139,15 @@ class Splits(GpuRanks):
         grouped = ["--kv-heads", "2", "--batch", "4", "--dtype", "bf16"]
         self.compare([(2, "bf16", "--cp", "2", *grouped)], *grouped, tolerance=0.02)
 
+    def test_gradients_of_16_bits_are_summed_in_one_dtype(self):
+        """ZeRO 2 and 3 add parts of micro-batches up; a tied head has a gradient on the first and on the last stage."""
+        words = ["--dtype", "bf16", "--batch", "2", *ACCUMULATED]
+        numbers = self.all_numbers([(2, f"bf16_zero{zero}", "--zero", str(zero), *words) for zero in (0, 2, 3)])
+        for zero in (2, 3):
+            self.expect_near(numbers[f"bf16_zero{zero}"], numbers["bf16_zero0"], 1e-3)
+        tied = ["--arch", "gpt2", "--dtype", "bf16", "--batch", "4"]
+        self.compare([(2, "tied", "--pp", "2", *tied)], *tied, tolerance=0.02)
+
     def test_hybrids_of_four(self):
         self.compare([(4, "dp_tp", "--tp", "2", "--zero", "3", "--batch", "4"),
                       (4, "dp_cp", "--dp", "2", "--cp", "2", "--batch", "4")], "--batch", "8")
