@@ -159,6 +159,7 @@ void filter_times(const report::Filter& filter, report::Comparison& comparison) 
 int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
   const TableStyle style = options.table.style();
+  require_columns(compare_table({.rows = {report::ComparedTime()}, .notes = {}, .lost = {}}, options), style);
   report::CompareOptions settings{.same = parse_share("--same", options.same),
                                   .confidence = parse_share("--confidence", options.confidence),
                                   .restart = {},

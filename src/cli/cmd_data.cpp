@@ -97,6 +97,7 @@ std::vector<fs::path> inputs_of(const PrepareArguments& arguments) {
 
 int run_prepare(const PrepareArguments& arguments) {
   const TableStyle style = arguments.table.style();
+  require_columns(prepared_table({}), style);
   constexpr std::int64_t kMostIds = 1 << 24;
   text::PrepareOptions options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());

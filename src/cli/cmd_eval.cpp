@@ -60,8 +60,39 @@ std::map<std::string, std::string> values_of(const EvalOptions& options, const t
           {"batches of --data", std::to_string(batches.size())}};
 }
 
+/// One row.
+Table eval_table(const lab::Point& point, const train::Evaluation& result, double elapsed_s) {
+  Row row;
+  row.set("model", point.config.name);
+  row.set("arch", std::string(model::name_of(point.config.arch)));
+  row.set("engine", std::string(compile::name_of(point.step.engine)));
+  row.set("attention", std::string(passes::name_of(point.step.attention)));
+  row.set("device", point.device);
+  row.set("dtype", std::string(compile::dtype_name(point.step)));
+  row.set("batch", point.batch);
+  row.set("seq", point.seq);
+  row.set("loss", result.loss);
+  row.set("perplexity", result.perplexity);
+  row.set("tokens", static_cast<std::int64_t>(result.tokens));
+  row.set("batches", static_cast<std::int64_t>(result.batches));
+  row.set("tokens_per_s", static_cast<double>(result.tokens) / elapsed_s);
+  return {.columns = {{"model", "model"},
+                      {"engine", "engine"},
+                      {"dtype", "dtype"},
+                      {"batch", "batch"},
+                      {"seq", "seq"},
+                      {"loss", "loss"},
+                      {"perplexity", "perplexity"},
+                      {"tokens", "tokens"},
+                      {"batches", "batches"},
+                      {"tokens_per_s", "tokens/s", Show::si}},
+          .rows = {std::move(row)},
+          .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
+}
+
 int run(const EvalOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
+  require_columns(eval_table({}, {}, 1), style);
   const auto shards = shards_of(options.data);
   const std::uint64_t most = options.batches.empty()
                                  ? UINT64_MAX
@@ -95,33 +126,7 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
     throw core::CheckFailed(fmt::format("the loss of {} is {}", loaded.directory.string(), result.loss));
   }
   if (!ranks::is_first(ranks)) return 0;
-  Row row;
-  row.set("model", point.config.name);
-  row.set("arch", std::string(model::name_of(point.config.arch)));
-  row.set("engine", std::string(compile::name_of(point.step.engine)));
-  row.set("attention", std::string(passes::name_of(point.step.attention)));
-  row.set("device", point.device);
-  row.set("dtype", std::string(compile::dtype_name(point.step)));
-  row.set("batch", point.batch);
-  row.set("seq", point.seq);
-  row.set("loss", result.loss);
-  row.set("perplexity", result.perplexity);
-  row.set("tokens", static_cast<std::int64_t>(result.tokens));
-  row.set("batches", static_cast<std::int64_t>(result.batches));
-  row.set("tokens_per_s", static_cast<double>(result.tokens) / elapsed_s);
-  const Table table{.columns = {{"model", "model"},
-                                {"engine", "engine"},
-                                {"dtype", "dtype"},
-                                {"batch", "batch"},
-                                {"seq", "seq"},
-                                {"loss", "loss"},
-                                {"perplexity", "perplexity"},
-                                {"tokens", "tokens"},
-                                {"batches", "batches"},
-                                {"tokens_per_s", "tokens/s", Show::si}},
-                    .rows = {std::move(row)},
-                    .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
-  write_out(show_table(table, style));
+  write_out(show_table(eval_table(point, result, elapsed_s), style));
   return 0;
 }
 

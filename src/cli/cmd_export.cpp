@@ -1,10 +1,12 @@
 // rooflm export: a run, or the model of a checkpoint, in the formats of other tools.
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
@@ -110,7 +112,8 @@ int run_export(const ExportOptions& options) {
         fmt::format("export: {} takes one record; only kineto takes those of several ranks",
                     core::printable(options.format)));
   if (options.format == kHuggingFace) return run_model(options);
-  const report::ExportFormat& format = report::export_format(options.format);
+  const report::ExportFormat& format =
+      report::export_format(options.format, std::array{std::string_view(kHuggingFace)});
   const bool is_stdout = options.output == "-";
   if (is_stdout && !format.is_text) {
     throw core::UsageError(fmt::format("-o -: {} is not a text format; name a file", format.name));

@@ -51,12 +51,13 @@ std::string json_text(const UserDefaults& defaults) {
 
 int run(const TableOptions& options) {
   const TableStyle style = options.style();
+  Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
+  require_columns(table, style);
   const UserDefaults defaults = UserDefaults::load();
   if (style.format == Format::json) {
     write_out(json_text(defaults));
     return 0;
   }
-  Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
   for (const auto& [what, value] : lab::machine_lines(true)) table.rows.push_back(line_of(what, value));
   for (const backends::Provider* provider : backends::providers()) {
     const std::string carrier = provider->collectives();

@@ -107,6 +107,9 @@ std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std:
 
 int run(const PeaksOptions& options) {
   const TableStyle style = options.table.style();
+  report::RecordFile example;
+  example.ceilings.emplace_back();
+  require_columns(report::peaks_table(example), style);
   const core::StopSignals signals;
   check_outputs({{"-o", options.record}}, {}, options.overwrite);
   std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <set>
@@ -149,6 +150,7 @@ int show_what_it_would(const PlanOptions& options) {
 
 int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
+  require_columns_of(std::array<std::string, 2>{"plan_report.cpp", "plan_against.cpp"}, style);
   if (options.device.empty()) {
     std::string known;
     for (const devices::Device& device : devices::catalog()) known += ' ' + device.key;

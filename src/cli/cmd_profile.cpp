@@ -27,6 +27,8 @@ struct ProfileArguments {
   OutputOptions output;
 };
 
+bool is_decode(const lab::Point& point) { return point.phase == lab::RunPhase::decode; }
+
 /// Steps on several ranks: of one configuration, as many as were asked for.
 constexpr const char* kStepsOfRanks = "10";
 
@@ -49,15 +51,27 @@ void require_one(const std::vector<lab::Point>& points, const lab::RunSettings& 
         "rank");
 }
 
+/// The views that are printed if none is named.
+std::vector<std::string> own_views(const std::vector<lab::Point>& points, const lab::RunSettings& settings) {
+  std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
+  if (settings.ranks != nullptr) views.emplace_back("cells");
+  if (std::ranges::any_of(points, is_decode)) views.insert(views.begin() + 1, "generation");
+  if (settings.trace && lab::is_traceable(points.back())) {
+    views.insert(views.end(), {"kernels", "device", "launches", "contention"});
+  }
+  return views;
+}
+
 int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   std::vector<lab::Point> points = options.config.sweep();
   const bool is_first = ranks::is_first(ranks);
+  if (!options.profile.data.empty() && std::ranges::any_of(points, is_decode))
+    throw core::UsageError("--phase decode uses random tokens: leave out --data");
   const lab::RunSettings settings = settings_of(options, ranks);
   if (ranks != nullptr) require_one(points, settings);
-  const auto decodes = [](const lab::Point& point) { return point.phase == lab::RunPhase::decode; };
-  if (!settings.shards.empty() && std::ranges::any_of(points, decodes))
-    throw core::UsageError("--phase decode uses random tokens: leave out --data");
   take_places(points, settings, ranks);
+  const std::vector<std::string> views = own_views(points, settings);
+  require_shown_columns(options.output, views);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   const auto data = files_of(options.profile.data);
   inputs.insert(inputs.end(), data.begin(), data.end());
@@ -71,12 +85,6 @@ int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   ProfileSession session(options.output, "profile", options.profile.remeasure, inputs, is_first);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
-  std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
-  if (ranks != nullptr) views.emplace_back("cells");
-  if (std::ranges::any_of(points, decodes)) views.insert(views.begin() + 1, "generation");
-  if (settings.trace && lab::is_traceable(points.back())) {
-    views.insert(views.end(), {"kernels", "device", "launches", "contention"});
-  }
   session.show(views);
   if (signal != 0) return core::stopped_code(signal);
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);

@@ -1,6 +1,7 @@
 // rooflm program: prints the ops of a step at any stage of the recipe.
 #include <fmt/format.h>
 
+#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -66,6 +67,7 @@ std::string format_tables(const ProgramOptions& options, const TableStyle& style
 
 int run(const ProgramOptions& options) {
   const TableStyle style = options.table.style();
+  require_columns_of(std::array<std::string, 1>{"program_report.cpp"}, style);
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
@@ -87,7 +89,7 @@ int run(const ProgramOptions& options) {
 
 Body declare_program(CommandLine& line) {
   auto options = std::make_shared<ProgramOptions>();
-  options->config.add_to(line);
+  options->config.add_to(line, dtype_names_of_gpus());
   line.add_option("--stage", options->stage,
                   "Stop after this compiler pass (default: the last one, whose result the engine runs)")
       .type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")

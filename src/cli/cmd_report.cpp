@@ -1,6 +1,7 @@
 // rooflm report: tables, pictures and the page of records.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,8 +58,10 @@ int run(const ReportOptions& options, bool names_format) {
 
 std::string views_help() {
   std::string text = "Views:\n";
+  std::size_t widest = 0;
+  for (const report::ViewInfo& view : report::all_views()) widest = std::max(widest, view.name.size());
   for (const report::ViewInfo& view : report::all_views()) {
-    text += fmt::format("  {:<12}{}\n", view.name, view.title);
+    text += fmt::format("  {:<{}}{}\n", view.name, widest + 2, view.title);
   }
   return text;
 }

@@ -43,6 +43,7 @@ namespace {
 
 constexpr const char* kLimits = "limits";
 constexpr const char* kServing = "serving";
+constexpr const char* kInput = "input";
 
 /// Everything empty: what is typed replaces what the study says.
 struct StudyOptions {
@@ -149,6 +150,12 @@ void add_largest(const std::vector<lab::Point>& points, lab::RunSettings& settin
   session.record().add(lab::largest_cells(points, *settings.memory_limit_bytes));
 }
 
+/// Throws core::UsageError where a study of the input has none.
+void require_data(const Study& study, const lab::RunSettings& settings) {
+  if (study.name != kInput || !settings.shards.empty()) return;
+  throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
+}
+
 /// A study of training steps. Returns whether steps of a GPU were traced.
 bool run_profile(StudyOptions& options, const Study& study, ProfileSession& session) {
   options.config.fill();
@@ -157,9 +164,7 @@ bool run_profile(StudyOptions& options, const Study& study, ProfileSession& sess
   for (const lab::Point& point : points) lab::make_backend(point);
   lab::RunSettings settings = options.profile.settings();
   if (study.name == kLimits) add_largest(points, settings, session);
-  if (study.name == "input" && settings.shards.empty()) {
-    throw core::UsageError("study input needs --data: a shard, or a directory made by data prepare");
-  }
+  require_data(study, settings);
   bool all_oom = false;
   session.run(points, settings, all_oom);
   return settings.trace && std::ranges::any_of(points, lab::is_traceable);
@@ -263,6 +268,7 @@ void show_dry_run(StudyOptions& options, const Study& study,
   const std::vector<OutputPath> outputs = {{"-o", options.output.record}, {"--html", options.output.html}};
   if (study.kind == "profile") {
     options.config.fill();
+    require_data(study, options.profile.settings());
     return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
   }
   if (study.kind == kServing) {
@@ -276,9 +282,21 @@ void show_dry_run(StudyOptions& options, const Study& study,
   show_dry_run(fmt::format("measure {} rows", rows), outputs);
 }
 
+/// Refuses columns that its tables do not have.
+void require_columns_of_study(const StudyOptions& options, const Study& study) {
+  std::vector<std::string> views = study.views;
+  views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
+  const bool is_micro = study.kind == "gemm" || study.kind == "attention";
+  if (!is_micro || !options.output.views.empty()) return require_shown_columns(options.output, views);
+  // The columns of these cells are known.
+  views.emplace_back("micro_cells.cpp");
+  require_columns_of(views, options.output.table.style());
+}
+
 /// The study, measured and shown. Returns the exit code.
 int run_one(StudyOptions options, const Study& study) {
   check_views(study);
+  require_columns_of_study(options, study);
   const TakenOptions taken = fill(options, study);
   note("{}: {}", study.name, study.question);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
@@ -312,9 +330,17 @@ int run_one(StudyOptions options, const Study& study) {
   return signal == 0 ? 0 : core::stopped_code(signal);
 }
 
+/// Of all studies, says so where one cannot run.
+bool is_left_out(const StudyOptions& options, const Study& study) {
+  const bool lacks_data = study.name == kInput && options.profile.data.empty();
+  if (lacks_data) note("{}: left out, it needs --data", study.name);
+  return lacks_data;
+}
+
 /// What each would run, without a folder.
 int dry_run_all(const StudyOptions& options, const std::filesystem::path& folder) {
   for (const Study& study : shipped_studies()) {
+    if (is_left_out(options, study)) continue;
     StudyOptions one = options;
     one.name = study.name;
     one.output.html.clear();
@@ -329,9 +355,13 @@ int dry_run_all(const StudyOptions& options, const std::filesystem::path& folder
 /// study lacks here is said in the index, and the others go on.
 int run_all(const StudyOptions& options) {
   if (!options.name.empty()) throw core::UsageError("study --all runs all of them: leave out the name");
-  if (options.output.html.empty() || !options.output.record.empty()) {
-    throw core::UsageError("study --all writes pages and records into the folder --html DIR; it takes no -o");
+  if (options.output.html.empty()) {
+    throw core::UsageError("study --all needs --html DIR: the folder for its pages and records");
   }
+  if (!options.output.record.empty()) {
+    throw core::UsageError("study --all takes no -o: it writes a record per study into the folder of --html");
+  }
+  for (const Study& study : shipped_studies()) require_columns_of_study(options, study);
   report::require_page();
   const std::filesystem::path folder = options.output.html;
   if (options.output.dry_run) return dry_run_all(options, folder);
@@ -340,10 +370,7 @@ int run_all(const StudyOptions& options) {
   lab::WorkLeft left(shipped_studies().size());
   for (const Study& study : shipped_studies()) {
     left.begin("study " + study.name);
-    if (study.name == "input" && options.profile.data.empty()) {
-      note("input: left out, it needs --data");
-      continue;
-    }
+    if (is_left_out(options, study)) continue;
     StudyOptions one = options;
     one.all = false;
     one.name = study.name;

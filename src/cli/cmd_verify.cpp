@@ -84,6 +84,9 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
 
 int run(const VerifyOptions& options) {
   const TableStyle style = options.table.style();
+  Table example = verify_table();
+  example.rows.push_back(result_row("", {}));
+  require_columns(example, style);
   if (options.files.empty())
     throw core::UsageError("verify: name one or more records: rooflm verify FILE...");
   Table table = verify_table();

@@ -8,12 +8,20 @@
 
 namespace rooflm::cli {
 
-/// All keys and titles in the sources of tables (cmake/column_names.cmake). The list can have more names than
-/// there are columns, so it only proves that a name is unknown. "*" stands for a part that is filled in
+/// Keys and titles in the sources of some tables (src/cli/column_names.cmake). The list can have more names
+/// than there are columns, so it only proves that a name is unknown. "*" stands for a part that is filled in
 /// later: "*_ms_mean".
-std::span<const std::string_view> column_names();
+struct ColumnGroup {
+  std::string_view of;  ///< a view, a source ("plan_report.cpp"), or "all"
+  std::span<const std::string_view> names;
+};
+std::span<const ColumnGroup> column_groups();
 
-/// Throws core::UsageError with a suggestion for a name that no column of any table has.
-void require_column_names(const std::vector<std::string>& names);
+/// The groups of the tables of views: those of views whose columns are in the record (cells) are open, so
+/// "all" stands for them.
+std::vector<std::string> groups_of_views(std::span<const std::string> views);
+
+/// Throws core::UsageError with a suggestion for a name that no column of these groups has.
+void require_column_names(std::span<const std::string> names, std::span<const std::string> groups);
 
 }  // namespace rooflm::cli

@@ -17,6 +17,18 @@
 #include "core/printable.h"
 
 namespace rooflm::cli {
+namespace {
+
+/// "--name=" as "--name" and an empty value, which CLI11 would otherwise take from the next argument.
+void keep_empty_values(std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].starts_with("--") || arguments[i].find('=') + 1 != arguments[i].size()) continue;
+    arguments[i].pop_back();
+    arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
+  }
+}
+
+}  // namespace
 
 Option& Option::type_name(const std::string& name) {
   option_->type_name(name);
@@ -124,6 +136,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     arguments.erase(mark, arguments.end());
   }
   std::ranges::transform(arguments, arguments.begin(), present_argument);
+  keep_empty_values(arguments);
   try {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);
@@ -135,17 +148,17 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     throw core::UsageError(fmt::format("{}: {}", name_, core::printable(error.what(), 4 * core::kMostShown)));
   }
   check_extras();
-  check_paths();
+  check_empty();
   return true;
 }
 
 bool CommandLine::was_given(const std::string& option) const { return app_->get_option(option)->count() > 0; }
 
-void CommandLine::check_paths() const {
+void CommandLine::check_empty() const {
   for (const CLI::Option* option : app_->get_options()) {
     const std::string type = option->get_type_name();
-    const auto names = [&](const char* kind) { return type.find(kind) != std::string::npos; };
-    if (option->count() == 0 || !(names("PATH") || names("DIR") || names("FILE") || names("SHARD"))) continue;
+    const bool takes_none = option->get_items_expected_max() == 0;
+    if (option->count() == 0 || takes_none || type.starts_with("TEXT")) continue;
     const auto results = option->results();
     if (std::ranges::find(results, "") != results.end()) {
       throw core::UsageError(fmt::format("{}: {} is empty, expected {}", name_, option->get_name(), type));

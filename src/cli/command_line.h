@@ -86,8 +86,9 @@ class CommandLine {
  private:
   /// Throws for arguments that belong to no option.
   void check_extras() const;
-  /// Rejects an empty path, which would otherwise mean the current folder.
-  void check_paths() const;
+  /// Rejects an empty value, which would otherwise mean the default, or the current folder; a text may be
+  /// empty.
+  void check_empty() const;
 
   using Variable = std::variant<std::string*, std::vector<std::string>*, bool*>;
   /// Remembers the variable of an option.

@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "devices/device.h"
 #include "lab/devices.h"
 #include "ranks/place.h"
 
@@ -95,6 +96,10 @@ std::string dtype_names(const CommandLine& line) {
   return fmt::format("{}", fmt::join(lab::offered_dtypes(line.offer() == Offer::anywhere), "|"));
 }
 
+std::string dtype_names_of_gpus() {
+  return fmt::format("{}", fmt::join(devices::device_of_kind(devices::Kind::gpu).dtypes, "|"));
+}
+
 std::string device_or_default(const std::string& typed) {
   if (!typed.empty()) return own_device(typed);
   const backends::DefaultDevice chosen = lab::default_device(ranks::find_place().local_rank);
@@ -119,7 +124,9 @@ void ConfigOptions::take(const Field& field) {
   if (!field.option.empty()) texts_[std::string(field.key)] = initial_of(field);
 }
 
-void ConfigOptions::add_to(CommandLine& line) {
+void ConfigOptions::add_to(CommandLine& line) { add_to(line, dtype_names(line)); }
+
+void ConfigOptions::add_to(CommandLine& line, const std::string& dtypes) {
   for (const Field& field : record::config_fields()) {
     const std::string key(field.key);
     if (!texts_.contains(key)) continue;
@@ -131,7 +138,7 @@ void ConfigOptions::add_to(CommandLine& line) {
     }
     Option added = line.add_option(option, texts_[key], help);
     const bool is_dtype = field.key == "dtype";
-    added.type_name(is_dtype ? dtype_names(line) : std::string(field.values)).group(std::string(field.group));
+    added.type_name(is_dtype ? dtypes : std::string(field.values)).group(std::string(field.group));
     if (!texts_[key].empty()) added.show_default();
   }
 }

@@ -17,6 +17,8 @@ namespace rooflm::cli {
 
 /// The dtypes that `line` offers: "fp32|bf16|fp16".
 std::string dtype_names(const CommandLine& line);
+/// Those of all GPUs, for commands that look at devices that are not here.
+std::string dtype_names_of_gpus();
 /// The full name of `typed`; for "" the fastest device here, with a line on standard error.
 std::string device_or_default(const std::string& typed);
 
@@ -60,6 +62,8 @@ class ConfigOptions {
 
   /// Declares them in the table's groups. `line` must not outlive this.
   void add_to(CommandLine& line);
+  /// Offers these dtypes: "fp32|bf16".
+  void add_to(CommandLine& line, const std::string& dtypes);
 
   /// The typed or default value: "fp32,bf16"; "yes" or "no" for a flag; "" if not given.
   [[nodiscard]] const std::string& text(std::string_view key) const { return texts_.at(std::string(key)); }

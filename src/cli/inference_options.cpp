@@ -3,10 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/devices.h"
 #include "lab/model_file.h"
+#include "model/config.h"
 #include "train/checkpoint.h"
 
 namespace rooflm::cli {
@@ -23,6 +28,12 @@ void InferenceOptions::add_to(CommandLine& line) {
 LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq,
                                    const lab::Ranks& ranks) const {
   if (model_.empty()) throw core::UsageError("--model is missing: a directory with config.json and weights");
+  const auto& presets = model::preset_names();
+  std::error_code ignored;
+  if (!std::filesystem::exists(model_, ignored) && std::ranges::find(presets, model_) == presets.end()) {
+    throw core::UsageError(fmt::format(
+        "--model {}: no such directory; give one with config.json and model.safetensors", model_));
+  }
   ConfigOptions config = config_;
   config.set("model", model_);
   config.set("batch", batch);

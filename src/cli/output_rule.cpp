@@ -27,9 +27,10 @@ namespace fs = std::filesystem;
 bool is_same_file(const fs::path& a, const fs::path& b) {
   std::error_code error;
   if (fs::equivalent(a, b, error) && !error) return true;
-  const fs::path canonical_a = fs::weakly_canonical(a, error);
+  // Of "page" and "./page" the first has no part that is there, so it would stay as it is.
+  const fs::path canonical_a = fs::weakly_canonical(fs::absolute(a, error), error);
   if (error) return a == b;
-  const fs::path canonical_b = fs::weakly_canonical(b, error);
+  const fs::path canonical_b = fs::weakly_canonical(fs::absolute(b, error), error);
   return error ? a == b : canonical_a == canonical_b;
 }
 
@@ -130,18 +131,22 @@ void copy_to_output(const std::filesystem::path& path) {
   }
 }
 
-void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<fs::path>& inputs,
-                   bool overwrite) {
-  refuse_inputs(outputs, inputs);
+void refuse_equal(const std::vector<OutputPath>& outputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    if (output->path.empty()) continue;
-    const auto is_it = [&](const fs::path& other) { return is_same_file(output->path, other); };
     for (auto other = outputs.begin(); other != output; ++other) {
-      if (other->path.empty() || !is_it(other->path)) continue;
+      if (output->path.empty() || other->path.empty() || !is_same_file(output->path, other->path)) continue;
       throw core::UsageError(fmt::format("{} {} and {} {} are the same file", other->option,
                                          other->path.string(), output->option, output->path.string()));
     }
-    if (output->path != kStandardOutput) check_target(output->path, overwrite);
+  }
+}
+
+void check_outputs(const std::vector<OutputPath>& outputs, const std::vector<fs::path>& inputs,
+                   bool overwrite) {
+  refuse_inputs(outputs, inputs);
+  refuse_equal(outputs);
+  for (const OutputPath& output : outputs) {
+    if (!output.path.empty() && output.path != kStandardOutput) check_target(output.path, overwrite);
   }
 }
 

@@ -32,6 +32,9 @@ void copy_to_output(const std::filesystem::path& path);
 /// Throws core::UsageError when an output is one of the inputs, whatever names, links and folders lead there.
 void refuse_inputs(const std::vector<OutputPath>& outputs, const std::vector<std::filesystem::path>& inputs);
 
+/// Throws core::UsageError when two outputs are one file.
+void refuse_equal(const std::vector<OutputPath>& outputs);
+
 /// The rule: no output is an input of the same command or another of its outputs (core::UsageError); a file
 /// that exists is replaced only with `overwrite`, and something else than a regular file never; the folder is
 /// there and may be written (core::InputError). Standard output is not looked at. To be called before

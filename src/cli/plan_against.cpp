@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "cli/config_options.h"
+#include "cli/output.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/statistics.h"
+#include "devices/device.h"
 #include "lab/devices.h"
 #include "lab/point.h"
 #include "perfmodel/device_fit.h"
@@ -106,17 +110,40 @@ void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan)
   }
 }
 
+/// The device of the run: its key in the catalog, or what its driver calls it; "cpu".
+std::string measured_device(const record::Reader& reader, const record::Config& config) {
+  const std::string device = config.text("device");
+  for (const record::Environment& line : reader.environment()) {
+    if (device == "cpu" || line.key != "device " + device) continue;
+    const std::string name = line.value.substr(0, line.value.find(','));
+    const std::string key = devices::device_reported_as(name, devices::Kind::gpu).key;
+    return key.empty() ? name : key;
+  }
+  return device;
+}
+
+/// Says where a record is of another device than the plan.
+void note_other_device(const std::string& measured, const devices::Device& device) {
+  const bool is_same = measured == device.key || (measured == "cpu" && device.kind == devices::Kind::cpu);
+  if (!is_same) note("measured on {}, planned for {}", core::printable(measured), device.key);
+}
+
 }  // namespace
 
 Table plan_against(const std::filesystem::path& record, const devices::Device& device) {
   const record::Reader reader(record);
   Table table;
   table.columns = report::against_columns();
+  std::set<std::string> measured_on;
   for (const record::Run& run : reader.runs()) {
-    if (const auto measured = read_run(reader, run)) add_rows(table, *measured, plan_of(*measured, device));
+    const auto measured = read_run(reader, run);
+    if (!measured) continue;
+    add_rows(table, *measured, plan_of(*measured, device));
+    measured_on.insert(measured_device(reader, run.config));
   }
   if (table.rows.empty())
     throw core::InputError(fmt::format("{}: no training step was measured here", record.string()));
+  for (const std::string& measured : measured_on) note_other_device(measured, device);
   table.notes.emplace_back(
       "Measured: medians of ops and of plain steps. Ops that run beside others make a step shorter than "
       "their sum.");

@@ -226,7 +226,7 @@ void PlanOptions::add_to(CommandLine& line) {
   config.set("dtype", "bf16");
   config.set("seq", "1024");
   config.set("batch", "1");
-  config.add_to(line);
+  config.add_to(line, dtype_names_of_gpus());
   const auto add = [&](const char* name, std::string& value, const char* help, const std::string& values,
                        const char* group) {
     Option option = line.add_option(name, value, help);
@@ -262,7 +262,8 @@ void PlanOptions::add_to(CommandLine& line) {
           "Tensor-parallel ranks split their GEMMs and overlap them with copies of rows by copy engines, as "
           "PyTorch can")
       .group("Splitting");
-  add("--global-batch", global_batch, "Sequences per step (default: --batch x --dp)", "N", "Splitting");
+  add("--global-batch", global_batch, "Sequences per step (default: --batch x --dp; in a search 4 per GPU)",
+      "N", "Splitting");
   add("--per-node", per_node, "Devices in a node (default: data/links.json)", "N", "Cluster");
   add("--network", network, "Bandwidth between nodes, in bytes per second and device: 50GB", "SIZE",
       "Cluster");

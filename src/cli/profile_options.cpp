@@ -7,6 +7,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "text/prepare.h"
+#include "text/shard.h"
 
 namespace rooflm::cli {
 namespace {
@@ -16,8 +17,10 @@ std::vector<std::filesystem::path> shards_of(const std::vector<std::string>& dat
   std::vector<std::filesystem::path> shards;
   for (const std::string& path : data) {
     std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+      throw core::InputError(fmt::format("--data {}: No such file or directory", path));
     if (!std::filesystem::is_directory(path, ignored)) {
-      shards.emplace_back(path);
+      shards.push_back(text::Shard(path).path());  // opened, so that what is no shard is refused here
       continue;
     }
     const auto prepared = text::open_prepared(path).train.shards;

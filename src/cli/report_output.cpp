@@ -90,6 +90,14 @@ ReportRequest request_of(const OutputOptions& output) {
   return request;
 }
 
+/// The views of the request; others may be shown instead of those that nobody asked for.
+std::vector<std::string> possible_views(const ReportRequest& request) {
+  std::vector<std::string> views = request.views;
+  if (!request.are_default) return views;
+  for (const report::ViewInfo& view : report::all_views()) views.emplace_back(view.name);
+  return views;
+}
+
 }  // namespace
 
 std::vector<std::string> default_views() {
@@ -98,7 +106,9 @@ std::vector<std::string> default_views() {
 
 void check_request(const ReportRequest& request) {
   for (const std::string& view : request.views) report::find_view(view);
+  if (!request.views.empty()) require_columns_of_views(possible_views(request), request.style);
   if (!request.html.empty()) report::require_page();
+  refuse_equal({{"--html", request.html}, {"--charts", request.pictures}});
   check_outputs({{"--html", request.html}}, inputs_of(request), request.overwrite);
 }
 
@@ -111,6 +121,11 @@ void make_folder(const fs::path& folder) {
 void check_output(const OutputOptions& output, const std::vector<fs::path>& inputs) {
   check_request(request_of(output));
   check_outputs({{"-o", output.record}, {"--html", output.html}}, inputs, output.overwrite);
+}
+
+void require_shown_columns(const OutputOptions& output, const std::vector<std::string>& default_views) {
+  const auto views = parse_names("--view", output.views);
+  require_columns_of_views(views.empty() ? default_views : views, output.table.style());
 }
 
 namespace {

@@ -40,6 +40,8 @@ void make_folder(const std::filesystem::path& folder);
 void check_request(const ReportRequest& request);
 /// The same for a command that reads `inputs` and also writes a record.
 void check_output(const OutputOptions& output, const std::vector<std::filesystem::path>& inputs);
+/// Throws core::UsageError for columns that the views of --view, or else those of the command, do not have.
+void require_shown_columns(const OutputOptions& output, const std::vector<std::string>& default_views);
 
 /// Prints the views of all runs of the records, and writes pictures and the page when they were asked for; no
 /// picture is written when one of them may not be.

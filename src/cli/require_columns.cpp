@@ -6,6 +6,7 @@
 #include "cli/column_names.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/printable.h"
 
 namespace rooflm::cli {
 namespace {
@@ -19,17 +20,33 @@ bool matches(std::string_view pattern, std::string_view name) {
          name.ends_with(end);
 }
 
+constexpr std::string_view kAll = "all";
+
+/// Whether the columns of a view are named by what was recorded.
+bool is_open(std::string_view view) {
+  return view == "cells" || view == "serving" || view.starts_with("plan");
+}
+
 }  // namespace
 
-void require_column_names(const std::vector<std::string>& names) {
+std::vector<std::string> groups_of_views(std::span<const std::string> views) {
+  if (std::ranges::any_of(views, is_open)) return {std::string(kAll)};
+  return {views.begin(), views.end()};
+}
+
+void require_column_names(std::span<const std::string> names, std::span<const std::string> groups) {
+  std::vector<std::string> known;
+  for (const ColumnGroup& group : column_groups()) {
+    if (std::ranges::find(groups, group.of) == groups.end()) continue;
+    known.insert(known.end(), group.names.begin(), group.names.end());
+  }
   for (const std::string& name : names) {
     const auto is_it = [&](std::string_view pattern) { return matches(pattern, name); };
-    if (std::ranges::any_of(column_names(), is_it)) continue;
-    const std::vector<std::string> known(column_names().begin(), column_names().end());
+    if (std::ranges::any_of(known, is_it)) continue;
     const std::string nearest = core::nearest_name(name, known);
-    throw core::UsageError(fmt::format(
-        "unknown column '{}'; {}", name,
-        nearest.empty() ? "no table has one of that name" : fmt::format("did you mean '{}'?", nearest)));
+    throw core::UsageError(fmt::format("unknown column '{}'; {}", core::printable(name),
+                                       nearest.empty() ? "no table of this command has one of that name"
+                                                       : fmt::format("did you mean '{}'?", nearest)));
   }
 }
 

@@ -56,9 +56,16 @@ void TableOptions::add_to(CommandLine& line, const std::string& help, const std:
 }
 
 TableStyle TableOptions::style() const {
-  const std::vector<std::string> names = parse_names("--columns", columns);
-  require_column_names(names);
-  return {.format = parse_format(format), .columns = {.names = names, .wide = wide}};
+  return {.format = parse_format(format),
+          .columns = {.names = parse_names("--columns", columns), .wide = wide}};
+}
+
+void require_columns_of(std::span<const std::string> groups, const TableStyle& style) {
+  require_column_names(style.columns.names, groups);
+}
+
+void require_columns_of_views(std::span<const std::string> views, const TableStyle& style) {
+  require_column_names(style.columns.names, groups_of_views(views));
 }
 
 void require_columns(const Table& example, const TableStyle& style) {

@@ -35,12 +35,16 @@ struct TableOptions {
   bool wide = false;
   /// `help`: of --format; `group`: the heading of all three, "" for none.
   void add_to(CommandLine& line, const std::string& help, const std::string& group = "");
-  /// Throws core::UsageError, also for columns that no table of rooflm has.
+  /// Throws core::UsageError. Columns are looked at by the functions below.
   [[nodiscard]] TableStyle style() const;
 };
 
 /// Throws core::UsageError for columns that a table like `example` does not have: before it is measured.
 void require_columns(const Table& example, const TableStyle& style);
+/// The same where tables depend on what is measured: for columns that none of the groups of
+/// cli/column_names.h has, or none of the views.
+void require_columns_of(std::span<const std::string> groups, const TableStyle& style);
+void require_columns_of_views(std::span<const std::string> views, const TableStyle& style);
 
 /// In the width of the terminal, with colours where it has them. Throws core::UsageError for columns that the
 /// table does not have.

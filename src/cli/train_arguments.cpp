@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "cli/dry_run.h"
 #include "cli/output_rule.h"
@@ -13,6 +14,7 @@
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "perfmodel/device_fit.h"
+#include "record/config.h"
 
 namespace rooflm::cli {
 namespace {
@@ -51,6 +53,11 @@ constexpr FieldHelp kFields[] = {
      "With several ranks: rank 0 writes the whole checkpoint, or each rank its part", "Checkpoints"},
 };
 
+/// The fields that are checked together: what a step processes, and how it is split. A resumed run takes
+/// those that were not given from its checkpoint.
+constexpr const char* kStepSizes[] = {"batch", "seq", "grad_accum",        "dp",          "zero",      "cp",
+                                      "tp",    "pp",  "sequence_parallel", "pp_schedule", "interleave"};
+
 constexpr const char* kModelOptions[] = {"model",    "arch",    "layers", "heads",
                                          "kv-heads", "d-model", "d-ff",   "vocab"};
 
@@ -73,6 +80,38 @@ void require_same_model(const model::ModelConfig& given, const model::ModelConfi
     if (now[i].second == was[i].second) continue;
     throw core::UsageError(fmt::format("--{} {} contradicts {}, which has {}; leave it out to continue",
                                        now[i].first, now[i].second, checkpoint.string(), was[i].second));
+  }
+}
+
+/// The value of a given option as checkpoints write it; "" for a list, which ConfigOptions::single refuses.
+std::string typed_text(const record::Field& field, const std::string& text) {
+  if (field.type == record::FieldType::flag) return "yes";
+  if (field.type != record::FieldType::integer) return text;
+  const auto values = parse_integers(field.option, text, field.key == "zero" ? 0 : 1);
+  return values.size() == 1 ? std::to_string(values.front()) : "";
+}
+
+/// Sets the sizes in `config` to those that the run continues with: what was given, and for the rest what the
+/// checkpoint remembers, fitted to the ranks of this job.
+void take_step_sizes(ConfigOptions& config, const std::function<bool(const std::string&)>& was_given,
+                     const lab::Ranks& ranks, const fs::path& checkpoint) {
+  std::map<std::string, std::string> keys;  // by option
+  for (const char* key : kStepSizes) keys[std::string(record::find_field(key)->option.substr(2))] = key;
+  const auto is_given = [&](const std::string& option) { return keys.contains(option) && was_given(option); };
+  train::TrainOptions options;
+  options.ranks = ranks;
+  for (const train::OptionField& field : train::option_fields()) {
+    if (!is_given(field.name)) continue;
+    const std::string& key = keys.at(field.name);
+    const std::string text = typed_text(*record::find_field(key), config.text(key));
+    if (text.empty()) return;
+    field.set(options, text);
+  }
+  const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
+  options = train::continued(options, state.options, is_given, checkpoint.string());
+  for (const train::OptionField& field : train::option_fields()) {
+    if (const auto key = keys.find(field.name); key != keys.end())
+      config.set(key->second, field.get(options));
   }
 }
 
@@ -248,6 +287,10 @@ lab::TrainPlan TrainArguments::plan_alone(const lab::Ranks& ranks) const {
   const auto checkpoints = resume_ ? train::list_checkpoints(out_) : std::vector<fs::path>();
   ConfigOptions config = config_;
   if (!checkpoints.empty() && !was_given("model")) config.set("model", checkpoints.back().string());
+  if (!checkpoints.empty()) {
+    const auto given = [this](const std::string& option) { return was_given(option); };
+    take_step_sizes(config, given, ranks, checkpoints.back());
+  }
   const std::string& model = config.text("model");
   const lab::Point point = config.single();
   plan.point = point;

@@ -37,7 +37,7 @@ void check_degrees(const Sharding& s) {
                                                           "of which there is one: raise --pp or leave it out",
                                                           s.interleave));
   expect(s.interleave == 1 || s.schedule == PipelineSchedule::one_f_one_b,
-         fmt::format("--interleave {} goes with --schedule 1f1b, not gpipe", s.interleave));
+         fmt::format("--interleave {} goes with the 1f1b schedule of a pipeline, not gpipe", s.interleave));
 }
 
 /// Each rank has two pieces of a sequence, one from its beginning and one as far from its end, so that all
@@ -66,7 +66,7 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
   }
 }
 
-void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_batches) {
+void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_batches, ShortEnds short_ends) {
   const std::int64_t parts = std::int64_t{s.pipeline} * s.interleave;
   const std::string stages = s.interleave == 1
                                  ? fmt::format("--pp {}", s.pipeline)
@@ -79,7 +79,7 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
            fmt::format("--short-ends: {} does not divide the {} layers of {} and two more", stages, c.layers,
                        c.name));
   } else {
-    const bool would_fit = s.pipeline > 1 && (c.layers + 2) % parts == 0;
+    const bool would_fit = short_ends == ShortEnds::offered && s.pipeline > 1 && (c.layers + 2) % parts == 0;
     expect(c.layers % parts == 0, fmt::format("{} does not divide the {} layers of {}{}", stages, c.layers,
                                               c.name, would_fit ? "; with --short-ends it does" : ""));
   }
@@ -102,11 +102,11 @@ PipelineSchedule parse_schedule(std::string_view name) {
 }
 
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
-           int micro_batches) {
+           int micro_batches, ShortEnds short_ends) {
   check_degrees(sharding);
   check_context(sharding, seq);
   check_tensor(sharding, config, batch, seq / sharding.context);
-  check_pipeline(sharding, config, micro_batches);
+  check_pipeline(sharding, config, micro_batches, short_ends);
 }
 
 }  // namespace rooflm::compile

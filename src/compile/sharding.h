@@ -74,10 +74,13 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
+/// Whether the command has --short-ends, which is then a remedy to name.
+enum class ShortEnds : std::uint8_t { not_offered, offered };
+
 /// Throws core::UsageError, with the values and a remedy, for degrees below 1 or that do not divide what they
 /// split, more stages than layers, and contradicting options. `batch` and `seq` are those of one micro-batch,
 /// with whole sequences.
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
-           int micro_batches);
+           int micro_batches, ShortEnds short_ends = ShortEnds::not_offered);
 
 }  // namespace rooflm::compile

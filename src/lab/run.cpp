@@ -141,7 +141,7 @@ class Run {
       if (known.key == "needed_bytes") outcome_.needed_bytes = known.value.value_or(0);
       record_->add(outcome_.run, known);
     }
-    fact("steps", settings_->max_steps, "");
+    fact("max_steps", settings_->max_steps, "");
     if (settings_->observe) {
       write_tensors(program);
       record_->add(outcome_.run, model_fact(program, model::block_sources(point_->config)));

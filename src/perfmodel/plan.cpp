@@ -248,7 +248,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
 
 Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
-  compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches));
+  compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches),
+                 compile::ShortEnds::offered);
   require_links(setting.cluster, setting.device, sharding.ranks());
   if (point.step.sum_in_update) require_peers(setting.cluster, sharding.ranks(), sharding.data_ranks());
   const OpTimes times = op_times_of(setting);

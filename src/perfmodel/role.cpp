@@ -138,7 +138,8 @@ double backward_link_seconds(const Program& program, std::span<const double> sec
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     const bool counts = op.phase == Phase::backward && op.micro_batch == micro_batch;
-    if (counts && program::is_collective(op) && op.lane != program::Lane::compute) lanes[op.lane] += seconds[i];
+    if (counts && program::is_collective(op) && op.lane != program::Lane::compute)
+      lanes[op.lane] += seconds[i];
   }
   double most = 0;
   for (const auto& [lane, sum] : lanes) most = std::max(most, sum);
@@ -393,9 +394,9 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep role = simulate_priced(some, point, setting, micro_batches, clock);
   RoleStep more = role;
   more.add(simulate_priced(less, point, setting, micro_batches, clock), -1);
-  // A layer more takes its passes more, but while another wait gets shorter: for gradients of the head, beside
-  // few layers. And collectives that take longer than what they run beside fall behind with each layer, which
-  // few do not show while something else is waited for. Neither goes on for many layers.
+  // A layer more takes its passes more, but while another wait gets shorter: for gradients of the head,
+  // beside few layers. And collectives that take longer than what they run beside fall behind with each
+  // layer, which few do not show while something else is waited for. Neither goes on for many layers.
   const double passes_s = micro_batches * (more.forward_s + more.backward_s);
   const double behind_s = more.timeline.step_s - passes_s;
   constexpr double kSame = 0.01;
@@ -416,9 +417,9 @@ bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setti
   const bool updates_early = point.step.engine == compile::EngineKind::fused &&
                              !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
                              point.step.optimizer.clip_norm == 0;
-  const bool is_moved =
-      buffers_take_turns(point.step.sharding) || std::min({foreseen.weight_bytes, foreseen.gradient_bytes,
-                                                 foreseen.activation_bytes, foreseen.workspace_bytes}) < 0;
+  const bool is_moved = buffers_take_turns(point.step.sharding) ||
+                        std::min({foreseen.weight_bytes, foreseen.gradient_bytes, foreseen.activation_bytes,
+                                  foreseen.workspace_bytes}) < 0;
   return !setting.framework.has_caching_allocator && !updates_early && !is_moved;
 }
 

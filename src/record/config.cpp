@@ -68,7 +68,7 @@ constexpr auto kFields = std::to_array<Field>({
     {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "auto|on|off", "auto",
      "Overlap collectives with computation (auto: the first steps try both and keep the faster; results are the same)"},
     {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "default|auto|few-blocks|copy-engine|peer-memory", "default",
-     "How data-parallel GPUs sum and gather: NCCL's default, kernels with few blocks, or copies without kernels (auto: what is fastest in the first steps)"},
+     "How data-parallel GPUs sum and gather: NCCL's default, kernels with few blocks, copies without kernels (auto: what is fastest in the first steps), or peer-memory: updates read the gradients of other ranks where they are (one host)"},
     {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
      "Maximum global gradient norm (0: no clipping, so that an update can start as soon as its gradient is ready)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",

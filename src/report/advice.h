@@ -25,8 +25,9 @@ struct Advice {
 /// At most `most` sentences per run, the largest possible gain first. Parts of the step (summed over layers)
 /// with the same remedy share a sentence, with the sum of (device time - roof) as gain. The gain of fp32
 /// matmuls follows from the bf16 rate measured here, that of time between kernels from (wall - device). Gains
-/// are upper bounds, and the sentences say so. Parts without a roof are left out, as are changes that another
-/// run of the set already has.
+/// are upper bounds, at most the step, and the sentences say so. Where the ops of the observed steps take
+/// longer than a plain step, gains are scaled to it. Parts without a roof are left out, as are changes
+/// that another run of the set already has.
 std::vector<Advice> advise(const RecordSet& set, std::size_t most = 5);
 /// Of one run; `run` of each is 0.
 std::vector<Advice> advise(const RunData& run, std::size_t most = 5);

@@ -224,7 +224,8 @@ Row bench_row(const RunData& run) {
   for (const record::Field& field : record::config_fields()) {
     row.set(std::string(field.key), cell_of_value(run.run.config.find(field.key)));
   }
-  row.set("steps", whole(run.number("steps")));
+  const auto most_steps = run.number("max_steps");  // records of earlier versions call it steps
+  row.set("steps", whole(most_steps ? most_steps : run.number("steps")));
   row.set("status", run.run.status);
   for (const char* phase : {"forward", "backward", "optimizer", kStep, kSubmit}) set_phase(row, run, phase);
   // About 2 where matmuls bind both: backward has two for each of forward.

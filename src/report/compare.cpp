@@ -194,7 +194,7 @@ std::vector<std::string> busy_notes(const RunMatch& match) {
       const auto fact = found.record->fact(found.run.id, "others_share");
       if (!fact || fact->text.empty()) continue;
       notes.push_back(
-          fmt::format("{}, {}: {}", found.record->path().filename().string(), match.label, fact->text));
+          fmt::format("{}, {}: {}", found.record->path().filename().string(), found.run.label, fact->text));
     }
   }
   return notes;

@@ -160,6 +160,8 @@ std::vector<std::string> run_sentences(const RunData& run) {
   if (const std::size_t steps = observed_steps(run); steps > 0) {
     all.push_back(fmt::format("Times of ops are medians over {} observed steps.", steps));
   }
+  if (const std::string note = alone_note(run); !note.empty())
+    all.push_back("Tables of blocks and ops: " + note + ".");
   for (const char* key : {"device_ranks", "fp8_matmuls", "stop_reason", "drift", "others_share",
                           "observer_cost", "tracing_cost", "tracing", "clock_note"}) {
     if (is_on_gpu(run) && std::string_view(key) == "clock_note") continue;  // the host's clock

@@ -25,7 +25,7 @@ void push_times(Columns& columns, const TimedOp& timed) {
   const auto& time = timed.time;
   columns.push("instances", time ? time->instances : 0);
   columns.push("device_s", time ? json_number(time->device_s) : Json());
-  columns.push("wall_s", time ? json_number(time->wall_s) : Json());
+  columns.push("wall_s", json_number(timed.shown_wall_s()));
   columns.push("min_s", time ? json_number(time->min_s) : Json());
   columns.push("max_s", time ? json_number(time->max_s) : Json());
   columns.push("std_s", time ? json_number(time->std_s) : Json());

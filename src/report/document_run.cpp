@@ -86,7 +86,7 @@ Json json_phases(const RunData& run) {
   const auto step_s = phase_median(run, kStep);
   for (const std::string& phase : phases_of(run)) {
     Json json = {{"phase", phase}, {"time", json_summary(phase_time(run, phase))}};
-    const Work work = phase_work(run, phase);
+    const Work work = own_work(run, phase);
     const auto median_s = phase_median(run, phase);
     add_roof(json, work, phase_roof(run, phase, work), median_s ? median_s : work.measured_s(), step_s);
     phases.push_back(std::move(json));
@@ -102,8 +102,8 @@ Json json_blocks(const RunData& run) {
     Json json = {{"block", block.name},
                  {"phase", block.phase},
                  {"device_s", json_number(work.measured_s())},
-                 {"wall_s", json_number(work.wall_s)},
-                 {"gap_s", json_number(work.gap_s())},
+                 {"wall_s", json_number(work.shown_wall_s())},
+                 {"gap_s", json_number(work.shown_gap_s())},
                  {"time_share", json_number(block.time_share)},
                  {"launches", work.launches},
                  {"ops", work.ops}};

@@ -46,6 +46,15 @@ void filter_runs(const Filter& filter, RecordSet& set) {
   set.runs = std::move(kept);
 }
 
+/// Of a record without ops only the samples of a phase are a part.
+void require_samples(const Filter& filter, const RecordSet& set) {
+  const bool is_of_phases = filter.scopes.empty() && filter.ops.empty();
+  const auto has_samples = [](const RunData& run) { return !run.samples.empty(); };
+  if (is_of_phases && std::ranges::any_of(set.runs, has_samples)) return;
+  const char* option = is_of_phases ? "--phase" : filter.scopes.empty() ? "--op" : "--scope";
+  throw core::UsageError(fmt::format("the record has no ops: {} has no meaning", option));
+}
+
 void filter_ops(const Filter& filter, RecordSet& set) {
   if (filter.phases.empty() && filter.scopes.empty() && filter.ops.empty()) return;
   std::set<std::string> phases;
@@ -69,7 +78,8 @@ void filter_ops(const Filter& filter, RecordSet& set) {
                   [&](const record::Sample& sample) { return !filter.takes_phase(sample.phase); });
     left += run.ops.size();
   }
-  if (left > 0 || before == 0) return;
+  if (left > 0) return;
+  if (before == 0) return require_samples(filter, set);
   if (parts.empty()) fail_empty("--phase", filter.phases, phases);
   if (kinds.empty()) fail_empty("--scope", filter.scopes, parts);
   fail_empty("--op", filter.ops, kinds);

@@ -29,7 +29,8 @@ struct Filter {
 };
 
 /// Removes runs, ops and samples of phases that the filter excludes. Totals of a view then cover the rest.
-/// Throws core::UsageError with the option and the existing names if nothing is left.
+/// Throws core::UsageError with the option and the existing names if nothing is left, or without names where
+/// the record has no ops.
 void apply_filter(const Filter& filter, RecordSet& set);
 
 }  // namespace rooflm::report

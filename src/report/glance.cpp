@@ -73,7 +73,7 @@ GlanceList traced_idle(const DeviceTimes& times, std::size_t steps) {
   if (std::ranges::none_of(times.steps, has_kernels)) {
     return {.of = "Not known: the record has no kernels of a device.", .parts = {}};
   }
-  GlanceList list{.of = fmt::format("{} traced steps of the device", steps)};
+  GlanceList list{.of = count_of(steps, "traced step") + " of the device"};
   double one_s = 0;
   double several_s = 0;
   std::array<double, kIdleCauses> idle_s{};

@@ -29,7 +29,7 @@ std::optional<Growth> fit_growth(std::span<const std::pair<double, double>> poin
   }
   constexpr double kSame = 1e-12;
   if (xx < kSame) return std::nullopt;
-  Growth growth{.exponent = xy / xx};
+  Growth growth{.exponent = yy < kSame ? 0 : xy / xx};  // no growth but that of rounding
   const double residual = std::max(0.0, yy - growth.exponent * xy);
   growth.r2 = yy < kSame ? 1 : 1 - residual / yy;
   if (points.size() > 2) growth.std_error = std::sqrt(residual / (n - 2) / xx);

@@ -26,6 +26,11 @@ struct TimedOp {
   std::optional<double> alone_s;       ///< wall time where it was submitted alone and waited for (kAloneWall)
   std::string block;                   ///< as block_of
   std::string part;                    ///< as part_of
+
+  /// The wall time to show: as Work::shown_wall_s.
+  [[nodiscard]] std::optional<double> shown_wall_s() const {
+    return alone_s || !time ? alone_s : time->wall_s;
+  }
 };
 
 /// Whether it sends something to another rank, or waits for it.

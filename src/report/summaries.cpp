@@ -1,6 +1,8 @@
 // Sums and summaries over the samples and ops of a run.
 #include "report/summaries.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <unordered_set>
@@ -82,10 +84,27 @@ std::optional<double> Work::outside_s() const {
   return wall_s ? std::optional<double>(*wall_s - device_s) : std::nullopt;
 }
 
+std::optional<double> Work::shown_outside_s() const {
+  const auto wall = shown_wall_s();
+  return wall ? std::optional<double>(*wall - device_s) : std::nullopt;
+}
+
 std::optional<double> Work::gap_s() const {
-  const auto outside = outside_s();
-  if (!outside || launches == 0) return std::nullopt;
-  return *outside / static_cast<double>(launches);
+  return core::ratio_of(outside_s(), static_cast<double>(launches));
+}
+
+std::optional<double> Work::shown_gap_s() const {
+  return core::ratio_of(shown_outside_s(), static_cast<double>(launches));
+}
+
+std::string alone_note(const RunData& run) {
+  if (!phase_work(run, kStep).alone_s) return "";
+  std::string note =
+      "wall: launch, kernels and waiting, from separate steps in which each op was submitted alone and "
+      "waited for; device: from other steps";
+  if (const auto cost = run.number("alone_cost"))
+    note += fmt::format("; time of such a step against a plain one: {:+.0f} %", 100 * *cost);
+  return note;
 }
 
 std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase, std::string_view kind) {
@@ -138,6 +157,14 @@ Work phase_work(const RunData& run, std::string_view phase) {
   for (const TimedOp& timed : run.ops) {
     if (timed.op.phase != kSetup && (phase == kStep || timed.op.phase == phase)) sum.add(timed);
   }
+  return sum.result();
+}
+
+Work own_work(const RunData& run, std::string_view phase) {
+  if (phase == kStep) return phase_work(run, phase);
+  WorkSum sum;
+  for (const TimedOp& timed : run.ops)
+    if (timed.op.phase == phase && timed.op.lane == kComputeLane) sum.add(timed);
   return sum.result();
 }
 

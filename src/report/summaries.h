@@ -18,6 +18,7 @@ namespace rooflm::report {
 /// The phases of a step in their order, as records name them.
 inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward", "optimizer"};
 inline constexpr const char* kStep = "step";
+inline constexpr std::string_view kComputeLane = "compute";  ///< of ops that run one after the other
 /// The host's time until everything is submitted: in samples, not part of the step's sum.
 inline constexpr const char* kSubmit = "submit";
 /// For steps submitted op by op: time until the device started. Part of the step's sum, but not of device
@@ -62,6 +63,9 @@ struct Work {
   [[nodiscard]] std::optional<double> outside_s() const;
   /// outside_s / launches, the launch gap; nothing without wall times or launches.
   [[nodiscard]] std::optional<double> gap_s() const;
+  /// The same of shown_wall_s.
+  [[nodiscard]] std::optional<double> shown_outside_s() const;
+  [[nodiscard]] std::optional<double> shown_gap_s() const;
 };
 
 struct Group {
@@ -78,8 +82,13 @@ std::vector<Group> group_ops(const RunData& run, const std::function<std::string
 std::vector<Group> blocks_of(const RunData& run);
 /// group_ops by part: "attention/qk", "ln1".
 std::vector<Group> parts_of(const RunData& run);
+/// What the wall times of a GPU's ops are (Work::alone_s), in a sentence; "" where there are none.
+std::string alone_note(const RunData& run);
 /// All ops of a phase; `phase` "step" is all of them.
 Work phase_work(const RunData& run, std::string_view phase);
+/// The same of the ops that the phase's time and roof are of: what runs beside other phases, as updates do
+/// beside the backward pass, is left out. Of kStep: all.
+Work own_work(const RunData& run, std::string_view phase);
 
 /// The roof of a phase or step: its own prediction, or the sum over its ops.
 struct Roof {

@@ -124,13 +124,7 @@ Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
 
 /// Says what wall times of a GPU are.
 void note_alone(const RunData& run, Table& table) {
-  if (!phase_work(run, kStep).alone_s) return;
-  std::string note =
-      "wall: launch, kernels and waiting, from separate steps in which each op was submitted alone and "
-      "waited for; device: from other steps";
-  if (const auto cost = run.number("alone_cost"))
-    note += fmt::format("; time of such a step against a plain one: {:+.0f} %", 100 * *cost);
-  table.notes.push_back(std::move(note));
+  if (std::string note = alone_note(run); !note.empty()) table.notes.push_back(std::move(note));
 }
 
 void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -247,8 +241,7 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
     const Work& work = block.work;
     if (work.timed_ops == 0) continue;
     const auto wall_s = work.shown_wall_s();
-    std::optional<double> outside_s;
-    if (wall_s) outside_s = *wall_s - work.device_s;
+    const auto outside_s = work.shown_outside_s();
     Row row;
     row.set("phase", block.phase);
     row.set("block", block.name);
@@ -256,7 +249,7 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
     row.set("wall_s", cell_of(wall_s));
     row.set("device_s", work.device_s);
     row.set("outside_s", cell_of(outside_s));
-    row.set("gap_s", cell_of(ratio_of(outside_s, static_cast<double>(work.launches))));
+    row.set("gap_s", cell_of(work.shown_gap_s()));
     row.set("outside_share", cell_of(ratio_of(outside_s, wall_s)));
     has_wall = has_wall || wall_s.has_value();
     table.rows.push_back(std::move(row));

@@ -221,7 +221,7 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   if (kernels.steps() == 0) return;
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   Table classes = class_table(sums, kernel_sums(kernels, kPhases[0]), kernels.steps());
-  classes.notes.push_back(fmt::format("of {} traced steps", kernels.steps()));
+  classes.notes.push_back("of " + count_of(kernels.steps(), "traced step"));
   if (!run.text("tracing_cost").empty()) classes.notes.push_back(run.text("tracing_cost"));
   view.add("kernels.classes", "Classes of kernels", std::move(classes));
   view.add("kernels", "Kernels by name", kernel_table(sums, options.top));

@@ -61,11 +61,11 @@ std::string shape_of(const record::Config& config) {
 std::string setting_of(const record::Config& config) {
   if (config.find("engine") == nullptr) return "";
   const std::string recompute = config.text("recompute");
-  return fmt::format("{} on {}, {} attention, {}, B={} T={}, {} micro-batch(es), recompute {}, {} threads",
+  return fmt::format("{} on {}, {} attention, {}, B={} T={}, {} micro-batch(es), recompute {}, {} thread{}",
                      config.text("engine"), config.text("device"), config.text("attention"),
                      config.text("dtype"), config.text("batch"), config.text("seq"),
                      config.text("grad_accum"), recompute.empty() ? "none" : recompute,
-                     config.text("threads"));
+                     config.text("threads"), config.text("threads") == "1" ? "" : "s");
 }
 
 std::string interval_of(const RunFigures& figures, std::size_t samples) {

@@ -27,19 +27,31 @@ std::map<std::string, std::vector<const record::Gauge*>> gauges_by_name(const Ru
   return gauges;
 }
 
+/// How a gauge is shown: clocks in MHz, as drivers give them, and bytes in MB.
+struct Scale {
+  double factor = 1;
+  std::string unit;
+};
+Scale scale_of(const std::string& unit) {
+  if (unit == "Hz") return {.factor = 1e-6, .unit = "MHz"};
+  if (unit == "B" || unit == "byte") return {.factor = 1e-6, .unit = "MB"};
+  return {.unit = unit == "C" ? "°C" : unit};
+}
+
 Table gauge_table(const RunData& run) {
   Table table{.columns = {{"name", "gauge"},
                           {"samples", "samples"},
-                          {"min", "least", Show::si},
-                          {"median", "median", Show::si},
-                          {"max", "most", Show::si},
+                          {"min", "least", Show::brief},
+                          {"median", "median", Show::brief},
+                          {"max", "most", Show::brief},
                           {"unit", "unit"}},
               .rows = {},
               .notes = {}};
   for (const auto& [name, samples] : gauges_by_name(run)) {
     if (name == "throttle") continue;  // bits
+    const Scale scale = scale_of(samples.front()->unit);
     std::vector<double> values;
-    for (const record::Gauge* sample : samples) values.push_back(sample->value);
+    for (const record::Gauge* sample : samples) values.push_back(scale.factor * sample->value);
     const auto [least, most] = std::ranges::minmax_element(values);
     Row row;
     row.set("name", name);
@@ -47,7 +59,7 @@ Table gauge_table(const RunData& run) {
     row.set("min", *least);
     row.set("median", core::median(values));
     row.set("max", *most);
-    row.set("unit", samples.front()->unit);
+    row.set("unit", scale.unit);
     table.rows.push_back(std::move(row));
   }
   if (const std::string held = run.text("throttled"); !held.empty()) {
@@ -89,7 +101,7 @@ void add_gauge_charts(const RunData& run, View& view) {
                 .note = {},
                 .kind = ChartKind::line,
                 .x = {.title = "time", .unit = "s"},
-                .y = {.title = title, .unit = samples.front()->unit}};
+                .y = {.title = title, .unit = name == "temperature_c" ? "°C" : samples.front()->unit}};
     Series& series = series_named(chart, samples.front()->device);
     const std::int64_t begin_ns = samples.front()->time_ns;
     for (const record::Gauge* sample : samples) {

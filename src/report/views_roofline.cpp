@@ -119,13 +119,19 @@ void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view
   if (!run.ops.empty()) {
     std::vector<std::string> phases = phases_of(run);
     phases.insert(phases.begin(), kStep);
+    std::int64_t beside = 0;
     for (const std::string& phase : phases) {
-      const Work work = phase_work(run, phase);
+      const Work work = own_work(run, phase);
+      beside += phase_work(run, phase).ops - work.ops;
       if (work.ops == 0) continue;
       const auto wall_s = phase_median(run, phase);
       table.rows.push_back(roof_row(phase, phase == kStep ? "whole step" : "whole phase", work,
                                     phase_roof(run, phase, work), wall_s ? wall_s : work.measured_s()));
     }
+    if (beside > 0)
+      table.notes.push_back(fmt::format(
+          "phases are without ops that run beside others (updates, collectives): {}; the whole step has them",
+          beside));
   }
   const std::vector<Group> parts = parts_of(run);
   for (const Group& part : parts) {

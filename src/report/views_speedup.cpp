@@ -74,12 +74,18 @@ std::string kind_of(const Timed& run, const Timed& base) {
   return std::abs(times - static_cast<double>(run.ranks) / base.ranks) < kSame ? "weak" : "other";
 }
 
+/// Without what only rounding makes of a time beside `step_s`.
+double rounded(double seconds, double step_s) {
+  constexpr double kRounding = 1e-12;
+  return std::abs(seconds) < kRounding * step_s ? 0 : seconds;
+}
+
 /// What a phase takes beyond its share of the base's, were all as efficient.
 std::optional<double> lost_in(const Timed& run, const Timed& base, std::string_view phase, double ideal_s) {
   const auto own_s = phase_median(*run.run, phase);
   const auto base_s = phase_median(*base.run, phase);
   if (!own_s || !base_s) return std::nullopt;
-  return *own_s - *base_s * ideal_s / base.step_s;
+  return rounded(*own_s - *base_s * ideal_s / base.step_s, run.step_s);
 }
 
 Row row_of(const Timed& run, const Timed& base) {
@@ -98,7 +104,7 @@ Row row_of(const Timed& run, const Timed& base) {
   row.set("speedup", speedup);
   row.set("efficiency", speedup / more);
   row.set("ideal_s", ideal_s);
-  row.set("lost_s", run.step_s - ideal_s);
+  row.set("lost_s", rounded(run.step_s - ideal_s, run.step_s));
   row.set("exposed_s", cell_of(run.run->number("exposed_s")));
   for (const std::string_view phase : kPhases)
     row.set(fmt::format("{}_lost_s", phase), cell_of(lost_in(run, base, phase, ideal_s)));

@@ -187,7 +187,8 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   for (const char* key :
        {"device_ranks", "observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {
     const std::string text = run.text(key);
-    if (!text.empty()) table.notes.push_back(text);
+    const char* lead = std::string_view(key) == "stop_reason" ? "Sampling stopped: " : "";
+    if (!text.empty()) table.notes.push_back(lead + text);
   }
   if (!run.text("tracing").empty()) table.notes.push_back(run.text("tracing"));
   view.add("overhead", "Observed steps against plain ones", std::move(table));

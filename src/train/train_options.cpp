@@ -157,10 +157,11 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
                   const std::function<bool(const std::string&)>& was_given, const std::string& source) {
   compile::Sharding& split = options.step.sharding;
   const int ranks = options.ranks == nullptr ? 1 : options.ranks->size();
-  const int part = split.context * split.tensor * split.pipeline;
+  const double part = static_cast<double>(split.context) * split.tensor * split.pipeline;
+  const bool divides = part >= 1 && part <= ranks && ranks % static_cast<int>(part) == 0;
   // Where they do not divide the ranks, lab::take_place says so.
-  if (!was_given("dp")) split.data = part > 0 && ranks % part == 0 ? ranks / part : 1;
-  if (split.data_ranks() == 1 && !was_given("zero")) split.zero = 0;
+  if (!was_given("dp")) split.data = divides ? ranks / static_cast<int>(part) : 1;
+  if (split.data == 1 && split.context == 1 && !was_given("zero")) split.zero = 0;
   if (split.tensor == 1 && !was_given("sequence-parallel")) split.sequence_parallel = false;
   if (split.pipeline == 1 && !was_given("interleave")) split.interleave = 1;
   const std::int64_t at_once = std::int64_t{split.data} * options.step.micro_batches;
@@ -222,10 +223,15 @@ void require_not_negative(double value, const char* option) {
   }
 }
 
-/// A constant schedule does not depend on how many steps follow.
+/// Of fixed options. A constant schedule does not depend on how many steps follow; ranks that begin to share
+/// sequences need flash attention, which differs by rounding, as splits do.
 bool may_change(const OptionField& field, const TrainOptions& was, const TrainOptions& now) {
   if (field.name == "batch" || field.name == "grad-accum") {
     return was.step.sharding.data != now.step.sharding.data && sequences_of(was) == sequences_of(now);
+  }
+  if (field.name == "attention") {
+    return was.step.sharding.context == 1 && now.step.sharding.context > 1 &&
+           now.step.attention == passes::AttentionKind::flash;
   }
   return field.name == "steps" && was.schedule.kind == ScheduleKind::constant &&
          now.schedule.steps >= was.schedule.steps;
@@ -310,6 +316,8 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
     throw core::InputError(fmt::format("{}/state.json: options: {}", source, error.what()));
   }
   fit_to_ranks(options, before, was_given, source);
+  if (options.step.sharding.context > 1 && !was_given("attention"))
+    options.step.attention = passes::AttentionKind::flash;
   for (const OptionField& field : option_fields()) {
     const std::string was = field.get(before);
     const std::string now = field.get(options);

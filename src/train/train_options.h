@@ -82,9 +82,10 @@ OptionTexts to_texts(const TrainOptions& options);
 /// The options of a run that continues: where `was_given` says no, what the checkpoint remembers takes the
 /// place of the value in `options`. `source` names the checkpoint in messages. Throws core::UsageError when a
 /// fixed option was given with another value than remembered (but --steps may grow when the schedule is
-/// constant, and --batch and --grad-accum may change when the copies do and a step has as many sequences),
-/// and core::InputError when the checkpoint lacks an option. Another number of ranks is taken up by the
-/// number of copies, and by the batch of each where that is not given.
+/// constant, --batch and --grad-accum may change when the copies do and a step has as many sequences, and
+/// --attention may become flash when ranks begin to share sequences, as it does where it is not given), and
+/// core::InputError when the checkpoint lacks an option. Another number of ranks is taken up by the number of
+/// copies, and by the batch of each where that is not given.
 TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
                        const std::function<bool(const std::string&)>& was_given, const std::string& source);
 

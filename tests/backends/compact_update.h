@@ -12,8 +12,8 @@
 
 namespace rooflm::tests {
 
-/// Halves lose nothing (in fp16: no more than 2^-40), their upper ones are the copy, and a gradient that 16 bits
-/// hold is the same in them.
+/// Halves lose nothing (in fp16: no more than 2^-40), their upper ones are the copy, and a gradient that 16
+/// bits hold is the same in them.
 inline void expect_compact_is_plain(const std::string& optimizer, core::DType dtype,
                                     backends::Backend& backend) {
   const CompactUpdate cases = compact_update(optimizer, dtype);

@@ -301,7 +301,8 @@ TEST(CpuFastOptimizer, HalvesOfFp16AreThoseOfTheCore) {
   for (int exponent = -60; exponent <= 18; ++exponent)
     for (const float x : random_array<float>(37, static_cast<std::uint64_t>(exponent + 100)))
       p.push_back(std::ldexp(x, exponent));
-  for (const float x : {0.0F, -0.0F, 0x1p-14F, 0x1.ffffffp-15F, 0x1p-25F, -0x1p-25F, 0x1.8p-24F, 65519.0F, 65520.0F})
+  for (const float x :
+       {0.0F, -0.0F, 0x1p-14F, 0x1.ffffffp-15F, 0x1p-25F, -0x1p-25F, 0x1.8p-24F, 65519.0F, 65520.0F})
     p.push_back(x);
   const auto n = static_cast<std::int64_t>(p.size());
   auto halves = in_halves(p, core::DType::f16);

@@ -50,8 +50,9 @@ std::vector<Case> all_cases(const Sizes& sizes);
 /// A case of all_cases by name; std::out_of_range when there is none.
 Case find_case(const Sizes& sizes, const std::string& name);
 
-/// "adamw" or "sgd clipped copies" with the weight that has a copy of `dtype`, bf16 or fp16, in halves and its
-/// gradient in `dtype`, as passes/compact_state.h makes them; the gradients of both are the same numbers then.
+/// "adamw" or "sgd clipped copies" with the weight that has a copy of `dtype`, bf16 or fp16, in halves and
+/// its gradient in `dtype`, as passes/compact_state.h makes them; the gradients of both are the same numbers
+/// then.
 struct CompactUpdate {
   Case plain, compact;
 };

@@ -1,15 +1,27 @@
-// Mistyped columns are refused, those that tables have are not.
+// Mistyped columns are refused, and those of other tables; those that tables have are not.
 #include "cli/column_names.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "report/views.h"
 
 namespace rooflm::cli {
 namespace {
+
+std::string refusal(const std::string& name, const std::vector<std::string>& views) {
+  try {
+    require_column_names(std::array{name}, groups_of_views(views));
+  } catch (const core::UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 TEST(ColumnNames, EveryColumnAndCellOfEveryViewIsKnown) {
   std::size_t records = 0;
@@ -18,13 +30,14 @@ TEST(ColumnNames, EveryColumnAndCellOfEveryViewIsKnown) {
     ++records;
     const report::RecordSet set = report::load(std::array{entry.path()});
     for (const report::ViewInfo& info : report::all_views()) {
+      const std::vector<std::string> view = {std::string(info.name)};
       for (const report::ViewTable& table : report::make_view(info.name, set, {}).tables) {
         for (const report::Column& column : table.table.columns) {
-          EXPECT_NO_THROW(require_column_names({column.key})) << info.name << ": " << column.key;
+          EXPECT_EQ(refusal(column.key, view), "") << info.name;
+          EXPECT_EQ(refusal(column.title, view), "") << info.name;
         }
         for (const report::Row& row : table.table.rows) {
-          for (const auto& [key, cell] : row.cells())
-            EXPECT_NO_THROW(require_column_names({key})) << info.name;
+          for (const auto& [key, cell] : row.cells()) EXPECT_EQ(refusal(key, view), "") << info.name;
         }
       }
     }
@@ -33,13 +46,18 @@ TEST(ColumnNames, EveryColumnAndCellOfEveryViewIsKnown) {
 }
 
 TEST(ColumnNames, OthersAreRefusedWithASuggestion) {
-  try {
-    require_column_names({"engine", "forward_flop_per_s", "step_ms_mediam"});
-    FAIL();
-  } catch (const core::UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("did you mean 'step_ms_median'"), std::string::npos)
-        << error.what();
+  EXPECT_EQ(refusal("step_ms_mediam", {"phases", "bench"}),
+            "unknown column 'step_ms_mediam'; did you mean 'step_ms_median'?");
+}
+
+TEST(ColumnNames, ThoseOfOtherTablesAreRefused) {
+  EXPECT_EQ(refusal("loss", {"training"}), "");
+  for (const char* view : {"advice", "phases", "blocks", "kernels"}) {
+    EXPECT_NE(refusal("loss", {view}), "") << view;
+    EXPECT_EQ(refusal("step_ms_mediam", {view}).find("step_ms_median"), std::string::npos) << view;
   }
+  EXPECT_EQ(refusal("loss", {"advice", "training"}), "") << "any of the views";
+  EXPECT_EQ(refusal("loss", {"cells"}), "") << "its columns are what a record has";
 }
 
 }  // namespace

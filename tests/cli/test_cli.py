@@ -372,7 +372,18 @@ class Measured(CommandLine):
             self.assertEqual(done.returncode, 2, command)
             self.assertIn("unknown column 'wrong_name'", done.stderr)
             self.assertLess(time.monotonic() - begin, 5, command)
-        self.assertIn("unknown column 'kernel_s'", rooflm("attention", "--columns", "kernel_s").stderr)
+        # Nor those that only other commands have; what is suggested is of this one.
+        for command, column in ((["attention"], "kernel_s"), (["train", "--data", "none", "--steps", "2"], "step_ms_mean"), (["peaks"], "loss"),
+                                (["study", "gemm"], "loss"), (["study", "--all", "--html", "none"], "zz"),
+                                (["profile", *SMALL, "--view", "advice"], "loss"), (["profile", *SMALL], "step_ms_mean"),
+                                (["eval"], "forward_ms_mean"), (["verify", "none"], "loss"), (["compare", "none", "none"], "loss"),
+                                (["data", "prepare", "none", "-o", "none"], "loss"), (["info"], "loss")):
+            done = rooflm(*command, "--columns", column)
+            self.assertEqual(done.returncode, 2, command)
+            self.assertIn(f"unknown column '{column}'", done.stderr.splitlines()[-1])
+            self.assertNotIn("step_ms", done.stderr.replace("'step_ms_mean'", ""))
+            self.assertNotIn("[1/", done.stderr, "nothing was measured")
+        self.assertIn("did you mean 'verdict'", rooflm("compare", "a", "b", "--columns", "verdic").stderr)
 
     def test_tables_of_micro_benchmarks_are_views_of_their_records(self):
         with tempfile.TemporaryDirectory() as folder:

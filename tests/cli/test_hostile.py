@@ -122,6 +122,14 @@ class Paths(Hostile):
                         ["bench", "--device", "null", "--model", "tiny", "-o", ""]):
             self.refuses(2, *command, says=["is empty"])
 
+    def test_an_option_without_a_value_takes_none_from_what_follows(self):
+        for command, name in ((["train", "--data", self.data, "--out=", "-q", "--steps", 1], "--out"),
+                              (["train", "--data", self.data, "--out", self.out, "--steps", 1, "--layers", ""], "--layers"),
+                              (["train", "--data", self.data, "--out", self.out, "--steps", 1, "--memory-limit", ""], "--memory-limit"),
+                              (["program", "--layers", 1, "--model=", "--seq", 8], "--model"), (["bench", "--dtype="], "--dtype")):
+            self.refuses(2, *command, says=[f"{name} is empty"])
+        self.assertFalse(pathlib.Path("-q").exists())
+
     def test_loops_of_links_are_named(self):
         loop = self.folder / "loop"
         loop.symlink_to("loop")

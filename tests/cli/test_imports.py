@@ -65,6 +65,13 @@ class Imports(unittest.TestCase):
             result = rooflm(*arguments)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
+    def test_parts_of_ops_have_no_meaning_without_ops(self):
+        self.take("trace.json", {"traceEvents": [KERNEL, CALL]})
+        for option, value in (("--phase", "optimiser"), ("--scope", "zz"), ("--op", "matmul")):
+            result = rooflm("report", self.record, option, value)
+            self.assertEqual(result.returncode, 2, result.stdout)
+            self.assertIn(f"the record has no ops: {option} has no meaning", result.stderr)
+
     def export_and_import(self, record, form):
         path = self.folder / ("exported." + form)
         self.assertEqual(rooflm("export", record, "--format", form, "-o", path, "--overwrite").returncode, 0)

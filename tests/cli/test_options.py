@@ -252,6 +252,44 @@ class Options(unittest.TestCase):
         self.assertIn("would run and record sleep 1000\nwould write\n-o: b.rooflm\n", out)
         self.assertEqual([path.name for path in self.folder.iterdir() if path.name != "cache"], [])
 
+    def test_two_outputs_are_not_one_file(self):
+        for more in ([], ["--dry-run"]):
+            if not self.has_page():
+                break
+            result = self.run_binary("report", self.record, "--html", "both", "--charts", "./both", *more, code=2)
+            self.assertIn("--html both and --charts ./both are the same file", result.stderr)
+        self.assertFalse((self.folder / "both").exists())
+
+    def test_data_is_looked_at_in_dry_runs_too(self):
+        (self.folder / "no_shard").write_text("to be or not to be " * 100)
+        for command in (["profile", *SMALL], ["study", "input", "--device", "cpu"]):
+            error = self.run_binary(*command, "--data", "/nonexist", "--dry-run", code=3).stderr
+            self.assertIn("--data /nonexist: No such file or directory", error)
+            self.assertIn("no token shard", self.run_binary(*command, "--data", "no_shard", "--dry-run", code=3).stderr)
+        self.assertIn("study input needs --data", self.run_binary("study", "input", "--device", "cpu", "--dry-run", code=2).stderr)
+
+    def test_messages_name_what_is_missing(self):
+        self.assertIn("study --all needs --html DIR", self.run_binary("study", "--all", code=2).stderr)
+        self.assertIn("study --all takes no -o", self.run_binary("study", "--all", "--html", "pages", "-o", "a.rooflm", code=2).stderr)
+        for command in (["generate"], ["eval", "--data", self.record]):
+            error = self.run_binary(*command, "--model", "nodir", code=2).stderr
+            self.assertIn("--model nodir: no such directory; give one with config.json and model.safetensors", error)
+        error = self.run_binary("export", self.record, "--format", "hugginface", "-o", "a", code=2).stderr
+        self.assertIn("did you mean 'huggingface'?", error)
+
+    def test_help_offers_what_commands_take(self):
+        for command in ("plan", "program"):
+            self.assertIn("--dtype fp32|bf16x6|tf32|bf16|fp16|fp8", self.run_binary(command, "--help").stdout)
+        self.assertIn("in a search 4 per GPU", " ".join(self.run_binary("plan", "--help").stdout.split()))
+        self.assertIn("peer-memory: updates read the gradients of other ranks", " ".join(self.run_binary("bench", "--help").stdout.split()))
+        names = re.findall(r"^  (\S+) +\S", self.run_binary("report", "--help").stdout.split("Views:")[1].split("\n\n")[0], re.M)
+        self.assertIn("plan_scaling", names)
+        self.assertIn("plan_against", names)
+
+    def test_a_plan_says_that_another_device_was_measured(self):
+        result = self.run_binary("plan", "--against", self.record, "--device", "h100-sxm")
+        self.assertIn("measured on cpu, planned for h100-sxm", result.stderr)
+
     def test_dry_runs_of_data_and_training(self):
         (self.folder / "book.txt").write_text("to be or not to be, that is the question. " * 50)
         out = self.run_binary("data", "prepare", "book.txt", "-o", "data", "--vocab", "300", "--dry-run").stdout

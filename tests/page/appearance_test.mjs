@@ -176,3 +176,82 @@ test('a record of peaks alone shows its ceilings', async () => {
   assert.deepEqual(await page.locator('main h2').allInnerTexts(), ['Ceilings', 'Method and certainty', 'Environment']);
   await close();
 });
+
+test('on paper no table is wider than the sheet', async () => {
+  const { page, close } = await open(document_, { viewport: { width: 718, height: 1046 } });
+  await page.emulateMedia({ media: 'print' });
+  await page.evaluate(() => window.dispatchEvent(new Event('beforeprint')));
+  const cut = await page.$$eval('.grid', (all) => all.filter((grid) => grid.scrollWidth > grid.clientWidth + 1).map((grid) => grid.getAttribute('aria-label')));
+  assert.deepEqual(cut, []);
+  await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
+  await close();
+});
+
+test('a run that is left takes its pictures along', async () => {
+  const { page, close } = await open(document_);
+  const session = await page.context().newCDPSession(page);
+  const choose = async (run) => {
+    await page.getByLabel('Run', { exact: true }).selectOption(String(run));
+    await page.waitForFunction(() => !document.querySelector('section[aria-busy]'));
+  };
+  /** Objects that the page still holds; counting them collects the others first. */
+  const canvases = async () => {
+    const { result: prototype } = await session.send('Runtime.evaluate', { expression: 'HTMLCanvasElement.prototype' });
+    const { objects } = await session.send('Runtime.queryObjects', { prototypeObjectId: prototype.objectId });
+    const { result } = await session.send('Runtime.callFunctionOn', { objectId: objects.objectId, functionDeclaration: 'function () { return this.filter((canvas) => canvas.classList.contains("lanes") || canvas.getAttribute("role") === "application").length; }' });
+    await session.send('Runtime.releaseObject', { objectId: objects.objectId });
+    return result.value;
+  };
+  await choose(1);
+  await choose(0);
+  const before = await canvases();
+  for (const run of [1, 0, 1, 0]) await choose(run);
+  assert.ok(before > 0);
+  const after = await canvases();
+  assert.ok(after <= before, `${before} after the first change, then ${after}`);
+  await session.detach();
+  await close();
+});
+
+test('sections that a run has nothing for are named at the end, with the reason, and come back with another run', async () => {
+  const whole = structuredClone(document_);
+  Object.assign(whole.runs[0], { memory: null, timeline: null });
+  const { page, close } = await open(whole);
+  assert.equal(await page.locator('section#memory, section#timeline').count(), 0);
+  const missing = page.locator('.missing');
+  assert.deepEqual(await missing.locator('li').allInnerTexts(),
+                   ['Timeline: This run has no timeline: no activities and no executions of ops were recorded.', 'Memory: Memory of this run was not recorded.']);
+  const links = page.locator('nav.contents');
+  assert.equal(await links.getByRole('link', { name: 'Memory' }).count(), 0, 'no link to what is not there');
+  await page.evaluate(() => { window.location.hash = '#memory'; });
+  await page.waitForFunction(() => document.querySelector('.missing #memory').getBoundingClientRect().top < window.innerHeight);
+  await page.getByLabel('Run', { exact: true }).selectOption('1');
+  await page.waitForFunction(() => !document.querySelector('section[aria-busy]'));
+  assert.ok(await page.locator('section#memory').isVisible() && await links.getByRole('link', { name: 'Memory' }).isVisible());
+  await close();
+});
+
+test('of a run that trained, the loss comes first', async () => {
+  const whole = structuredClone(document_);
+  const [chart] = whole.charts;
+  Object.assign(whole, { answers: [], runs: [whole.runs[0]], comparison: null, charts: [chart, { ...chart, id: 'loss', view: 'training', title: 'Loss' }] });
+  const { page, close } = await open(whole);
+  assert.deepEqual((await page.locator('main h2').allInnerTexts()).slice(0, 2), ['Outcome', 'Overview']);
+  assert.deepEqual(await page.locator('#answer h3').allInnerTexts(), ['Loss']);
+  assert.deepEqual(await page.locator('#charts h3').allInnerTexts(), [chart.title], 'once');
+  await close();
+});
+
+test('on a phone the link of the section that is read stands in the bar of contents', async () => {
+  const { page, close } = await open(document_, { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true });
+  for (const id of ['tables', 'roofline', 'overview']) {
+    await page.locator(`#${id}`).evaluate((section) => section.scrollIntoView());
+    await page.waitForFunction((wanted) => {
+      const link = document.querySelector(`nav.contents a[href="#${wanted}"]`);
+      const [bar, own] = [link.parentElement.getBoundingClientRect(), link.getBoundingClientRect()];
+      return link.hasAttribute('aria-current') && own.left >= bar.left && own.right <= bar.right;
+    }, id);
+    assert.equal(await page.evaluate(() => window.scrollX), 0);
+  }
+  await close();
+});

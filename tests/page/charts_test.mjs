@@ -176,3 +176,76 @@ test('the median stands where it is among the samples, however short steps are',
   assert.ok(points.length > 20 && Math.max(...lines) < Math.max(...points) && Math.min(...lines) > Math.min(...points), `${lines} among ${Math.min(...points)} to ${Math.max(...points)}`);
   await close();
 });
+
+/** The words of a chart as it is saved, line by line. */
+async function textsIn(page, name) {
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: `Save "${name}" as SVG` }).first().click()]);
+  return [...readFileSync(await download.path(), 'utf8').matchAll(/<text[^>]*>([^<]*)</g)].map(([, text]) => text.trim());
+}
+
+test('labels of bars, of sizes and of units are whole', async () => {
+  const whole = sampleDocument('--runs', '1');
+  const sizes = [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192];
+  const points = sizes.map((size) => [size, size / 1e5]);
+  const chart = (id, kind, x, y) => ({ id, view: 'kernels', title: id, note: '', kind, x: { title: '', unit: '', log: false, ...x }, y: { title: '', unit: '', log: false, ...y }, series: [{ name: 'step', points }] });
+  whole.charts = [chart('Bars', 'bar', { title: 'T' }, { title: 'time', unit: 's' }), chart('Sizes', 'line', { title: 'seq', log: true }, { title: 'time', unit: 's', log: true }),
+                  { ...chart('Temperature', 'line', { title: 'time', unit: 's' }, { title: 'temperature', unit: 'C' }), series: [{ name: 'cuda:0', points: points.map(([x]) => [x / 1e3, 40 + x / 10]) }] }];
+  const { page, close } = await open(whole);
+  const bars = await textsIn(page, 'Bars');
+  for (const size of sizes) assert.ok(bars.includes(String(size)), `${size} of ${bars}`);
+  const ticks = (await textsIn(page, 'Sizes')).filter((text) => sizes.includes(Number(text)));
+  assert.ok(ticks.length >= 6 && ticks.includes('192'), `sizes on the axis: ${ticks}`);
+  const temperature = await textsIn(page, 'Temperature');
+  assert.ok(temperature.some((text) => /^\d+ °C$/.test(text)) && temperature.some((text) => /ms$/.test(text)) && temperature.includes('time'), `${temperature}`);
+  await close();
+});
+
+test('each role of the memory has a colour of its own, and each tensor says its layer', async () => {
+  const whole = structuredClone(document_);
+  const { memory } = whole.runs[0];
+  const { tensors } = memory;
+  const roles = ['activation', 'gradient', 'activation_gradient', 'workspace', 'scratch', 'statistics', 'mask', 'seed'];
+  const at = tensors.names.push(...roles, 'fc1') - roles.length - 1;
+  tensors.role = tensors.role.map((role, i) => (tensors.first_op[i] < 0 ? role : at + (i % roles.length)));
+  tensors.name = tensors.name.map((name, i) => (tensors.names[tensors.scope[i]] === '' ? name : at + roles.length));
+  const { page, close } = await open(whole);
+  const key = await page.$$eval('#memory .key li', (all) => all.map((item) => [item.textContent, getComputedStyle(item.querySelector('.swatch')).backgroundColor]));
+  assert.ok(roles.every((role) => key.some(([name]) => name === role)), JSON.stringify(key));
+  assert.equal(new Set(key.map(([, colour]) => colour)).size, key.length, JSON.stringify(key));
+  const chart = await drawn(page, '#memory .chart');
+  const { width, height } = await chart.boundingBox();
+  await chart.hover({ position: { x: width * 0.5, y: height * 0.4 } });
+  const tip = page.locator('#memory .tip');
+  await tip.waitFor();
+  const names = await tip.locator('th').allInnerTexts();
+  assert.ok(names.some((name) => /^h\.\d.*: fc1$/.test(name)) && !names.includes('fc1'), `${names}`);
+  await close();
+});
+
+test('thousands of samples are there at once', async () => {
+  const whole = sampleDocument('--runs', '1');
+  const { samples } = whole.runs[0];
+  const kSamples = 24_000;
+  for (const key of Object.keys(samples)) if (key !== 'names') samples[key] = Array.from({ length: kSamples }, (_, i) => samples[key][i % samples[key].length]);
+  samples.step = samples.step.map((_, i) => i);
+  const { page, close } = await open(whole);
+  const chart = page.locator('#method .chart').first();
+  await chart.evaluate((element) => element.scrollIntoView({ block: 'center' }));
+  await chart.locator('canvas').first().waitFor();
+  const picture = () => chart.locator('canvas').evaluateAll((all) => all.map((canvas) => canvas.toDataURL()));
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  const first = await picture();
+  await page.waitForTimeout(500);
+  assert.deepEqual(await picture(), first);
+  await close();
+});
+
+test('on a phone the names of ceilings are broken, never cut', async () => {
+  const whole = sampleDocument('--runs', '1');
+  whole.runs[0].roofs.rates = [{ name: 'matmul burst bf16', value: 766e12 }, { name: 'matmul bf16', value: 707e12 }];
+  const { page, close } = await open(whole, { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true });
+  await drawn(page, '#roofline .chart');
+  const lines = await textsIn(page, 'Roofline: rate against arithmetic intensity');
+  assert.ok(lines.includes('matmul burst bf16 766 TFLOP/s,') && lines.includes('matmul bf16 707 TFLOP/s'), `${lines}`);
+  await close();
+});

@@ -107,3 +107,38 @@ test('rows are saved as CSV in SI base units', async () => {
   assert.equal(Number(lines[1].split(',')[2]), largest);
   await close();
 });
+
+test('an op is found by the number that pictures name it by', async () => {
+  const { page, close } = await open(document_);
+  const row = 307;
+  for (const written of [String(ops.op[row]), `#${ops.op[row]}`]) {
+    await page.locator('#ops input[type=search]').fill(written);
+    assert.ok((await rowsOf(page, 'ops')).some((found) => found.row === row), written);
+  }
+  await page.locator('#ops input[type=search]').fill(`#${ops.op[row]}`);
+  assert.deepEqual((await rowsOf(page, 'ops')).map((found) => found.row), [row]);
+  await close();
+});
+
+test('a row of any table shows all that its cells cut, by a click and by Enter', async () => {
+  const whole = structuredClone(document_);
+  const long = 'void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(Params)';
+  whole.tables = [{ id: 'long', view: 'kernels', title: 'Kernels by name', note: '', columns: [{ key: 'name', title: 'name', unit: '' }, { key: 'time', title: 'time', unit: 's' }],
+                    rows: [{ name: 'short', time: 2 }, { name: long, time: 0.001 }] }];
+  const { page, close } = await open(whole);
+  await page.locator('#table-long .row').nth(1).click();
+  const details = page.getByRole('dialog');
+  for (const part of [long, 'Kernels by name', '1.00 ms']) assert.ok((await details.innerText()).includes(part), part);
+  await page.keyboard.press('Escape');
+  await page.locator('#table-long [role=grid]').focus();
+  await page.keyboard.press('Home');
+  await page.keyboard.press('Enter');
+  assert.match(await details.innerText(), /short[^]*2\.00 s/);
+  await page.keyboard.press('Escape');
+  const { kernels } = whole.runs[0];
+  const first = page.locator('#kernels .row').first();
+  await first.click();
+  assert.ok((await details.innerText()).includes(kernels[Number(await first.getAttribute('data-row'))].name));
+  await page.keyboard.press('Escape');
+  await close();
+});

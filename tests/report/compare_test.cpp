@@ -315,6 +315,19 @@ TEST(Compare, OnABusyMachineNothingOfOneRunIsSure) {
       << "noise is among the runs compared";
 }
 
+TEST(Compare, NotesNameARunByItsOwnLabel) {
+  MadeUpRun mine = made_up_run();
+  MadeUpRun other = made_up_run({.seed = 2});
+  for (MadeUpRun* run : {&mine, &other}) {
+    run->run.config.set("device", "cpu");
+    run->facts.push_back({.key = "others_share", .value = 0.3, .unit = "share", .text = "busy"});
+  }
+  other.run.label = "the other one";
+  const auto comparison = compare_runs({mine}, {other});
+  EXPECT_TRUE(has_note(comparison, "a.rooflm, " + mine.run.label + ": busy"));
+  EXPECT_TRUE(has_note(comparison, "b.rooflm, the other one: busy"));
+}
+
 TEST(Compare, TwoLonelyRunsAreComparedAndTheDifferencesSaid) {
   MadeUpRun eager = made_up_run({.scale = 2, .seed = 2});
   eager.run.config.set("engine", "eager");

@@ -318,6 +318,8 @@ TEST(CounterViews, PowerHasEnergyAndGauges) {
   const Table& gauges = table_of(view, "power.gauges");
   ASSERT_EQ(gauges.rows.size(), 2U);
   EXPECT_EQ(gauges.rows[0].number("median"), 650);
+  EXPECT_EQ(gauges.rows[1].number("median"), 1500) << "clocks are in MHz";
+  EXPECT_EQ(gauges.rows[1].text("unit"), "MHz");
   EXPECT_TRUE(view_of("power", {.with_gauges = false}).tables.empty());
 }
 

@@ -1,12 +1,14 @@
 // Blocks over a size, filters, columns and answers, of made-up records.
 #include "report/scaling.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -76,6 +78,22 @@ TEST(Scaling, WallTimesOfAGpuAreThoseOfOpsAlone) {
   EXPECT_NE(answer_of(load_alone("gap")).find("25 launches cost 1.00 us each outside their kernels"),
             std::string::npos)
       << answer_of(load_alone("gap"));
+}
+
+TEST(Document, HasTheWallTimesOfAGpuToo) {
+  const auto document = nlohmann::json::parse(make_document(load_alone("blocks"), nullptr));
+  const nlohmann::json& run = document.at("runs").at(0);
+  for (const nlohmann::json& block : run.at("blocks")) {
+    const double launches_s = 1e-6 * block.at("launches").get<double>();
+    EXPECT_NEAR(block.at("wall_s").get<double>(), block.at("device_s").get<double>() + launches_s, 1e-12);
+    EXPECT_NEAR(block.at("gap_s").get<double>(), 1e-6, 1e-12);
+  }
+  const nlohmann::json& ops = run.at("ops");
+  EXPECT_NEAR(ops.at("wall_s").at(0).get<double>(), ops.at("device_s").at(0).get<double>() + 1e-6, 1e-12);
+  EXPECT_GT(run.at("scopes").at("merged").at("wall_s").at(0).get<double>(), 0);
+  const std::string method = run.at("method").dump();
+  EXPECT_NE(method.find("Tables of blocks and ops: wall: launch, kernels and waiting"), std::string::npos);
+  EXPECT_NE(method.find("+150 %"), std::string::npos);
 }
 
 TEST(Scaling, DrawsBarsOverTheSize) {
@@ -159,6 +177,31 @@ TEST(Filter, SaysWhatThereIs) {
     } catch (const core::UsageError& error) {
       EXPECT_NE(std::string(error.what()).find("not in the record, which has "), std::string::npos)
           << error.what();
+    }
+  }
+}
+
+TEST(Filter, HasNoMeaningWithoutOps) {
+  const auto without_ops = [](bool has_samples) {
+    RecordSet set = load_study("blocks");
+    for (RunData& run : set.runs) {
+      run.ops.clear();
+      if (!has_samples) run.samples.clear();
+    }
+    return set;
+  };
+  RecordSet timed = without_ops(true);
+  apply_filter({.phases = {"forward"}}, timed);
+  EXPECT_FALSE(timed.runs.front().samples.empty()) << "phases are timed without ops, too";
+  for (const auto& [filter, option] : {std::pair{Filter{.phases = {"forward"}}, "--phase"},
+                                       {Filter{.scopes = {"zz"}}, "--scope"},
+                                       {Filter{.ops = {"matmul"}}, "--op"}}) {
+    RecordSet set = without_ops(false);
+    try {
+      apply_filter(filter, set);
+      ADD_FAILURE() << option;
+    } catch (const core::UsageError& error) {
+      EXPECT_EQ(std::string(error.what()), fmt::format("the record has no ops: {} has no meaning", option));
     }
   }
 }

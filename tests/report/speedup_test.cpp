@@ -67,6 +67,19 @@ TEST(Speedup, SaysWhatAStepLostAndWhere) {
   EXPECT_EQ(view.charts.size(), 1U);
 }
 
+TEST(Speedup, TheFewestRanksLoseNothing) {
+  RecordSet set;
+  set.files.resize(1);
+  for (const double step_s : {0.1, 0.3, 0.7, 1.1, 2.3}) {
+    set.runs = {ranks_run(1, 3000, {{"forward", 0.3 * step_s}, {"step", step_s}}),
+                ranks_run(2, 3000, {{"forward", 0.2 * step_s}, {"step", step_s}})};
+    const View view = make_view("speedup", set);
+    const Row& base = table_of(view).rows.at(0);
+    EXPECT_EQ(base.number("lost_s"), 0) << step_s;
+    EXPECT_EQ(base.number("forward_lost_s"), 0) << step_s;
+  }
+}
+
 TEST(Speedup, NeedsOneModelOnSeveralNumbersOfRanks) {
   RecordSet set;
   set.files.resize(1);

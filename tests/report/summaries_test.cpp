@@ -109,6 +109,8 @@ TEST(GrowthFit, FindsTheExponent) {
   const auto constant = fit_growth(std::vector<std::pair<double, double>>{{1, 5}, {2, 5}});
   EXPECT_NEAR(constant->exponent, 0, 1e-12);
   EXPECT_EQ(constant->r2, 1);
+  const auto rounded = fit_growth(std::vector<std::pair<double, double>>{{3, 0.1 + 0.2}, {5, 0.3}, {7, 0.3}});
+  EXPECT_EQ(rounded->exponent, 0) << "what rounding makes is no growth";
   // log y = 0, 1, 0 ln 2 over log x = 0, 1, 2 ln 2: slope 0, and the line explains nothing.
   const auto bent = fit_growth(std::vector<std::pair<double, double>>{{1, 1}, {2, 2}, {4, 1}});
   EXPECT_NEAR(bent->exponent, 0, 1e-12);

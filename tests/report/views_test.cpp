@@ -212,9 +212,16 @@ TEST(Views, MemoryAndSaved) {
   EXPECT_EQ(table_of(make_view("allocator", set), "allocator").rows.at(0).text("shown"), "228 B");
 }
 
+TEST(Views, OneIsNotSeveral) {
+  EXPECT_EQ(count_of(1, "traced step"), "1 traced step");
+  EXPECT_EQ(count_of(2, "traced step"), "2 traced steps");
+}
+
 TEST(Views, OverheadInputAndSamples) {
   const RecordSet set = load_steps({{}});
   const Row step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});
+  const std::vector<std::string> notes = table_of(make_view("overhead", set), "overhead").notes;
+  EXPECT_NE(std::ranges::find(notes, "Sampling stopped: interval within 1 %"), notes.end());
   EXPECT_NEAR(step.number("cost"), 0.1, 1e-9);
   const Row wait = row_of(table_of(make_view("input", set), "input"), {{"what", "of the step"}});
   EXPECT_NEAR(wait.number("value"), 0.01, 1e-9);

@@ -123,6 +123,32 @@ TEST(TrainOptions, CopiesShareTheSequencesOfAStepOut) {
   EXPECT_THROW(continued(now, to_texts(before), given({"dp", "grad-accum"}), "ckpt"), core::UsageError);
 }
 
+/// Ranks that share sequences need it; other splits keep what was trained with.
+TEST(TrainOptions, RanksThatBeginToShareSequencesTakeFlashAttention) {
+  const TrainOptions before = example();
+  TrainOptions now = before;
+  EXPECT_EQ(continued(now, to_texts(before), given({}), "ckpt").step.attention, before.step.attention);
+  now.step.sharding.context = 2;
+  EXPECT_EQ(continued(now, to_texts(before), given({"cp"}), "ckpt").step.attention,
+            passes::AttentionKind::flash);
+  now.step.attention = passes::AttentionKind::flash;
+  EXPECT_EQ(continued(now, to_texts(before), given({"cp", "attention"}), "ckpt").step.attention,
+            passes::AttentionKind::flash);
+  now.step.attention = passes::AttentionKind::batched;
+  EXPECT_THROW(continued(now, to_texts(before), given({"cp", "attention"}), "ckpt"), core::UsageError);
+  now.step.sharding.context = 1;
+  now.step.sharding.tensor = 2;
+  now.step.attention = passes::AttentionKind::flash;
+  EXPECT_THROW(continued(now, to_texts(before), given({"tp", "attention"}), "ckpt"), core::UsageError);
+}
+
+/// Products of degrees that no number holds are refused later, by name; until then they must do no harm.
+TEST(TrainOptions, DegreesBeyondAnyJobLeaveOneCopy) {
+  TrainOptions now = example();
+  now.step.sharding.context = now.step.sharding.tensor = now.step.sharding.pipeline = 1 << 24;
+  EXPECT_EQ(continued(now, to_texts(example()), given({"cp", "tp", "pp"}), "ckpt").step.sharding.data, 1);
+}
+
 /// Those of before there were ranks.
 TEST(TrainOptions, OlderCheckpointsSayNothingOfASplit) {
   OptionTexts texts = to_texts(example());

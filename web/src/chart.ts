@@ -53,10 +53,18 @@ export function tip(title: string, lines: readonly (readonly [string, string, st
 /** Letters of labels of a category axis. */
 export const kLabel = { fontSize: 12, lineHeight: 14 };
 
+const ruler = document.createElement('canvas').getContext('2d')!;
+
+/** Pixels that the longest of the labels takes. */
+function widest(names: readonly string[]): number {
+  const kAir = 2; // ECharts breaks what fills its room to the last pixel
+  ruler.font = `${kLabel.fontSize}px ${token('sans')}`;
+  return names.reduce((most, name) => Math.max(most, ruler.measureText(name).width + kAir), 0);
+}
+
 /** Room for the labels of a category axis at the side, and the lines that the longest takes: they are broken, never cut. */
 export function labelRoom(names: readonly string[], width: number): { width: number; lines: number } {
-  const kLetter = 7.1;
-  const longest = Math.max(0, ...names.map((name) => name.length)) * kLetter;
+  const longest = widest(names);
   const room = Math.ceil(Math.min(longest, Math.max(110, 0.3 * (width || 900))));
   const lines = longest <= room ? 1 : Math.ceil((1.25 * longest) / room); // words leave part of a line empty
   return { width: room, lines };
@@ -90,7 +98,7 @@ export class Chart {
     views.set(this.place, this);
     resize.observe(this.place);
     near.observe(this.place);
-    this.forget = onTheme(() => this.draw());
+    this.forget = onTheme(this.place, () => this.draw());
   }
 
   /** Calls `handler` once the chart exists; ECharts needs a size, so that is when the element is laid out. */

@@ -14,7 +14,7 @@ const kFixed: Record<string, number> = {
   compute: 0, 'beside collectives': 12, 'exposed communication': 14, host: 4, waiting: 9, bubble: 7,
   'idle: exposed communication': 14, 'idle: waiting': 9, 'idle: bubble': 7, 'communication buffers': 5, fragmentation: 7, context: 12,
   'one kernel': 0, 'several kernels': 2, 'in kernels': 0, 'between kernels': 4,
-  weight: 0, optimizer_state: 2, cache: 6, activation: 1, gradient: 3, workspace: 4, input: 7, result: 8,
+  weight: 0, optimizer_state: 2, cache: 6, activation: 1, gradient: 3, activation_gradient: 10, workspace: 4, input: 7, result: 8,
   feed_forward: 1, 'attention/qkv': 0, 'attention/qk': 11, 'attention/softmax': 4, 'attention/v': 9, 'attention/proj': 12, 'attention/flash': 3,
   qkv: 0, qk: 11, v: 9, proj: 12, flash: 3, looped: 1, batched: 0, big: 2, eager: 1, fused: 0,
   'feed_forward/fc1': 1, 'feed_forward/act': 5, 'feed_forward/fc2': 6,

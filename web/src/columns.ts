@@ -19,6 +19,8 @@ export interface NumberColumn extends Heading {
   /** In SI base units; NaN where there is none. */
   values: ArrayLike<number>;
   unit: string;
+  /** Numbers by which rows are called: search finds them. */
+  isName?: boolean;
 }
 export type Column = TextColumn | NumberColumn;
 

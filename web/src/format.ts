@@ -30,6 +30,9 @@ const kBaseUnits: Record<string, string> = {
   s: 's', second: 's', seconds: 's', byte: 'B', bytes: 'B', B: 'B', flop: 'FLOP', FLOP: 'FLOP', 'flop/s': 'FLOP/s', 'FLOP/s': 'FLOP/s',
   'byte/s': 'B/s', 'bytes/s': 'B/s', 'B/s': 'B/s', Hz: 'Hz', W: 'W', J: 'J',
 };
+const kUnitNames: Record<string, string> = { C: '°C' };
+/** The unit as it is written: degrees Celsius have a sign. */
+export const unitName = (unit: string): string => kUnitNames[unit] ?? unit;
 const kShareUnits = new Set(['share', 'fraction', 'ratio_of_1']);
 
 /** `value` (in SI base units) with its unit: 0.0123 s is "12.3 ms", null is a dash. */
@@ -42,8 +45,8 @@ export function quantity(value: number | null | undefined, unit: string, signifi
   if (kShareUnits.has(unit)) return percent(value);
   if (unit === '%') return `${digits(value)} %`;
   if (unit === '' || unit === 'count') return Number.isInteger(value) ? count(value) : digits(value, 4);
-  if (Math.abs(value) >= 1e6) return scaled(value, unit, significant, 1);
-  return `${Number.isInteger(value) ? count(value) : digits(value, 4)} ${unit}`;
+  if (Math.abs(value) >= 1e6) return scaled(value, unitName(unit), significant, 1);
+  return `${Number.isInteger(value) ? count(value) : digits(value, 4)} ${unitName(unit)}`;
 }
 
 export const seconds = (value: number | null | undefined, significant = 3): string => quantity(value, 's', significant);

@@ -34,6 +34,8 @@ const kMeasured: readonly Section[] = [ceilingTable, method, environment];
 const kMostAtOnce = 4; // with more runs the page begins with all of them, and one is taken apart on request
 /** What is asked of many runs that no study made: the views that go over steps or values. */
 const kOverValues = ['training', 'sweep', 'scaling', 'growth', 'precision'];
+/** What a run was made for, if not to be measured: that comes first. */
+const kOutcome = ['training', 'generation'];
 /** Views that the page draws itself and that show all runs. */
 const kOfAllRuns = new Set(['bench', 'phases', 'blocks']);
 
@@ -58,6 +60,8 @@ const answer: Section = {
 
 /** Where nobody asked anything. */
 const overRuns: Section = { ...answer, title: 'From run to run', lead: 'What changes with the settings in which the runs differ.' };
+
+const outcome: Section = { ...answer, title: 'Outcome', lead: 'What the run was made for: how its loss went, or what it generated.' };
 
 /** Of several runs the question comes first: what is of one of them, and what the study does not ask for, waits. */
 function folded(document: ReportDocument): Group[] {
@@ -93,10 +97,12 @@ export function layoutOf(document: ReportDocument): Group[] {
   const { charts: ofCharts, tables: ofTables, runs: ofRuns } = document;
   if (ofRuns.length > kMostAtOnce || (ofRuns.length > 1 && document.answers.length > 0)) return folded(document);
   const isOfRuns = ofRuns.length > 0 || ofCharts.length + ofTables.length + document.ceilings.length === 0;
-  const views = [...(ofCharts.length > 0 || isOfRuns ? [charts] : []), ...(ofTables.length > 0 || isOfRuns ? [tables] : [])];
-  const asked = viewsOf(document, document.answers, true);
+  const answers = document.answers.length > 0 ? document.answers : kOutcome;
+  const asked = viewsOf(document, answers, true);
   const isAsked = isOfRuns && asked.charts.length + asked.tables.length > 0;
-  const rest = isAsked ? viewsOf(document, document.answers, false) : document;
+  const rest = isAsked ? viewsOf(document, answers, false) : document;
+  const views = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : [])];
+  const ofOneRun = ofRuns.length > 1 || document.comparison ? [...kOneRun, compare] : kOneRun;
   return [{ id: 'all', title: '', lead: '',
-            parts: [...partsOf(isAsked ? [answer] : [], asked), ...partsOf(isOfRuns ? [...kOneRun, compare] : [], document), ...partsOf(views, rest), ...partsOf(kMeasured, document)] }];
+            parts: [...partsOf(!isAsked ? [] : document.answers.length > 0 ? [answer] : [outcome], asked), ...partsOf(isOfRuns ? ofOneRun : [], document), ...partsOf(views, rest), ...partsOf(kMeasured, document)] }];
 }

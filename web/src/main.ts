@@ -6,11 +6,12 @@ import { closeDetails } from './details';
 import type { Columnar, ReportDocument, Run } from './document';
 import { append, choice, h, picker } from './dom';
 import { type Group, layoutOf, type Part } from './layout';
+import { Missing, reasonOf } from './missing';
 import { DataError, readDocument, readFigures } from './read';
 import type { Context, Section } from './sections/section';
 import { Selection } from './selection';
 import { disposeTables, printTables } from './table';
-import { chooseTheme, setPrinting, themeChoice } from './theme';
+import { chooseTheme, disposeListeners, setPrinting, themeChoice } from './theme';
 
 const kNoRows: Columnar = { length: 0, names: [], columns: {} };
 
@@ -68,7 +69,7 @@ class Page {
     if (!group) return;
     this.finish();
     this.unfold.get(group.id)?.();
-    document.getElementById(id)!.scrollIntoView();
+    document.getElementById(id)?.scrollIntoView();
   }
 
   private header(): HTMLElement {
@@ -87,17 +88,29 @@ class Page {
   private navigation(): HTMLElement {
     const link = ({ id, title }: Section): HTMLAnchorElement => h('a', { href: `#${id}`, onclick: (event) => this.follow(event, id) }, title);
     const links = this.groups.flatMap((group) => group.parts.map(({ section }) => link(section)));
+    links.forEach((a) => this.links.set(a.hash.slice(1), a));
     const seen = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) {
         setPlace({ section: entry.target.id });
-        links.forEach((a) => (a.hash === `#${entry.target.id}` ? a.setAttribute('aria-current', 'true') : a.removeAttribute('aria-current')));
+        links.forEach((a) => a.removeAttribute('aria-current'));
+        this.links.get(entry.target.id)?.setAttribute('aria-current', 'true');
+        this.showLink(entry.target.id);
       }
     }, { rootMargin: '-15% 0px -75% 0px' });
     this.watch = (element) => seen.observe(element);
     return h('nav', { class: 'contents', 'aria-label': 'Contents' }, ...this.groups.flatMap((group) =>
-      [group.title !== '' && h('strong', {}, group.title), ...group.parts.map(({ section }) => links.find((a) => a.hash === `#${section.id}`)!)].filter((child) => child !== false)));
+      [group.title !== '' && h('strong', {}, group.title), ...group.parts.map(({ section }) => this.links.get(section.id)!)].filter((child) => child !== false)));
   }
   private watch: (element: Element) => void = () => undefined;
+  /** Links of the contents, by the id of their section. */
+  private readonly links = new Map<string, HTMLAnchorElement>();
+
+  /** On a phone the contents are a bar: its link comes into view. The page itself must not be scrolled. */
+  private showLink(id: string): void {
+    const link = this.links.get(id);
+    const bar = link?.parentElement;
+    if (link && bar && bar.scrollWidth > bar.clientWidth) bar.scrollLeft = link.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
+  }
 
   /** A link of the page to one of its sections: what it leads to may have to be opened first. */
   private follow(event: Event, id: string): void {
@@ -121,6 +134,7 @@ class Page {
     if (picked) picked.value = String(index);
     disposeCharts(this.main);
     disposeTables(this.main);
+    disposeListeners(this.main);
     const run = this.document.runs[index] ?? kNoRun;
     const context: Context = { document: this.document, run, runIndex: index, selection: new Selection(run), choose: (other) => this.choose(other) };
     const jobs: (() => void)[] = [];
@@ -139,11 +153,12 @@ class Page {
   /** The elements of a group; `jobs` get what builds its sections, unless they wait until it is opened. */
   private group({ id, title, lead, parts }: Group, context: Context, jobs: (() => void)[]): HTMLElement[] {
     const sections = parts.map((part) => sectionElement(part));
-    const build = parts.map((part, i) => () => fill(sections[i]!, part, context));
+    const missing = new Missing();
+    const build = parts.map((part, i) => () => this.fill(sections[i]!, part, context, missing));
     const isOpen = title === '' || this.opened.has(id);
     if (isOpen) jobs.push(...build);
-    if (title === '') return sections;
-    const folded = h('details', { class: 'group', id, open: isOpen }, h('summary', {}, h('h2', {}, title), h('span', { class: 'lead' }, lead)), ...sections);
+    if (title === '') return [...sections, missing.element];
+    const folded = h('details', { class: 'group', id, open: isOpen }, h('summary', {}, h('h2', {}, title), h('span', { class: 'lead' }, lead)), ...sections, missing.element);
     let isBuilt = isOpen;
     this.unfold.set(id, () => {
       folded.open = true;
@@ -153,6 +168,25 @@ class Page {
     });
     folded.addEventListener('toggle', () => (folded.open ? this.unfold.get(id)!() : this.opened.delete(id)));
     return [folded];
+  }
+
+  /** Builds a section; one that has nothing to show is named in the list of those. */
+  private fill(element: HTMLElement, { section, document }: Part, context: Context, missing: Missing): void {
+    let reason: string | null = null;
+    try {
+      const children = section.build({ ...context, document });
+      reason = reasonOf(children);
+      append(element, children);
+    } catch (error) {
+      // One broken part must not take the others along; it says so in its place.
+      append(element, [h('p', { class: 'absent', role: 'alert' }, `This part could not be drawn: ${error instanceof Error ? error.message : String(error)}`)]);
+      console.error(section.id, error);
+    }
+    element.removeAttribute('aria-busy');
+    this.links.get(section.id)!.hidden = reason !== null;
+    if (reason === null) return;
+    element.remove();
+    missing.add(section, reason);
   }
 
   /** Builds one section, then lets the browser draw and the reader act before the next. */
@@ -197,17 +231,6 @@ class Page {
 
 function sectionElement({ section: { id, title, lead } }: Part): HTMLElement {
   return h('section', { id, 'aria-labelledby': `${id}-title`, 'aria-busy': 'true' }, h('h2', { id: `${id}-title` }, title), lead !== '' && h('p', { class: 'lead' }, lead));
-}
-
-function fill(element: HTMLElement, { section, document }: Part, context: Context): void {
-  try {
-    append(element, section.build({ ...context, document }));
-  } catch (error) {
-    // One broken part must not take the others along; it says so in its place.
-    append(element, [h('p', { class: 'absent', role: 'alert' }, `This part could not be drawn: ${error instanceof Error ? error.message : String(error)}`)]);
-    console.error(section.id, error);
-  }
-  element.removeAttribute('aria-busy');
 }
 
 /** The search box nearest to what is looked at; the table of ops when none is in view. */

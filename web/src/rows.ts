@@ -1,5 +1,5 @@
 // Which rows of a table are shown and in which order: search, filters and sorting over columns, without the DOM.
-import type { Column, TextColumn } from './columns';
+import type { Column, NumberColumn, TextColumn } from './columns';
 
 export interface Order {
   column: number;
@@ -21,7 +21,7 @@ export class Rows {
 
   constructor(readonly columns: readonly Column[], readonly length: number) {}
 
-  /** The rows that hold every word of `search` in some text column and the chosen name in each filtered column. */
+  /** The rows that hold every word of `search` in some text column, or are called by it as a number, and the chosen name in each filtered column. */
   select(search: string, filters: ReadonlyMap<number, string>): Uint32Array {
     const words = search.toLowerCase().split(/\s+/).filter((word) => word !== '');
     const tests = [...words.map((word) => this.wordTest(word)), ...[...filters].map(([column, name]) => this.nameTest(column, name))];
@@ -55,7 +55,9 @@ export class Rows {
       this.lowered.set(column, lowered);
       return { codes: column.codes, hit: Uint8Array.from(lowered, (name) => Number(name.includes(word))) };
     });
-    return (row) => hits.some(({ codes, hit }) => hit[codes[row]!] === 1);
+    const number = /^#?\d+$/.test(word) ? Number(word.replace('#', '')) : NaN;
+    const numbers = this.columns.filter((column): column is NumberColumn => column.kind === 'number' && column.isName === true);
+    return (row) => hits.some(({ codes, hit }) => hit[codes[row]!] === 1) || numbers.some(({ values }) => values[row] === number);
   }
 
   private nameTest(index: number, name: string): (row: number) => boolean {

@@ -1,12 +1,14 @@
 // Tables of any length: only the rows in view exist. Sorted by their headings, searched, walked with the keyboard.
 // Own code, because the columns are already columnar: a library would want an object for each of 100 000 rows.
 import type { Column } from './columns';
+import { type DetailRow, known, row as detailRow } from './detail_rows';
+import { showDetails } from './details';
 import { type Child, freshId, h, picker } from './dom';
 import { count, plural, quantity } from './format';
 import { type Order, Rows } from './rows';
 import { heading, saveSheet, type Sheet } from './save';
 
-const kRowHeight = 25;
+const kRowHeight = Math.round((25 / 16) * parseFloat(getComputedStyle(document.documentElement).fontSize)); // grows with the letters
 const kOverscan = 8;
 const kPrintedRows = 50;
 const kLongText = 30; // letters that a cell may not show in full
@@ -19,7 +21,7 @@ export interface TableOptions {
   order?: Order;
   visibleRows?: number;
   search?: boolean;
-  /** Called with a row that was clicked or entered. */
+  /** Called with a row that was clicked or entered; without it all columns of the row are shown at the side. */
   open?: (row: number) => void;
   tools?: readonly Child[];
 }
@@ -82,7 +84,7 @@ export class Table {
     this.body = h('div', { class: 'body', role: 'rowgroup' }, this.noRow);
     const widths = columns.map((column) => widthOf(column, length));
     // Each row is a grid of its own: widths may depend on nothing that differs from row to row.
-    const layout = `--columns:${widths.map((width) => `minmax(var(--least, ${width}ch), ${width}fr)`).join(' ')};--width:${widths.reduce((sum, width) => sum + width, 0)}ch`;
+    const layout = `--row:${kRowHeight}px;--columns:${widths.map((width) => `minmax(var(--least, ${width}ch), ${width}fr)`).join(' ')};--width:${widths.reduce((sum, width) => sum + width, 0)}ch`;
     this.scroller = h('div', {
       class: 'grid', role: 'grid', tabindex: 0, 'aria-label': options.label, 'aria-colcount': columns.length, style: layout,
       onscroll: () => this.draw(), onkeydown: (event) => this.key(event as KeyboardEvent), onclick: (event) => this.click(event) },
@@ -221,8 +223,17 @@ export class Table {
     const row = (event.target as Element).closest<HTMLElement>('.row');
     if (!row) return;
     this.activate(Number(row.dataset.place));
-    this.options.open?.(Number(row.dataset.row));
+    if (this.options.open || window.getSelection()?.type !== 'Range') this.open(Number(row.dataset.row)); // who marks text wants to copy it
   }
+
+  private open(row: number): void {
+    const { open, columns, label } = this.options;
+    if (open) open(row);
+    else showDetails({ title: cellText(columns[0]!, row), subtitle: label, rows: this.details(row) });
+  }
+
+  /** All that a row says: its cells may be cut. */
+  details(row: number): DetailRow[] { return known(this.options.columns.map((column) => detailRow(column.title, cellText(column, row)))); }
 
   private activate(place: number): void {
     if (this.shown.length === 0) return;
@@ -258,7 +269,7 @@ export class Table {
       this.activate(this.active < 0 && step > 0 && event.key !== 'End' ? 0 : this.active + step);
     } else if (event.key === 'Enter' && this.active >= 0) {
       event.preventDefault();
-      this.options.open?.(this.shown[this.active]!);
+      this.open(this.shown[this.active]!);
     }
   }
 

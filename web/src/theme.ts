@@ -2,7 +2,7 @@
 
 export type ThemeChoice = 'system' | 'light' | 'dark';
 const kKey = 'rooflm-theme';
-const listeners = new Set<() => void>();
+const listeners = new Map<() => void, Element>();
 const system = window.matchMedia('(prefers-color-scheme: dark)');
 
 function remembered(): ThemeChoice {
@@ -20,7 +20,7 @@ let printing = false;
 function apply(): void {
   const dark = !printing && (chosen === 'dark' || (chosen === 'system' && system.matches));
   document.documentElement.dataset.theme = dark ? 'dark' : 'light';
-  for (const listener of listeners) listener();
+  for (const listener of [...listeners.keys()]) listener();
 }
 
 export const themeChoice = (): ThemeChoice => chosen;
@@ -42,9 +42,15 @@ export function setPrinting(value: boolean): void {
   apply();
 }
 
-export function onTheme(listener: () => void): () => void {
-  listeners.add(listener);
+/** Calls `listener` whenever the theme changes, until what is returned is called or what `element` stands in is disposed. */
+export function onTheme(element: Element, listener: () => void): () => void {
+  listeners.set(listener, element);
   return () => listeners.delete(listener);
+}
+
+/** Forgets who listens below `root`, which is about to be replaced: a listener holds all of its run. */
+export function disposeListeners(root: Element): void {
+  for (const [listener, element] of [...listeners]) if (root.contains(element)) listeners.delete(listener);
 }
 
 /** The value of a colour variable of the style sheet in the theme that is shown. */

@@ -83,8 +83,8 @@ bool writes_whole(const Op& op) {
   return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
 }
 
-/// Whether the op only sums its operand over ranks that have the same ops. Stages that share a tied weight have
-/// not: one has the head's gradient, the other the embedding's.
+/// Whether the op only sums its operand over ranks that have the same ops. Stages that share a tied weight
+/// have not: one has the head's gradient, the other the embedding's.
 bool passes_on(const Op& op) {
   if (op.is(ops::kAllReduce)) return program::group_of(op) != program::Group::tied;
   return op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate");
@@ -126,8 +126,7 @@ void share_halves(Program& program, DType dtype) {
   const std::vector<bool> needed = needed_whole(program);
   const auto shares = [&](const Op& op) {
     if (!op.is(ops::kCast) || op.phase != program::Phase::setup) return false;
-    return can_be_halved(program.tensor(op.inputs[0])) &&
-           program.tensor(op.outputs[0]).dtype == dtype &&
+    return can_be_halved(program.tensor(op.inputs[0])) && program.tensor(op.outputs[0]).dtype == dtype &&
            !needed[static_cast<std::size_t>(op.inputs[0])];
   };
   for (const Op& op : program.ops) {

@@ -6,8 +6,8 @@
 
 namespace rooflm::passes {
 
-/// Stores weights that are read in `dtype`, bf16 or fp16, as halves (Tensor::halves); the copy becomes a view of
-/// the upper halves. That is 4 bytes per parameter instead of 6, and loses nothing (in fp16: nothing that
+/// Stores weights that are read in `dtype`, bf16 or fp16, as halves (Tensor::halves); the copy becomes a view
+/// of the upper halves. That is 4 bytes per parameter instead of 6, and loses nothing (in fp16: nothing that
 /// counts, core/halves.h). Biases that matmuls add are read the same way. For fused programs; weights that
 /// another op reads in fp32 do not change.
 void share_halves(program::Program& program, core::DType dtype);

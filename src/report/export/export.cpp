@@ -38,13 +38,14 @@ constexpr std::array kExportFormats{
 
 std::span<const ExportFormat> export_formats() { return kExportFormats; }
 
-const ExportFormat& export_format(std::string_view name) {
+const ExportFormat& export_format(std::string_view name, std::span<const std::string_view> others) {
   std::vector<std::string> names;
   for (const ExportFormat& format : kExportFormats) {
     if (format.name == name) return format;
     names.emplace_back(format.name);
   }
-  throw core::UsageError(core::unknown_name("format", std::string(name), names));
+  names.insert(names.end(), others.begin(), others.end());
+  throw core::UsageError(core::unknown_name("format", name, names));
 }
 
 std::string device_title(const RecordFile& file, std::string_view device) {

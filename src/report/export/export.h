@@ -42,7 +42,7 @@ struct ExportFormat {
 /// In the order in which help lists them.
 std::span<const ExportFormat> export_formats();
 /// Throws core::UsageError with the nearest name.
-const ExportFormat& export_format(std::string_view name);
+const ExportFormat& export_format(std::string_view name, std::span<const std::string_view> others = {});
 
 // The formats. CSV reports as `nsys stats` prints them:
 std::vector<std::string> write_cuda_gpu_kern_sum(const ExportSource& source, const TextSink& sink);

@@ -114,6 +114,7 @@ function build({ document, run }: Context): Child[] {
   else parts.push(absent('No phases were timed.'));
   if (run.blocks.length > 0) charts.push(new StackChart('Blocks', () => blockStack(runs, run, measure, rows), unit, () => shares));
   else parts.push(absent('This run has no blocks: no step of it was observed.'));
+  if (charts.length === 0) return parts.slice(1); // controls of nothing
   return [...parts, ...charts.map((chart) => chart.element)];
 }
 

@@ -4,7 +4,7 @@ import { placesOf } from '../colours';
 import { type Column, numberColumn, textColumn } from '../columns';
 import type { Axis, GenericChart, GenericTable } from '../document';
 import { absent, type Child, h } from '../dom';
-import { percent, plural, quantity } from '../format';
+import { percent, plural, quantity, unitName } from '../format';
 import { switchKey } from '../key';
 import { heading, type Sheet } from '../save';
 import { Table } from '../table';
@@ -33,7 +33,8 @@ function tablePanel(table: GenericTable, said: readonly string[]): HTMLElement {
   return h('div', { class: 'panel', id: `table-${table.id}` }, h('h3', {}, table.title), ...linesOf(table.note).filter((line) => !said.includes(line)).map((line) => h('p', { class: 'note' }, line)), body);
 }
 
-const axisTitle = ({ title, unit }: Axis): string => (unit !== '' && title !== '' ? `${title}, ${unit}` : title || unit);
+/** Ticks say their units themselves, with prefixes. */
+const axisTitle = ({ title, unit }: Axis): string => title || unitName(unit);
 const isNumber = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value);
 
 interface Shape {
@@ -104,12 +105,13 @@ function seriesOf(chart: GenericChart, shape: Shape, places: ReadonlyMap<string,
 const kPlainUnits = new Set(['', 'ms', 'nats', 'C', 'flop/byte']);
 
 /** "0.1 ms": the value of a tick, which is round. */
-const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(4))} ${unit}`.trim() : quantity(value, unit));
+const tickText = (value: number, unit: string): string => (kPlainUnits.has(unit) && Math.abs(value) < 1e4 ? `${Number(value.toPrecision(4))} ${unitName(unit)}`.trim() : quantity(value, unit));
 
-/** The sizes themselves as ticks of a logarithmic axis, where they are few: powers of ten would not be among them. */
+/** The sizes themselves as ticks of a logarithmic axis, of many every few: powers of ten would not be among them. */
 function sizeTicks(chart: GenericChart): Option {
   const sizes = [...new Set(chart.series.flatMap((series) => series.points.map(([x]) => x).filter(isNumber)))].sort((a, b) => a - b);
-  return sizes.length > kMostTicks ? {} : { customValues: sizes };
+  const every = Math.ceil(sizes.length / kMostTicks);
+  return { customValues: sizes.filter((_, i) => (sizes.length - 1 - i) % every === 0) };
 }
 
 /** A line far above zero would be flat with zero in view. */

@@ -32,7 +32,7 @@ class Icicle {
     this.canvas.addEventListener('click', (event) => this.zoom(this.at(event)));
     this.canvas.addEventListener('pointermove', (event) => { const box = this.at(event); if (box) this.select(box); this.canvas.style.cursor = box ? 'pointer' : 'default'; });
     this.canvas.addEventListener('keydown', (event) => this.key(event));
-    const forget = onTheme(() => (this.canvas.isConnected ? this.draw() : forget()));
+    onTheme(this.canvas, () => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.canvas);
     this.element = h('div', { class: 'stack' }, h('div', { class: 'controls' },
       choice('Width', amounts.map(([value, title]) => [value, title] as const), this.amount, (value) => { this.amount = value; this.draw(); }),

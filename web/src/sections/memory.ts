@@ -1,6 +1,6 @@
 // The memory timeline: live bytes by role over the ops of a step, who holds them, and the peak.
 import { axis, Chart, type Option, tip, tooltip } from '../chart';
-import { colourOf } from '../colours';
+import { placesOf } from '../colours';
 import { numberColumn, numbers, textColumn } from '../columns';
 import { absent, type Child, h } from '../dom';
 import { bytes, count, percent, plural } from '../format';
@@ -23,9 +23,11 @@ class MemoryChart {
   readonly chart: Chart;
   private timeline: Timeline;
   private readonly peak: number;
+  private readonly places: Map<string, number>;
 
   constructor(private readonly context: Context, private readonly replay: MemoryReplay) {
     this.peak = replay.peakEvent();
+    this.places = placesOf(replay.roles);
     this.timeline = replay.timeline(replay.firstEvent, replay.eventCount, kPlaces);
     this.chart = new Chart('Live bytes by role over the ops of a step', 340, () => this.option(), () => this.sheet());
     const { selection, run } = context;
@@ -46,6 +48,10 @@ class MemoryChart {
       chart.setOption({ series: this.series().filter(({ id }) => id !== 'chosen').map(({ id, data }) => ({ id, data })) });
     }));
   }
+
+  private colour(role: string): string { return token(`s${this.places.get(role)}`); }
+
+  get key(): HTMLElement { return keyOf(this.replay.roles, (role) => `var(--s${this.places.get(role)})`); }
 
   private sheet(): Sheet {
     const { replay, timeline } = this;
@@ -102,8 +108,8 @@ class MemoryChart {
     const title = row >= 0 ? `op #${count(op)}: ${opTitle(ops, row)}` : `op #${count(op)}`;
     return tip(title, [
       ['alive', bytes(replay.total[event])],
-      ...replay.roles.map((role, i): [string, string, string] => [role, bytes(timeline.amounts[i]![place]), colourOf(role)]),
-      ...holders.slice(0, kHolders).map((holder): [string, string] => [replay.tensorName.names[replay.tensorName.codes[holder.tensor]!]!, bytes(holder.bytes)]),
+      ...replay.roles.map((role, i): [string, string, string] => [role, bytes(timeline.amounts[i]![place]), this.colour(role)]),
+      ...holders.slice(0, kHolders).map((holder): [string, string] => [replay.title(holder.tensor), bytes(holder.bytes)]),
       ...(rest > 0 ? [[`${plural(holders.length - kHolders, 'more tensor')}`, bytes(rest)] as [string, string]] : []),
     ]);
   }
@@ -123,8 +129,8 @@ class MemoryChart {
     const x = (event: number): number => replay.place[event]!;
     const marks = this.phaseMarks();
     const areas = replay.roles.map((role, i): Option => ({
-      id: `role-${i}`, type: 'line', name: role, stack: 'live', step: 'end', symbol: 'none', lineStyle: { width: 0 }, areaStyle: { color: colourOf(role), opacity: 0.85 },
-      itemStyle: { color: colourOf(role) }, data: [...timeline.events].map((event, place) => [x(event), timeline.amounts[i]![place]!]),
+      id: `role-${i}`, type: 'line', name: role, stack: 'live', step: 'end', symbol: 'none', lineStyle: { width: 0 }, areaStyle: { color: this.colour(role), opacity: 0.85 },
+      itemStyle: { color: this.colour(role) }, data: [...timeline.events].map((event, place) => [x(event), timeline.amounts[i]![place]!]),
       emphasis: { disabled: true } }));
     const total: Option = {
       id: 'alive', type: 'line', name: 'alive', step: 'end', symbol: 'none', lineStyle: { width: 1, color: token('text') }, z: 4, emphasis: { disabled: true },
@@ -202,6 +208,6 @@ export const memory: Section = {
     const replay = new MemoryReplay(run.memory);
     if (replay.eventCount === 0) return [absent('This run has no memory events.'), persistentLine(replay)];
     const view = new MemoryChart(context, replay);
-    return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, keyOf(replay.roles)), holdersTable(replay, context)];
+    return [h('div', { class: 'panel' }, persistentLine(replay), view.chart.element, view.key), holdersTable(replay, context)];
   },
 };

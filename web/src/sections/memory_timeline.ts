@@ -1,5 +1,5 @@
 // What is alive when: the memory events of a run replayed, by role and by tensor.
-import { numbers, texts } from '../columns';
+import { numbers, textAt, texts } from '../columns';
 import type { Memory } from '../document';
 
 const kUnknown = 'unknown';
@@ -49,7 +49,7 @@ export class MemoryReplay {
     this.firstOp = numbers(memory.tensors, 'first_op');
     this.lastOp = numbers(memory.tensors, 'last_op');
     this.persistent = new Map(memory.persistent.map((part) => [part.role, part.bytes]));
-        this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
+    this.roles = [...new Set([...this.persistent.keys(), ...this.tensorRole.names])];
     if (this.eventTensor.some((tensor) => !(tensor >= 0 && tensor < memory.tensors.length))) this.roles.push(kUnknown);
     const first = this.eventOp.findIndex((op) => op >= 0);
     this.firstEvent = first < 0 ? 0 : first;
@@ -58,6 +58,13 @@ export class MemoryReplay {
     this.total = numbers(memory.events, 'live_bytes');
     const base = this.eventCount > 0 ? this.total[0]! - this.eventBytes[0]! : 0;
     this.before = this.roles.map((role) => (base > 0 ? (this.persistent.get(role) ?? 0) : 0));
+  }
+
+  /** "h.3/ln1: d_residual2": names of tensors come again in every layer. */
+  title(tensor: number): string {
+    const [name, scope] = [textAt(this.tensorName, tensor), textAt(this.tensorScope, tensor)];
+    if (scope === '' || name.includes(scope.replaceAll('/', '.'))) return name;
+    return scope.endsWith(`/${name}`) ? scope : `${scope}: ${name}`;
   }
 
   private roleOf(event: number): number {

@@ -36,7 +36,7 @@ function samplesOption(run: Run, phase: string): Option {
   const outlier = numbers(run.samples, 'outlier');
   const rows = [...step.keys()].filter((i) => textAt(phases, i) === phase);
   const group = (name: string, colour: string, symbol: string, wanted: (i: number) => boolean): Option => ({
-    type: 'scatter', name, symbol, symbolSize: 6, itemStyle: { color: colour, opacity: 0.8 }, data: rows.filter(wanted).map((i) => [step[i], value[i]]) });
+    type: 'scatter', name, symbol, symbolSize: 6, progressive: 0, itemStyle: { color: colour, opacity: 0.8 }, data: rows.filter(wanted).map((i) => [step[i], value[i]]) });
   const plain = (i: number): boolean => textAt(kinds, i) === 'plain' || textAt(kinds, i) === '';
   const time = phase === 'step' ? run.step : run.phases.find((p) => p.phase === phase)?.time;
   const lines = [time?.median_s, time?.ci_low_s, time?.ci_high_s].filter((at) => typeof at === 'number');

@@ -23,7 +23,7 @@ const text = (key: string, title: string, column: Texts, filter = false): TextCo
 
 function opColumns(ops: Ops): Column[] {
   const columns: (Column | null)[] = [
-    numberColumn('op', 'op', '', ops.index, 'Place in the program'),
+    { ...numberColumn('op', 'op', '', ops.index, 'Place in the program'), isName: true },
     text('scope', 'scope', ops.scope),
     text('kind', 'kind', ops.kind, ops.kind.names.length <= 40),
     text('phase', 'phase', ops.phase, true),
@@ -108,7 +108,7 @@ export const blockTable: Section = {
 export const kernelTable: Section = {
   id: 'kernels',
   title: 'Kernels',
-  lead: 'One row per kernel and phase, over all observed steps, with the columns of the nsys kernel summary. Times are per execution of an op. A click marks its ops in the other sections.',
+  lead: 'One row per kernel and phase, over all observed steps, with the columns of the nsys kernel summary. Times are per execution of an op. A click shows all columns of a row and marks its ops in the other sections.',
   build: ({ run, selection }) => {
     const rows = run.kernels;
     if (rows.length === 0) return [absent(run.ops.length === 0 ? 'This run has no ops, so no kernels are known.' : 'No step of this run was observed, so its kernels have no times.')];
@@ -126,7 +126,10 @@ export const kernelTable: Section = {
         numberColumn('launches', 'Launches', '', n((row) => row.launches), 'Kernels that these executions launch, by the program'),
         ...t('library', 'Library', (row) => row.library), ...t('variant', 'Variant', (row) => row.variant),
       ],
-      open: (i) => selection.choose(opsOfKernel[i]!, `${rows[i]!.name}, ${rows[i]!.phase}`, table),
+      open: (i) => {
+        selection.choose(opsOfKernel[i]!, `${rows[i]!.name}, ${rows[i]!.phase}`, table);
+        showDetails({ title: rows[i]!.name, subtitle: `kernel of the ${run.label} run`, rows: table.details(i) });
+      },
     });
     markChosen(table, selection, opsOfKernel);
     return [table.element];

@@ -31,8 +31,8 @@ function roundDecade(value: number, up: boolean): number {
   return ratio >= 3 ? 3 * power : power;
 }
 
-/** Round limits around all points, and around the ridges of the roofs. */
-function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
+/** Round limits around all points, and around the ridges of the roofs; `narrow` rates have labels of several lines. */
+function extentOf(sets: readonly PointSet[], roofs: RoofLines, narrow: boolean): Extent {
   const [x, y]: [[number, number], [number, number]] = [[Infinity, -Infinity], [Infinity, -Infinity]];
   const include = (range: [number, number], value: number): void => {
     if (!(value > 0)) return;
@@ -43,7 +43,7 @@ function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
     include(x, points[i]!);
     include(y, points[i + 1]!);
   }
-  for (const rate of roofs.rates) include(y, rate.value * 1.5);
+  for (const rate of roofs.rates) include(y, rate.value * (narrow ? 4 : 1.5));
   for (const rate of roofs.rates) for (const bandwidth of roofs.bandwidths) include(x, (2 * rate.value) / bandwidth.value);
   // Air beside the last points: a round limit may lie right at one.
   const kAir = 1.3;
@@ -51,17 +51,19 @@ function extentOf(sets: readonly PointSet[], roofs: RoofLines): Extent {
   return { x: limits(x), y: limits(y) };
 }
 
+const kBroken = { overflow: 'break', lineHeight: 13 }; // labels on a phone
+
 function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
   const line = (label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
     type: 'line', name: label, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
-    endLabel: { show: atEnd && label !== '', formatter: label, color: token('muted'), fontSize: 11, align: 'right', offset: [-6, -9] },
+    endLabel: { show: atEnd && label !== '', formatter: label, color: token('muted'), fontSize: 11, align: 'right', ...(narrow ? { ...kBroken, width: 180, verticalAlign: 'bottom', offset: [-6, -2] } : { offset: [-6, -9] }) },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
-      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { width: 120, overflow: 'break', lineHeight: 13 } : {}) } },
+      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { ...kBroken, width: 120 } : {}) } },
   });
   const labels = labelsOf(roofs.bandwidths, 'byte/s', narrow ? 2.6 : 1.4);
-  const rates = labelsOf(roofs.rates, 'flop/s', 1.6);
+  const rates = labelsOf(roofs.rates, 'flop/s', narrow ? 8 : 1.6);
   return [
     ...roofs.rates.map((rate, index) => line(rates[index]!, [Math.max(x[0], rate.value / fastest), rate.value], [x[1], rate.value], true)),
     ...roofs.bandwidths.map((bandwidth, index) => {
@@ -97,7 +99,14 @@ function slopeLabelAt(from: [number, number], to: [number, number]): [number, nu
 
 const kMarks = { ops: { symbol: 'circle', size: 6 }, blocks: { symbol: 'diamond', size: 13 }, phases: { symbol: 'rect', size: 15 } };
 
-function pointSeries(set: PointSet, index: number): Option {
+/** Names of phases stand above or below their points in turn; on a phone, where ceilings are named above, at the side with more room. */
+function phaseLabelAt(set: PointSet, index: number, sets: readonly PointSet[], { x }: Extent, narrow: boolean): Option {
+  if (!narrow) return { position: index % 2 === 0 ? 'top' : 'bottom' };
+  const isHighest = sets.every(({ level, points }) => level !== 'phases' || points[1]! <= set.points[1]!);
+  return { position: set.points[0]! < Math.sqrt(x[0] * x[1]) ? 'right' : 'left', offset: [0, isHighest ? -6 : 7] };
+}
+
+function pointSeries(set: PointSet, index: number, sets: readonly PointSet[], extent: Extent, narrow: boolean): Option {
   const many = set.subjects.length >= kManyPoints;
   const { symbol, size } = kMarks[set.level];
   const colour = set.level === 'ops' ? colourOf(set.name) : set.level === 'blocks' ? token('raised') : token('text');
@@ -107,7 +116,7 @@ function pointSeries(set: PointSet, index: number): Option {
     itemStyle: { color: colour, opacity: set.level === 'ops' ? (many ? 0.5 : 0.75) : 1,
                  borderColor: set.level === 'ops' ? undefined : token(set.level === 'blocks' ? 'text' : 'raised'), borderWidth: set.level === 'ops' ? 0 : 1.2 },
     emphasis: { scale: 1.5 },
-    ...(set.level === 'phases' ? { label: { show: true, position: index % 2 === 0 ? 'top' : 'bottom', distance: 7, color: token('text'), fontSize: 11, formatter: set.name } } : {}),
+    ...(set.level === 'phases' ? { label: { show: true, ...phaseLabelAt(set, index, sets, extent, narrow), distance: 7, color: token('text'), textBorderColor: token('panel'), textBorderWidth: 3, fontSize: 11, formatter: set.name } } : {}),
   };
 }
 
@@ -212,8 +221,8 @@ class Roofline {
   }
 
   private option(): Option {
-    const extent = extentOf(this.sets, this.roofs);
     const narrow = this.chart.width < kNarrow;
+    const extent = extentOf(this.sets, this.roofs, narrow);
     const rate = (value: number): string => (narrow ? quantity(value, 'flop/s', 1).replace('FLOP/s', '') : quantity(value, 'flop/s', 1));
     const label = (format: (value: number) => string): Option => ({ color: token('muted'), fontSize: 11, formatter: format });
     return {
@@ -221,7 +230,7 @@ class Roofline {
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
       yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: narrow ? 40 : 66, min: extent.y[0], max: extent.y[1], axisLabel: label(rate) }),
-      series: [...roofLines(this.roofs, extent, narrow), ...this.sets.map(pointSeries), this.chosenSeries()],
+      series: [...roofLines(this.roofs, extent, narrow), ...this.sets.map((set, index) => pointSeries(set, index, this.sets, extent, narrow)), this.chosenSeries()],
     };
   }
 

@@ -24,7 +24,7 @@ class TimelinePart {
   private readonly view: TimelineView;
   private readonly status = h('p', { class: 'status', 'aria-live': 'polite' });
   private readonly event = h('div', { class: 'panel event' });
-  private readonly sums = h('div', { class: 'panel' });
+  private readonly sums = h('div', { class: 'panel scrolling' });
   private readonly key = h('ul', { class: 'key', 'aria-label': 'Key of colours' });
   private readonly matches = h('span', { class: 'status', 'aria-live': 'polite' });
   private readonly searchBox: HTMLInputElement;
@@ -234,7 +234,7 @@ export const timeline: Section = {
       model = new TimelineModel(data, context.run);
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      return [absent(`The timeline of this run cannot be read: ${error.message}.`)];
+      return [h('p', { class: 'absent', role: 'alert' }, `The timeline of this run cannot be read: ${error.message}.`)];
     }
     return new TimelinePart(context, model).parts();
   },

@@ -64,10 +64,9 @@ export class TimelineView {
     gestures.listen(this.ruler, true);
     this.canvas.addEventListener('keydown', (event) => this.key(event));
     new ResizeObserver(() => this.resize()).observe(this.element);
-    const forget = onTheme(() => {
-      if (!this.element.isConnected) return forget();
+    onTheme(this.element, () => {
       this.painter.restyle();
-      return this.resize();
+      this.resize();
     });
     // Where tests point at: the middle of an event, seen from the corner of the canvas.
     (this.canvas as HTMLElement & { placeOf?: (event: number) => number[] | null }).placeOf = (event) => {

@@ -126,14 +126,22 @@ double sum_of_squares(std::int64_t n, const G* g) {
   return total;
 }
 
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*, const core::Bf16*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*, const core::Bf16*);
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*, const core::F16*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*, const float*);
-template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*, const core::F16*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*,
+                           const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::Bf16>, float*, float*,
+                           const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*,
+                           const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::Bf16>, float*, float*,
+                           const core::Bf16*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*,
+                           const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, WholeWeights<core::F16>, float*, float*,
+                           const core::F16*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*,
+                           const float*);
+template void adamw_update(const AdamWStep&, std::int64_t, HalvedWeights<core::F16>, float*, float*,
+                           const core::F16*);
 template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::Bf16>, const float*);
 template void sgd_update(const SgdStep&, std::int64_t, WholeWeights<core::Bf16>, const core::Bf16*);
 template void sgd_update(const SgdStep&, std::int64_t, HalvedWeights<core::Bf16>, const float*);
@@ -239,8 +247,8 @@ class Update : public program::UpdateOperands {
   std::vector<Kept> tensors_;
 };
 
-/// The factor of gradients: min(1, max_norm / (norm + 1e-6)) (NaN for NaN; 1 without a norm), and the inverse of
-/// the loss scale, 0 where the update is skipped.
+/// The factor of gradients: min(1, max_norm / (norm + 1e-6)) (NaN for NaN; 1 without a norm), and the inverse
+/// of the loss scale, 0 where the update is skipped.
 float factor_of(const KernelArgs& args, double max_norm, bool is_scaled) {
   const auto* hyper = static_cast<const float*>(args.in[Update::kHyper]);
   const double inverse_scale = is_scaled ? static_cast<double>(hyper[3]) : 1;

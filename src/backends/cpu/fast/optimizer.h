@@ -32,14 +32,15 @@ struct HalvedWeights {
   std::uint16_t* lower;
 };
 template <class W>
-concept WeightMemory = std::same_as<W, WholeWeights<core::Bf16>> || std::same_as<W, WholeWeights<core::F16>> ||
-                       std::same_as<W, HalvedWeights<core::Bf16>> || std::same_as<W, HalvedWeights<core::F16>>;
+concept WeightMemory =
+    std::same_as<W, WholeWeights<core::Bf16>> || std::same_as<W, WholeWeights<core::F16>> ||
+    std::same_as<W, HalvedWeights<core::Bf16>> || std::same_as<W, HalvedWeights<core::F16>>;
 
 /// One AdamW update of n elements, in place:
 ///   g' = g * grad_scale;  m = beta1 m + (1 - beta1) g';  v = beta2 v + (1 - beta2) g'^2
 ///   p  = p (1 - lr weight_decay) - lr (m / bias_correction1) / (sqrt(v / bias_correction2) + eps)
-/// Weights in halves get the same fp32 values as whole ones (core/halves.h). Gradients are fp32 or as H. Traffic per element: reads 12 bytes and the
-/// gradient, writes 12 bytes, and 2 more for a copy.
+/// Weights in halves get the same fp32 values as whole ones (core/halves.h). Gradients are fp32 or as H.
+/// Traffic per element: reads 12 bytes and the gradient, writes 12 bytes, and 2 more for a copy.
 template <WeightMemory W, GradientStorage G>
 [[gnu::noipa]] void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, float* v,
                                  const G* g);

@@ -1,5 +1,5 @@
-// The element types that the fast kernels store: fp32 and bf16, those of updates fp16, too. All of them compute
-// in fp32.
+// The element types that the fast kernels store: fp32 and bf16, those of updates fp16, too. All of them
+// compute in fp32.
 //
 // Functions of this folder are [[gnu::noipa]]. Inlined into a caller in the same file, a loop would be
 // compiled again and might contract a multiplication and an addition differently than its multithreaded copy.

@@ -191,7 +191,9 @@ ROOFLM_INLINE Shorts load_bits_n(const void* p, std::int64_t count) {
 }
 ROOFLM_INLINE Shorts load_n(const std::uint16_t* p, std::int64_t count) { return load_bits_n(p, count); }
 ROOFLM_INLINE Floats load_n(const core::Bf16* p, std::int64_t count) { return widen(load_bits_n(p, count)); }
-ROOFLM_INLINE Floats load_n(const core::F16* p, std::int64_t count) { return widen_f16(load_bits_n(p, count)); }
+ROOFLM_INLINE Floats load_n(const core::F16* p, std::int64_t count) {
+  return widen_f16(load_bits_n(p, count));
+}
 ROOFLM_INLINE void store_n(float* p, Floats x, std::int64_t count) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << count) - 1U), x);
@@ -210,7 +212,9 @@ ROOFLM_INLINE void store_bits_n(void* p, Shorts x, std::int64_t count) {
 }
 ROOFLM_INLINE void store_n(std::uint16_t* p, Shorts x, std::int64_t count) { store_bits_n(p, x, count); }
 ROOFLM_INLINE void store_n(core::Bf16* p, Floats x, std::int64_t count) { store_bits_n(p, narrow(x), count); }
-ROOFLM_INLINE void store_n(core::F16* p, Floats x, std::int64_t count) { store_bits_n(p, narrow_f16(x), count); }
+ROOFLM_INLINE void store_n(core::F16* p, Floats x, std::int64_t count) {
+  store_bits_n(p, narrow_f16(x), count);
+}
 
 /// Streaming store: bypasses the caches and does not read the line. p is aligned to the vector size.
 ROOFLM_INLINE void stream(float* p, Floats x) {

@@ -85,8 +85,8 @@ struct Tensors : program::UpdateOperands {
 
 /// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
 template <class C, class Update>
-void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t count, std::int64_t i, std::int64_t n,
-                     Update&& update) {
+void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t count, std::int64_t i,
+                     std::int64_t n, Update&& update) {
   if (!halves) return update(static_cast<C*>(base) + i);
   auto* upper = static_cast<std::uint16_t*>(base) + i;
   auto* lower = upper + count;

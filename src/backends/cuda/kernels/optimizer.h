@@ -47,8 +47,8 @@ struct UpdateStep {
 };
 
 /// A tensor that is updated in place. copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
-/// Halved parameters (core/halves.h; `halves` is the dtype of their upper halves) have no copy, a count that is
-/// a multiple of 8, and 16-byte aligned addresses.
+/// Halved parameters (core/halves.h; `halves` is the dtype of their upper halves) have no copy, a count that
+/// is a multiple of 8, and 16-byte aligned addresses.
 struct UpdatedTensor {
   std::int64_t count = 0;
   void* parameter = nullptr;
