@@ -9,6 +9,7 @@
 
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/names.h"
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "model/config.h"
@@ -31,8 +32,10 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
   const auto& presets = model::preset_names();
   std::error_code ignored;
   if (!std::filesystem::exists(model_, ignored) && std::ranges::find(presets, model_) == presets.end()) {
-    throw core::UsageError(fmt::format(
-        "--model {}: no such directory; give one with config.json and model.safetensors", model_));
+    const std::string near = core::nearest_name(model_, presets);
+    throw core::UsageError(
+        fmt::format("--model {}: no such directory; give one with config.json and model.safetensors{}", model_,
+                    near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   ConfigOptions config = config_;
   config.set("model", model_);
