@@ -34,8 +34,8 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
   if (!std::filesystem::exists(model_, ignored) && std::ranges::find(presets, model_) == presets.end()) {
     const std::string near = core::nearest_name(model_, presets);
     throw core::UsageError(
-        fmt::format("--model {}: no such directory; give one with config.json and model.safetensors{}", model_,
-                    near.empty() ? "" : "; did you mean '" + near + "'?"));
+        fmt::format("--model {}: no such directory; give one with config.json and model.safetensors{}",
+                    model_, near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   ConfigOptions config = config_;
   config.set("model", model_);
