@@ -112,7 +112,7 @@ void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan)
 
 /// The device of the run: its key in the catalog, or what its driver calls it; "cpu".
 std::string measured_device(const record::Reader& reader, const record::Config& config) {
-  const std::string device = config.text("device");
+  std::string device = config.text("device");
   for (const record::Environment& line : reader.environment()) {
     if (device == "cpu" || line.key != "device " + device) continue;
     const std::string name = line.value.substr(0, line.value.find(','));
