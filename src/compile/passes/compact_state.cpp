@@ -110,11 +110,12 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
   }
   // A part has the dtype of the whole, so the whole is also used as its part is: later micro-batches may be
   // added to that, or another stage's gradient.
-  for (auto op = p.ops.rbegin(); op != p.ops.rend(); ++op) {
-    if (!op->is(ops::kReduceScatter) || !passes_on(*op)) continue;
-    for (std::size_t i = 0; i < op->inputs.size(); ++i)
-      if (uses[static_cast<std::size_t>(op->outputs[i])].others)
-        uses[static_cast<std::size_t>(op->inputs[i])].others = true;
+  for (std::size_t at = p.ops.size(); at-- > 0;) {
+    const Op& op = p.ops[at];
+    if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      if (uses[static_cast<std::size_t>(op.outputs[i])].others)
+        uses[static_cast<std::size_t>(op.inputs[i])].others = true;
   }
   return uses;
 }
