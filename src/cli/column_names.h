@@ -8,7 +8,7 @@
 
 namespace rooflm::cli {
 
-/// Keys and titles in the sources of some tables (src/cli/column_names.cmake). The list can have more names
+/// Keys and titles in the sources of some tables (cmake/column_names.cmake). The list can have more names
 /// than there are columns, so it only proves that a name is unknown. "*" stands for a part that is filled in
 /// later: "*_ms_mean".
 struct ColumnGroup {

@@ -128,10 +128,9 @@ struct Remedied {
 double scale_to_plain(const RunData& run, double step_s) {
   if (is_foreign(run.run)) return 1;
   double busy_s = 0;
-  const auto is_alone = [](const TimedOp& op) { return op.op.lane == kComputeLane && !is_communication(op); };
-  for (const Group& group :
-       group_ops(run, [&](const TimedOp& op) { return std::string(is_alone(op) ? kComputeLane : ""); })) {
-    if (group.name == kComputeLane) busy_s += group.work.device_s;
+  for (const TimedOp& op : run.ops) {
+    const bool is_alone = op.op.phase != kSetup && op.op.lane == kComputeLane && !is_communication(op);
+    if (is_alone && op.time) busy_s += op.time->device_s;
   }
   return busy_s > step_s ? step_s / busy_s : 1;
 }

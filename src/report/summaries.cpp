@@ -13,8 +13,6 @@
 namespace rooflm::report {
 namespace {
 
-constexpr const char* kSetup = "setup";
-
 /// Adds ops up. Bounds are weighed by the time that their roofs take.
 class WorkSum {
  public:

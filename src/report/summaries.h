@@ -18,6 +18,7 @@ namespace rooflm::report {
 /// The phases of a step in their order, as records name them.
 inline constexpr std::array<std::string_view, 3> kPhases = {"forward", "backward", "optimizer"};
 inline constexpr const char* kStep = "step";
+inline constexpr const char* kSetup = "setup";  ///< phase of ops that run once, before the first step
 inline constexpr std::string_view kComputeLane = "compute";  ///< of ops that run one after the other
 /// The host's time until everything is submitted: in samples, not part of the step's sum.
 inline constexpr const char* kSubmit = "submit";

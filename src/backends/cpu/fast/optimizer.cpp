@@ -247,8 +247,8 @@ class Update : public program::UpdateOperands {
   std::vector<Kept> tensors_;
 };
 
-/// The factor of gradients: min(1, max_norm / (norm + 1e-6)) (NaN for NaN; 1 without a norm), and the inverse
-/// of the loss scale, 0 where the update is skipped.
+/// The factor of gradients: min(1, max_norm / (norm + 1e-6)) (NaN for NaN; 1 without a norm), times the
+/// inverse of the loss scale.
 float factor_of(const KernelArgs& args, double max_norm, bool is_scaled) {
   const auto* hyper = static_cast<const float*>(args.in[Update::kHyper]);
   const double inverse_scale = is_scaled ? static_cast<double>(hyper[3]) : 1;
@@ -317,7 +317,8 @@ Kernel make_adamw(const OpView& v) {
   };
 }
 
-/// With loss scaling the reference kernel runs: few train so.
+/// With loss scaling the reference kernel runs: this one's last bits differ, and with them some copies in
+/// fp16.
 Kernel make_sgd(const OpView& v) {
   if (!Update::is_fast(v) || v.op.attrs.flag("scaled")) return {};
   const SgdStep fixed{.weight_decay = static_cast<float>(v.op.attrs.number("weight_decay"))};

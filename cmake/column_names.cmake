@@ -3,7 +3,7 @@
 # tables of plan, program and the micro-benchmarks by its name, and "all". Names are extracted from the sources: literal keys and titles ({"step_s", "step", ..},
 # set("step_s", ..), and other literals that look like keys), and composed keys, with * for the variable part.
 cmake_minimum_required(VERSION 3.25)
-include("${CMAKE_CURRENT_LIST_DIR}/../../cmake/script_arguments.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/script_arguments.cmake")
 
 # Files that hold names of other things: of kernels, of parts of models.
 set(not_of_tables kernel_names common_parts)
@@ -84,7 +84,7 @@ foreach(source IN LISTS script_arguments)
   endif()
 endforeach()
 add_group(0 "${all}" "all")
-file(WRITE "${OUT}" "// Names of columns; written by src/cli/column_names.cmake.
+file(WRITE "${OUT}" "// Names of columns; written by cmake/column_names.cmake.
 #include \"cli/column_names.h\"
 
 #include <array>
