@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
 std::int64_t partial_count(std::int64_t rows, std::int64_t cols) {
   const std::int64_t tiles = ceil_div(cols, kSumTile);
   const std::int64_t wave = std::int64_t{kSumBlocksPerMultiprocessor} * multiprocessors();
-  // A block more than a wave holds would run almost alone, when the others are done. The first number of waves
-  // that whole sums fill by nine tenths will do.
+  // A block more than a wave holds would run almost alone, when the others are done. The first number of
+  // waves that whole sums fill by nine tenths will do.
   std::int64_t wanted = 1;
   for (std::int64_t waves = 1; waves <= kMostWaves; ++waves) {
     wanted = std::max<std::int64_t>(1, waves * wave / tiles);
