@@ -148,6 +148,15 @@ class Splits(GpuRanks):
         tied = ["--arch", "gpt2", "--dtype", "bf16", "--batch", "4"]
         self.compare([(2, "tied", "--pp", "2", *tied)], *tied, tolerance=0.02)
 
+    def test_memory_does_not_grow_with_micro_batches(self):
+        """But for their tokens: what sums are made aside of is the same memory for all."""
+        size = ["bench", "--device", DEVICE, "--model", "tiny", "--layers", "4", "--d-model", "512", "--heads", "8", "--d-ff", "2048",
+                "--seq", "16", "--batch", "1", "--dtype", "bf16", "--steps", "2", "--warmup", "1", "--no-peak", "--format", "json"]
+        for zero in ("2", "3"):
+            peaks = [json.loads(self.ok("launch", "-n", 2, *sharing(2), "--", *size, "--zero", zero, "--grad-accum", count))[0]["peak_bytes"]
+                     for count in ("2", "8")]
+            self.assertLess(abs(peaks[1] - peaks[0]), 0.02 * peaks[0], peaks)
+
     def test_hybrids_of_four(self):
         self.compare([(4, "dp_tp", "--tp", "2", "--zero", "3", "--batch", "4"),
                       (4, "dp_cp", "--dp", "2", "--cp", "2", "--batch", "4")], "--batch", "8")

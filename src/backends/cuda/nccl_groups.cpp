@@ -294,6 +294,13 @@ void NcclGroups::send(const DeviceMessage& message, const void* from, cudaStream
   library_->check(library_->send(from, message.bytes, nccl::kInt8, 1 - own.index, own.comm, stream), "send");
 }
 
+std::shared_ptr<const DeviceMemory> NcclGroups::aside(program::Lane lane, std::size_t bytes) {
+  auto& entry = aside_[lane];
+  if (entry == nullptr || entry->bytes() < bytes)
+    entry = std::make_shared<const DeviceMemory>(context_->allocate(bytes));
+  return entry;
+}
+
 std::shared_ptr<const Outbox> NcclGroups::outbox(const DeviceMessage& message, int place) {
   auto& entry = outboxes_[{message.channel, message.bytes, place}];
   if (entry == nullptr)

@@ -84,6 +84,9 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   [[nodiscard]] bool adds_up(program::Group group) const;
   void reduce_scatter_copies(program::Group group, const std::vector<DeviceTransfer>& whole,
                              cudaStream_t stream, bool accumulate) const;
+  /// At least `bytes` for sums of a lane until they are added to what is there. Its collectives run one after
+  /// another, so they share it; who got less before keeps that.
+  std::shared_ptr<const DeviceMemory> aside(program::Lane lane, std::size_t bytes);
   /// Of the group `data`, whose memory is mapped: sums in a kernel of our own, between barriers.
   void barrier(cudaStream_t stream) const;
   void all_reduce_mapped(program::Group group, const std::vector<DeviceTransfer>& whole,
@@ -155,6 +158,7 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   std::string remark_;
   std::byte* received_ = nullptr;  ///< of copies, in a window
   std::size_t received_bytes_ = 0;
+  std::map<program::Lane, std::shared_ptr<const DeviceMemory>> aside_;
   int places_ = 1;
   std::map<std::tuple<std::int64_t, std::size_t, int>, std::shared_ptr<const Outbox>>
       outboxes_;                             ///< by channel, bytes and place

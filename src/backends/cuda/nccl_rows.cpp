@@ -68,23 +68,26 @@ Kernel make_all_gather(const Groups& groups, const Program& program, const Op& o
 
 /// Sums that are added to what is there are made aside first.
 Kernel make_accumulating(const Groups& groups, const Program& program, const Op& op, Transfers transfers) {
-  struct Aside {
-    std::vector<DeviceMemory> memory;
-    std::vector<std::int64_t> elements;
+  constexpr std::size_t kAlignment = 256;
+  struct Part {
+    std::size_t offset;  ///< bytes from the beginning of what is aside
+    std::int64_t elements;
   };
-  auto aside = std::make_shared<Aside>();
+  std::vector<Part> parts;
+  std::size_t bytes = 0;
   for (const TensorId id : op.outputs) {
     const program::Tensor& part = program.tensor(id);
-    aside->memory.push_back(groups->context().allocate(static_cast<std::size_t>(part.bytes())));
-    aside->elements.push_back(part.shape.numel());
+    parts.push_back({.offset = bytes, .elements = part.shape.numel()});
+    bytes += (static_cast<std::size_t>(part.bytes()) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  const auto submit = [groups, aside, transfers = std::move(transfers), group = program::group_of(op),
+  const auto submit = [groups, parts = std::move(parts), transfers = std::move(transfers),
+                       aside = groups->aside(op.lane, bytes), group = program::group_of(op),
                        lane = op.lane](const KernelArgs& args) mutable {
     const cudaStream_t stream = groups->context().stream_of(lane);
     const bool adds_up = groups->adds_up(group);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       transfers[i].from = args.in[i];
-      transfers[i].to = adds_up ? args.out[i] : aside->memory[i].data();
+      transfers[i].to = adds_up ? args.out[i] : static_cast<std::byte*>(aside->data()) + parts[i].offset;
     }
     if (adds_up) {
       groups->reduce_scatter_copies(group, transfers, stream, true);
@@ -92,8 +95,8 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
     }
     groups->reduce_scatter(group, transfers, stream);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
-      if (aside->elements[i] == 0) continue;
-      launch_add(stream, transfers[i].dtype, aside->elements[i], args.out[i], transfers[i].to, args.out[i]);
+      if (parts[i].elements == 0) continue;
+      launch_add(stream, transfers[i].dtype, parts[i].elements, args.out[i], transfers[i].to, args.out[i]);
     }
   };
   return {submit,
