@@ -154,8 +154,8 @@ class Splits(GpuRanks):
                 "--seq", "16", "--batch", "1", "--dtype", "bf16", "--steps", "2", "--warmup", "1", "--no-peak", "--format", "json"]
         for zero in ("2", "3"):
             peaks = [json.loads(self.ok("launch", "-n", 2, *sharing(2), "--", *size, "--zero", zero, "--grad-accum", count))[0]["peak_bytes"]
-                     for count in ("2", "8")]
-            self.assertLess(abs(peaks[1] - peaks[0]), 0.02 * peaks[0], peaks)
+                     for count in ("3", "12")]
+            self.assertLess(abs(peaks[1] - peaks[0]), 0.01 * peaks[0], peaks)
 
     def test_hybrids_of_four(self):
         self.compare([(4, "dp_tp", "--tp", "2", "--zero", "3", "--batch", "4"),
