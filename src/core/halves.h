@@ -18,9 +18,9 @@ namespace rooflm::core {
 ///
 /// fp16: the upper half is the number rounded to nearest (ties to even). Where it is normal, the lower one is
 /// the difference of the bits of number and upper half, so nothing is lost. Where it is smaller than 2^-14
-/// the lower one counts units of 2^-40: numbers from 2^-17 on lose nothing, smaller ones are at most 2^-40
-/// off, less than fp32's own step of numbers from 2^-16 on. From 65520 on a number is infinite, as its copy
-/// in fp16 was.
+/// the lower one counts units of 2^-40: numbers from 2^-17 on lose nothing, but for ties between two fp16
+/// numbers (a count of 2^15 is one too many); these and smaller numbers are at most 2^-40 off, less than
+/// fp32's own step of numbers from 2^-16 on. From 65520 on a number is infinite, as its copy in fp16 was.
 struct Halves {
   std::uint16_t upper = 0, lower = 0;
 };

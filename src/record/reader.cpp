@@ -14,6 +14,7 @@
 #include "record/migrate.h"
 #include "record/op_times.h"
 #include "record/open_record.h"
+#include "record/samples.h"
 #include "record/schema.h"
 #include "record/stack_places.h"
 
@@ -216,10 +217,7 @@ std::optional<Fact> Reader::fact(std::int64_t run, const std::string& key) const
 }
 
 std::vector<Sample> Reader::samples(std::int64_t run) const {
-  return rows_of<Sample>(
-      state_->database->prepare(
-          "SELECT step, phase, seconds, kind, outlier FROM sample WHERE run = ? ORDER BY step, phase"),
-      run, [](Columns& c, Sample& r) { c >> r.step >> r.phase >> r.seconds >> r.kind >> r.outlier; });
+  return read_samples(*state_->database, run);
 }
 
 std::vector<Op> Reader::ops(std::int64_t run) const {

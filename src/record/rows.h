@@ -54,6 +54,8 @@ struct Sample {
   double seconds = 0;
   std::string kind = "plain";  ///< "warmup", "plain", "observed", "traced", "untraced", "in_order",
                                ///< "allocations", "inputs", "counted", "alone"
+  /// Further than core::outlier_distance from the median of its phase and kind; readers compute it, and so
+  /// does a writer when a run ends.
   bool outlier = false;
 };
 

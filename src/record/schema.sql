@@ -75,7 +75,7 @@ CREATE TABLE fact (
 -- 'alone' and 'counted' enter no statistics of steps.
 CREATE TABLE sample (
   run INTEGER NOT NULL REFERENCES run(id),
-  step INTEGER NOT NULL,            -- counts from 0, warm-up steps included
+  step INTEGER NOT NULL,            -- counts from 0; those of warm-up count where they are kept
   phase TEXT NOT NULL,              -- 'step', 'forward', 'backward', 'optimizer', 'wait' and 'submit' (docs/record.md), of
                                     -- generation 'token', 'prefill', 'decode'
   seconds REAL NOT NULL,

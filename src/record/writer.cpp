@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "record/database.h"
 #include "record/record_file.h"
+#include "record/samples.h"
 #include "record/schema.h"
 #include "record/stack_places.h"
 
@@ -98,7 +99,8 @@ struct Inserts {
         config(database.prepare(insert_sql("config", "run, key, value, type"))),
         run_status(database.prepare("UPDATE run SET status = ? WHERE id = ?")),
         fact(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE"))),
-        sample(database.prepare(insert_sql("sample", "run, step, phase, seconds, kind, outlier"))),
+        sample(database.prepare(insert_sql("sample", "run, step, phase, seconds, kind"))),
+        outlier(database.prepare("UPDATE sample SET outlier = 1 WHERE run = ? AND step = ? AND phase = ?")),
         op(database.prepare(
             insert_sql("op",
                        "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, "
@@ -126,7 +128,7 @@ struct Inserts {
   static constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
   static constexpr std::string_view kActivityColumns =
       "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
-  Statement environment, ceiling, run, config, run_status, fact, sample, op, event, events, lane,
+  Statement environment, ceiling, run, config, run_status, fact, sample, outlier, op, event, events, lane,
       activity_name, stack, stack_frame, activity_extra, activity, activities, counter, gauge, tensor,
       memory_event, prediction, cell;
 };
@@ -290,6 +292,9 @@ std::int64_t Writer::begin_run(const Run& r) {
 
 void Writer::end_run(std::int64_t run, const std::string& status) {
   insert(state_->inserts->run_status, status, run);
+  for (const Sample& sample : read_samples(state_->database, run)) {
+    if (sample.outlier) insert(state_->inserts->outlier, run, sample.step, sample.phase);
+  }
   state_->commit_when_due();
 }
 
@@ -300,7 +305,7 @@ void Writer::add(std::int64_t run, const Fact& fact) {
 
 void Writer::add(std::int64_t run, std::span<const Sample> rows) {
   state_->add_all(rows, [&](const Sample& r) {
-    insert(state_->inserts->sample, run, r.step, r.phase, r.seconds, r.kind, r.outlier);
+    insert(state_->inserts->sample, run, r.step, r.phase, r.seconds, r.kind);
   });
 }
 

@@ -37,18 +37,17 @@ Json json_facts(const RunData& run) {
   return facts;
 }
 
-Json json_summary(const std::optional<PhaseTime>& time) {
+Json json_summary(const std::optional<core::Summary>& time) {
   if (!time) return nullptr;
-  const core::Summary& summary = time->time;
-  return {{"median_s", summary.median},
-          {"mean_s", summary.mean},
-          {"std_s", summary.std},
-          {"mad_s", summary.mad},
-          {"ci_low_s", summary.median_ci.low},
-          {"ci_high_s", summary.median_ci.high},
-          {"min_s", summary.min},
-          {"max_s", summary.max},
-          {"samples", summary.count},
+  return {{"median_s", time->median},
+          {"mean_s", time->mean},
+          {"std_s", time->std},
+          {"mad_s", time->mad},
+          {"ci_low_s", time->median_ci.low},
+          {"ci_high_s", time->median_ci.high},
+          {"min_s", time->min},
+          {"max_s", time->max},
+          {"samples", time->count},
           {"outliers", time->outliers}};
 }
 

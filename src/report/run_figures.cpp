@@ -57,15 +57,15 @@ std::string peak_text(const RunData& run) {
 RunFigures figures_of(const RunData& run) {
   RunFigures figures;
   if (const auto step = phase_time(run, kStep)) {
-    figures.step_s = step->time.median;
-    figures.step_low_s = step->time.median_ci.low;
-    figures.step_high_s = step->time.median_ci.high;
+    figures.step_s = step->median;
+    figures.step_low_s = step->median_ci.low;
+    figures.step_high_s = step->median_ci.high;
   }
   // Of programs of others steps were timed alone or recorded, never both.
   const auto traced = !figures.step_s || is_foreign(run.run) ? phase_time(run, kStep, kTraced) : std::nullopt;
   if (traced) {
-    figures.traced_step_s = traced->time.median;
-    figures.traced_steps = traced->time.count;
+    figures.traced_step_s = traced->median;
+    figures.traced_steps = traced->count;
   }
   figures.tokens = tokens_of(run);
   figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);

@@ -105,14 +105,9 @@ std::string alone_note(const RunData& run) {
   return note;
 }
 
-std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase, std::string_view kind) {
+std::optional<core::Summary> phase_time(const RunData& run, std::string_view phase, std::string_view kind) {
   const std::vector<double> seconds = run.seconds(phase, kind);
-  if (seconds.empty()) return std::nullopt;
-  PhaseTime result{.time = core::summarise(seconds)};
-  for (const record::Sample& sample : run.samples) {
-    if (sample.phase == phase && sample.kind == kind && sample.outlier) ++result.outliers;
-  }
-  return result;
+  return seconds.empty() ? std::nullopt : std::optional(core::summarise(seconds));
 }
 
 std::optional<double> phase_median(const RunData& run, std::string_view phase, std::string_view kind) {

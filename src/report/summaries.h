@@ -26,13 +26,9 @@ inline constexpr const char* kSubmit = "submit";
 /// time.
 inline constexpr const char* kDeviceWait = "wait";
 
-struct PhaseTime {
-  core::Summary time;  ///< seconds
-  std::size_t outliers = 0;
-};
-/// Of the samples of one kind ("plain": no observer) of a phase; nothing when there are none.
-std::optional<PhaseTime> phase_time(const RunData& run, std::string_view phase,
-                                    std::string_view kind = "plain");
+/// Seconds of the samples of one kind ("plain": no observer) of a phase; nothing when there are none.
+std::optional<core::Summary> phase_time(const RunData& run, std::string_view phase,
+                                        std::string_view kind = "plain");
 /// The median of phase_time.
 std::optional<double> phase_median(const RunData& run, std::string_view phase,
                                    std::string_view kind = "plain");

@@ -15,16 +15,16 @@
 namespace rooflm::report {
 namespace {
 
-void set_summary(Row& row, const PhaseTime& time) {
-  row.set("median_s", time.time.median);
-  row.set("ci_low_s", time.time.median_ci.low);
-  row.set("ci_high_s", time.time.median_ci.high);
-  row.set("mean_s", time.time.mean);
-  row.set("std_s", time.time.std);
-  row.set("mad_s", time.time.mad);
-  row.set("min_s", time.time.min);
-  row.set("max_s", time.time.max);
-  row.set("samples", static_cast<std::int64_t>(time.time.count));
+void set_summary(Row& row, const core::Summary& time) {
+  row.set("median_s", time.median);
+  row.set("ci_low_s", time.median_ci.low);
+  row.set("ci_high_s", time.median_ci.high);
+  row.set("mean_s", time.mean);
+  row.set("std_s", time.std);
+  row.set("mad_s", time.mad);
+  row.set("min_s", time.min);
+  row.set("max_s", time.max);
+  row.set("samples", static_cast<std::int64_t>(time.count));
   row.set("outliers", static_cast<std::int64_t>(time.outliers));
 }
 
@@ -41,13 +41,13 @@ std::vector<Column> summary_columns() {
           {"outliers", "outliers"}};
 }
 
-Row phase_row(const RunData& run, const std::string& phase, const PhaseTime& time) {
+Row phase_row(const RunData& run, const std::string& phase, const core::Summary& time) {
   Row row;
   row.set("phase", phase);
   set_summary(row, time);
   const Work work = phase_work(run, phase);
   const Roof roof = phase_roof(run, phase, work);
-  const WorkFigures figures = work_figures(work, roof.roof_s, time.time.median, phase_median(run, kStep));
+  const WorkFigures figures = work_figures(work, roof.roof_s, time.median, phase_median(run, kStep));
   row.set("share_of_step", cell_of(figures.step_share));
   row.set("roof_s", cell_of(roof.roof_s));
   row.set("bound", roof.bound);
@@ -83,7 +83,7 @@ void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) 
     if (!time) continue;
     table.rows.push_back(phase_row(run, phase, *time));
     const double x = category_index(chart.x, run.run.label);
-    chart.series.push_back({.name = phase, .points = {{.x = x, .y = time->time.median}}});
+    chart.series.push_back({.name = phase, .points = {{.x = x, .y = time->median}}});
   }
   if (const auto time = phase_time(run, kStep)) table.rows.push_back(phase_row(run, kStep, *time));
   add_wait_note(run, table);
@@ -144,11 +144,11 @@ Table tracing_table(const RunData& run) {
     Row row;
     row.set("phase", phase);
     row.set("plain_s", cell_of(plain_s));
-    row.set("untraced_s", untraced->time.median);
-    row.set("traced_s", traced->time.median);
-    row.set("cost", more(traced->time.median, untraced->time.median));
-    row.set("attached_cost", more(untraced->time.median, plain_s));
-    row.set("traced_steps", static_cast<std::int64_t>(traced->time.count));
+    row.set("untraced_s", untraced->median);
+    row.set("traced_s", traced->median);
+    row.set("cost", more(traced->median, untraced->median));
+    row.set("attached_cost", more(untraced->median, plain_s));
+    row.set("traced_steps", static_cast<std::int64_t>(traced->count));
     table.rows.push_back(std::move(row));
   }
   if (!run.text("tracing_cost").empty()) table.notes.push_back(run.text("tracing_cost"));
@@ -175,11 +175,11 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     const Work work = phase_work(run, phase);
     Row row;
     row.set("phase", phase);
-    row.set("plain_s", plain->time.median);
-    row.set("observed_s", observed->time.median);
-    row.set("cost", observed->time.median / plain->time.median - 1);
-    row.set("plain_steps", static_cast<std::int64_t>(plain->time.count));
-    row.set("observed_steps", static_cast<std::int64_t>(observed->time.count));
+    row.set("plain_s", plain->median);
+    row.set("observed_s", observed->median);
+    row.set("cost", observed->median / plain->median - 1);
+    row.set("plain_steps", static_cast<std::int64_t>(plain->count));
+    row.set("observed_steps", static_cast<std::int64_t>(observed->count));
     row.set("device_s", cell_of(work.measured_s()));
     row.set("outside_share", cell_of(ratio_of(work.outside_s(), work.wall_s)));
     table.rows.push_back(std::move(row));

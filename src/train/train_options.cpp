@@ -217,6 +217,14 @@ void require_share(double value, const char* option) {
   }
 }
 
+/// Kernels keep eps in fp32. With 0, a parameter whose gradient was 0 in every step so far (the embedding of a
+/// token not met yet) becomes 0 / 0.
+void require_eps(double value) {
+  if (!(static_cast<float>(value) > 0) || !std::isfinite(value)) {
+    throw UsageError(fmt::format("--eps must be above 0 in fp32, got {}", value));
+  }
+}
+
 void require_not_negative(double value, const char* option) {
   if (!(value >= 0) || !std::isfinite(value)) {
     throw UsageError(fmt::format("{} must not be negative, got {}", option, value));
@@ -261,7 +269,7 @@ void validate(const TrainOptions& o) {
   require_at_least(1, o.line_every, "--line-every");
   require_share(o.step.optimizer.beta1, "--beta1");
   require_share(o.step.optimizer.beta2, "--beta2");
-  require_not_negative(o.step.optimizer.eps, "--eps");
+  require_eps(o.step.optimizer.eps);
   require_not_negative(o.step.optimizer.weight_decay, "--weight-decay");
   require_not_negative(o.step.optimizer.clip_norm, "--clip");
   require_not_negative(o.memory_limit_bytes, "--memory-limit");

@@ -203,8 +203,8 @@ TEST(CpuFastLoss, NotANumberShows) {
 TEST(CpuFastOptimizer, AdamW) {
   for (const std::int64_t n : {1, 31, 20011}) {
     const AdamWStep step{.lr = 1e-2F,
-                         .beta1 = 0.9F,
-                         .beta2 = 0.95F,
+                         .beta1 = core::MovingAverage(0.9),
+                         .beta2 = core::MovingAverage(0.95),
                          .eps = 1e-6F,
                          .weight_decay = 0.1F,
                          .bias_correction1 = 0.19F,
@@ -230,6 +230,23 @@ TEST(CpuFastOptimizer, AdamW) {
     expect_near(v, ve, 1e-6, 1e-7, "v");
     expect_near(p, pe, 1e-6, 1e-6, "p");
     for (std::size_t i = 0; i < p.size(); ++i) ASSERT_EQ(half[i].bits, core::Bf16(p[i]).bits);
+  }
+}
+
+/// The first update of a weight is lr * g / (|g| + eps) whatever beta: what the averages lack, the bias
+/// correction takes back.
+TEST(CpuFastOptimizer, BetaNearOneKeepsTheSizeOfAnUpdate) {
+  for (const double beta2 : {0.95, 0.999, 0.9999, 0.999999}) {
+    const AdamWStep step{.lr = 1,
+                         .beta2 = core::MovingAverage(beta2),
+                         .bias_correction1 = static_cast<float>(1 - 0.9),
+                         .bias_correction2 = static_cast<float>(1 - beta2)};
+    std::vector<float> p = {0};
+    std::vector<float> m = {0};
+    std::vector<float> v = {0};
+    const std::vector<float> g = {0.5F};
+    adamw_update(step, 1, WholeWeights<core::Bf16>{p.data()}, m.data(), v.data(), g.data());
+    EXPECT_NEAR(p[0], -1, 1e-6) << beta2;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/optimizer.h"
+#include "core/moving_average.h"
 #include "tests/backends/cuda_testing.h"
 
 namespace rooflm::tests {
@@ -49,9 +50,31 @@ TEST_F(CudaKernels, GlobalNorm) {
   expect_close(norm.read(), Values{std::sqrt(square)}, 1e-6);
 }
 
+/// As CpuFastOptimizer.BetaNearOneKeepsTheSizeOfAnUpdate.
+TEST_F(CudaKernels, UpdatesKeepTheirSizeWithBetaNearOne) {
+  for (const double beta2 : {0.95, 0.999, 0.9999, 0.999999}) {
+    const DeviceArray hyper(DType::f32, Values{1, 1 - 0.9, 1 - beta2, 0});
+    const DeviceArray p(DType::f32, Values{0});
+    const DeviceArray m(DType::f32, Values{0});
+    const DeviceArray v(DType::f32, Values{0});
+    const DeviceArray g(DType::f32, Values{0.5});
+    const UpdateStep step{.hyper = hyper.floats(),
+                          .beta1 = core::MovingAverage(0.9),
+                          .beta2 = core::MovingAverage(beta2),
+                          .eps = 1e-8F};
+    const UpdatedTensor tensor{.count = 1,
+                               .parameter = p.floats(),
+                               .gradient = g.data(),
+                               .moment1 = m.floats(),
+                               .moment2 = v.floats()};
+    launch_adamw(nullptr, step, std::array{tensor});
+    expect_close(p.read(), Values{-1}, 1e-6);
+  }
+}
+
 TEST_F(CudaKernels, Updates) {
   const UpdateStep constants{
-      .max_norm = 1, .weight_decay = 0.1F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
+      .max_norm = 1, .weight_decay = 0.1F, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
   const Values hyper{0.01, 0.19, 0.0975, 0};
   const DeviceArray d_hyper(DType::f32, hyper);
   const DeviceArray d_norm(DType::f32, Values{4});

@@ -68,7 +68,7 @@ TEST_F(CudaKernels, SumsOverRanks) {
 TEST_F(CudaKernels, UpdatesSumOverRanks) {
   const DeviceArray hyper(DType::f32, Values{0.01, 0.19, 0.0975, 0});
   const UpdateStep step{
-      .hyper = hyper.floats(), .weight_decay = 0.1F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F};
+      .hyper = hyper.floats(), .weight_decay = 0.1F, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int ranks : {2, 3, 8}) {
       for (const bool adamw : {true, false}) {

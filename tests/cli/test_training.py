@@ -274,7 +274,7 @@ class Train(TrainingRuns):
         self.fails(2, "train", "--out", self.out, *TINY, "--steps", 1, says=["--data is missing"])
         for option, value, code in (("--steps", "0", 2), ("--steps", "x", 2), ("--lr", "-1", 2), ("--lr", "nan", 2),
                                     ("--min-lr", "5", 2), ("--keep", "0", 2), ("--warmup-steps", "9", 2),
-                                    ("--beta1", "1", 2), ("--clip", "-1", 2), ("--eval-batches", "0", 2),
+                                    ("--beta1", "1", 2), ("--eps", "0", 2), ("--eps", "1e-50", 2), ("--clip", "-1", 2), ("--eval-batches", "0", 2),
                                     ("--vocab", "100", 2), ("--memory-limit", "100kB", 4)):
             self.fails(code, *base, "--steps", 5, option, value)
         self.fails(2, *base, "--steps", 5, "--schedule", "cosin", says=["did you mean 'cosine'"])

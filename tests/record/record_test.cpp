@@ -268,13 +268,44 @@ TEST(Record, FactsAreReplacedAndMayBeSentences) {
   EXPECT_FALSE(reader.fact(run + 1, "loss"));
 }
 
+/// By what summaries count, in the column for those who ask in SQL, and in records of runs that never ended.
+TEST(Record, OutliersOfEachPhaseAndKindAreMarked) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  std::int64_t ended = 0;
+  std::int64_t killed = 0;
+  {
+    Writer writer(path, "c");
+    ended = writer.begin_run(example_run());
+    killed = writer.begin_run(example_run());
+    std::vector<Sample> samples;
+    for (std::int64_t step = 0; step < 9; ++step) {
+      const double noise = 0.001 * static_cast<double>(step % 3);
+      samples.push_back({.step = step, .phase = "step", .seconds = step == 4 ? 3 : 1 + noise});
+      samples.push_back({.step = step, .phase = "forward", .seconds = 0.5 + noise});
+    }
+    samples.push_back({.step = 9, .phase = "step", .seconds = 3, .kind = "traced"});
+    writer.add(ended, samples);
+    writer.add(killed, samples);
+    writer.end_run(ended, "success");
+  }
+  const Reader reader(path);
+  for (const std::int64_t run : {ended, killed}) {
+    for (const Sample& sample : reader.samples(run))
+      EXPECT_EQ(sample.outlier, sample.phase == "step" && sample.step == 4) << sample.step << sample.phase;
+  }
+  const Database database(path, Database::Mode::read, kPatience);
+  EXPECT_EQ(database.query_integer("SELECT sum(outlier) FROM sample WHERE run = " + std::to_string(ended)), 1);
+  EXPECT_EQ(database.query_integer("SELECT step FROM sample WHERE outlier"), 4);
+}
+
 TEST(Record, RowsOfARunComeBack) {
   const TemporaryFolder folder;
   Writer writer(folder / "a.rooflm", "c");
   const std::int64_t run = writer.begin_run(example_run());
   writer.add(run, std::vector<Sample>{
                       {.step = 1, .phase = "step", .seconds = 0.5, .kind = "observed"},
-                      {.step = 0, .phase = "step", .seconds = 2, .kind = "warmup", .outlier = true}});
+                      {.step = 0, .phase = "step", .seconds = 2, .kind = "warmup"}});
   writer.add(run, std::vector<Op>{{.op = 3,
                                    .kind = "matmul",
                                    .op_class = "matmul",
@@ -320,9 +351,7 @@ TEST(Record, RowsOfARunComeBack) {
   const auto samples = reader.samples(run);
   ASSERT_EQ(samples.size(), 2U);
   EXPECT_EQ(samples[0].kind, "warmup") << "by step";
-  EXPECT_TRUE(samples[0].outlier);
   EXPECT_EQ(samples[1].seconds, 0.5);
-  EXPECT_FALSE(samples[1].outlier);
   const auto ops = reader.ops(run);
   ASSERT_EQ(ops.size(), 1U);
   EXPECT_EQ(ops[0].op, 3);

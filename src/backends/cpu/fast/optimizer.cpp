@@ -87,8 +87,8 @@ void adamw_update(const AdamWStep& step, std::int64_t n, W weights, float* m, fl
   parallel_for(n, kGrain, [=](std::int64_t begin, std::int64_t end) {
     for_lanes(begin, end, [=](auto i, auto count) {
       const Floats grad = load_at(g + i, count) * step.grad_scale;
-      const Floats mean = step.beta1 * load_at(m + i, count) + (1.0F - step.beta1) * grad;
-      const Floats square = step.beta2 * load_at(v + i, count) + (1.0F - step.beta2) * (grad * grad);
+      const Floats mean = step.beta1.old * load_at(m + i, count) + step.beta1.fresh * grad;
+      const Floats square = step.beta2.old * load_at(v + i, count) + step.beta2.fresh * (grad * grad);
       const Floats size = square_root(square * variance_scale) + step.eps;
       const Floats param = weights_at(weights, i, count) * keep - rate * mean / size;
       store_at(m + i, mean, count);
@@ -295,8 +295,8 @@ Kernel make_square_sum(const OpView& v) {
 Kernel make_adamw(const OpView& v) {
   if (!Update::is_fast(v)) return {};
   const auto& attrs = v.op.attrs;
-  const AdamWStep fixed{.beta1 = static_cast<float>(attrs.number("beta1")),
-                        .beta2 = static_cast<float>(attrs.number("beta2")),
+  const AdamWStep fixed{.beta1 = core::MovingAverage(attrs.number("beta1")),
+                        .beta2 = core::MovingAverage(attrs.number("beta2")),
                         .eps = static_cast<float>(attrs.number("eps")),
                         .weight_decay = static_cast<float>(attrs.number("weight_decay"))};
   const double max_norm = attrs.number("max_norm");

@@ -5,14 +5,15 @@
 #include <cstdint>
 
 #include "backends/cpu/fast/storage.h"
+#include "core/moving_average.h"
 
 namespace rooflm::backends::cpu {
 
 /// Settings of one AdamW step (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019).
 struct AdamWStep {
   float lr = 0;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
+  core::MovingAverage beta1{0.9};
+  core::MovingAverage beta2{0.999};
   float eps = 1e-8F;
   float weight_decay = 0;
   float bias_correction1 = 1;  ///< 1 - beta1^t

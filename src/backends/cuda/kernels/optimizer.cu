@@ -289,8 +289,8 @@ __global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_
   const float factor = factor_of(step);
   const auto update = [&](float& p, float gradient, float& m, float& v) {
     const float g = factor * gradient;
-    m = step.beta1 * m + (1.0F - step.beta1) * g;
-    v = step.beta2 * v + (1.0F - step.beta2) * (g * g);
+    m = step.beta1.old * m + step.beta1.fresh * g;
+    v = step.beta2.old * v + step.beta2.fresh * (g * g);
     p = kept * p - rate * m / (sqrtf(inverse2 * v) + step.eps);
   };
   uint4 raw_p[kFours], raw_m[kFours], raw_v[kFours];

@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
+#include "core/moving_average.h"
 
 namespace rooflm::backends::cuda {
 
@@ -41,7 +42,8 @@ struct UpdateStep {
   const float* norm = nullptr;
   float max_norm = 0;
   float weight_decay = 0;
-  float beta1 = 0, beta2 = 0, eps = 0;  // adamw
+  core::MovingAverage beta1{}, beta2{};  // adamw
+  float eps = 0;                     // adamw
   bool scaled = false;
   core::DType copy_dtype = core::DType::bf16;
 };

@@ -172,8 +172,8 @@ Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGro
   if (!fits(v)) return {};
   Update update(v);
   if (v.op.is(program::ops::kAdamW)) {
-    update.step.beta1 = v.number("beta1");
-    update.step.beta2 = v.number("beta2");
+    update.step.beta1 = core::MovingAverage(v.op.attrs.number("beta1"));
+    update.step.beta2 = core::MovingAverage(v.op.attrs.number("beta2"));
     update.step.eps = v.number("eps");
   }
   const std::int64_t launches = update_launches(update.sizes());

@@ -1,0 +1,46 @@
+// The timed steps of a run as read from its record.
+#include "record/samples.h"
+
+#include <cmath>
+#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/statistics.h"
+
+namespace rooflm::record {
+namespace {
+
+/// Each phase and kind by itself.
+void mark_outliers(std::span<Sample> samples) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<Sample*>> groups;
+  for (Sample& sample : samples) groups[{sample.phase, sample.kind}].push_back(&sample);
+  for (const auto& [name, group] : groups) {
+    std::vector<double> seconds;
+    seconds.reserve(group.size());
+    for (const Sample* sample : group) seconds.push_back(sample->seconds);
+    const double median = core::median(seconds);
+    const double distance = core::outlier_distance(seconds);
+    for (Sample* sample : group) sample->outlier = std::abs(sample->seconds - median) > distance;
+  }
+}
+
+}  // namespace
+
+std::vector<Sample> read_samples(const Database& database, std::int64_t run) {
+  Statement rows = database.prepare(
+      "SELECT step, phase, seconds, kind FROM sample WHERE run = ? ORDER BY step, phase");
+  rows.bind(run);
+  std::vector<Sample> samples;
+  while (rows.step()) {
+    samples.push_back({.step = rows.integer(0),
+                       .phase = rows.text(1),
+                       .seconds = rows.number(2),
+                       .kind = rows.text(3)});
+  }
+  mark_outliers(samples);
+  return samples;
+}
+
+}  // namespace rooflm::record
