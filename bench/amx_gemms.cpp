@@ -119,7 +119,8 @@ void run_shape(Registers& registers, std::string_view name, const GemmProblem& p
   }
   const AmxBlocks blocks = ours.blocks();
   fmt::print(
-      "{:<16} {:>5} x {:>5} x {:>5} {:>9.0f} {:>8.0f} {:>4.0f}% {:>8.0f} {:>4.0f}% {:>4.0f}% {:>8.0f} {:>4.0f}%  {}\n",
+      "{:<16} {:>5} x {:>5} x {:>5} {:>9.0f} {:>8.0f} {:>4.0f}% {:>8.0f} {:>4.0f}% {:>4.0f}% {:>8.0f} "
+      "{:>4.0f}%  {}\n",
       name, p.m, p.n, p.k, kGiga * median(rates[0]), kGiga * median(rates[1]), median(shares[1]),
       kGiga * median(rates[2]), median(shares[2]), std::ranges::max(shares[2]), kGiga * median(rates[3]),
       median(shares[3]),

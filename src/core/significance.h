@@ -20,8 +20,8 @@ double mann_whitney_p(std::span<const double> a, std::span<const double> b);
 /// Confidence interval of median(b) / median(a): percentile bootstrap (Efron and Tibshirani, 1993, chapter
 /// 13), 4000 draws from each set with Philox, so equal seeds give equal results. Conservative for medians of
 /// few samples (tests/core/statistics_rates_test.cpp measures its coverage). `coverage` is the requested
-/// confidence, 0 if a set has fewer than 5 samples. Samples must be positive. Throws std::invalid_argument if one
-/// is not, a set is empty or `confidence` is outside (0, 1).
+/// confidence, 0 if a set has fewer than 5 samples. Samples must be positive. Throws std::invalid_argument if
+/// one is not, a set is empty or `confidence` is outside (0, 1).
 Interval median_ratio_interval(std::span<const double> a, std::span<const double> b, double confidence = 0.95,
                                std::uint64_t seed = 0);
 

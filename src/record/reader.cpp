@@ -216,9 +216,7 @@ std::optional<Fact> Reader::fact(std::int64_t run, const std::string& key) const
   return fact;
 }
 
-std::vector<Sample> Reader::samples(std::int64_t run) const {
-  return read_samples(*state_->database, run);
-}
+std::vector<Sample> Reader::samples(std::int64_t run) const { return read_samples(*state_->database, run); }
 
 std::vector<Op> Reader::ops(std::int64_t run) const {
   return rows_of<Op>(

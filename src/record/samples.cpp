@@ -29,15 +29,13 @@ void mark_outliers(std::span<Sample> samples) {
 }  // namespace
 
 std::vector<Sample> read_samples(const Database& database, std::int64_t run) {
-  Statement rows = database.prepare(
-      "SELECT step, phase, seconds, kind FROM sample WHERE run = ? ORDER BY step, phase");
+  Statement rows =
+      database.prepare("SELECT step, phase, seconds, kind FROM sample WHERE run = ? ORDER BY step, phase");
   rows.bind(run);
   std::vector<Sample> samples;
   while (rows.step()) {
-    samples.push_back({.step = rows.integer(0),
-                       .phase = rows.text(1),
-                       .seconds = rows.number(2),
-                       .kind = rows.text(3)});
+    samples.push_back(
+        {.step = rows.integer(0), .phase = rows.text(1), .seconds = rows.number(2), .kind = rows.text(3)});
   }
   mark_outliers(samples);
   return samples;

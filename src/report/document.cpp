@@ -151,9 +151,8 @@ std::vector<std::string> run_sentences(const RunData& run) {
     all.push_back(fmt::format(
         "A step takes {}, the median of {} steps without observer; the confidence interval of the median is "
         "{} to {} at {:.0f} % (order statistics, no distribution assumed); {} outliers are kept.",
-        core::format_seconds(step->median), step->count,
-        core::format_seconds(step->median_ci.low), core::format_seconds(step->median_ci.high),
-        100 * step->median_ci.coverage, step->outliers));
+        core::format_seconds(step->median), step->count, core::format_seconds(step->median_ci.low),
+        core::format_seconds(step->median_ci.high), 100 * step->median_ci.coverage, step->outliers));
   }
   const auto warmup = run.seconds(kStep, "warmup").size();
   if (warmup > 0) all.push_back(fmt::format("{} warm-up steps ran first; no figure includes them.", warmup));

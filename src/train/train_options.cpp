@@ -217,8 +217,8 @@ void require_share(double value, const char* option) {
   }
 }
 
-/// Kernels keep eps in fp32. With 0, a parameter whose gradient was 0 in every step so far (the embedding of a
-/// token not met yet) becomes 0 / 0.
+/// Kernels keep eps in fp32. With 0, a parameter whose gradient was 0 in every step so far (the embedding of
+/// a token not met yet) becomes 0 / 0.
 void require_eps(double value) {
   if (!(static_cast<float>(value) > 0) || !std::isfinite(value)) {
     throw UsageError(fmt::format("--eps must be above 0 in fp32, got {}", value));

@@ -73,8 +73,11 @@ TEST_F(CudaKernels, UpdatesKeepTheirSizeWithBetaNearOne) {
 }
 
 TEST_F(CudaKernels, Updates) {
-  const UpdateStep constants{
-      .max_norm = 1, .weight_decay = 0.1F, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
+  const UpdateStep constants{.max_norm = 1,
+                             .weight_decay = 0.1F,
+                             .beta1 = core::MovingAverage(0.9),
+                             .beta2 = core::MovingAverage(0.95),
+                             .eps = 1e-8F};
   const Values hyper{0.01, 0.19, 0.0975, 0};
   const DeviceArray d_hyper(DType::f32, hyper);
   const DeviceArray d_norm(DType::f32, Values{4});

@@ -67,8 +67,11 @@ TEST_F(CudaKernels, SumsOverRanks) {
 /// An update of the ranks' gradients has the bits of one of their sum.
 TEST_F(CudaKernels, UpdatesSumOverRanks) {
   const DeviceArray hyper(DType::f32, Values{0.01, 0.19, 0.0975, 0});
-  const UpdateStep step{
-      .hyper = hyper.floats(), .weight_decay = 0.1F, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
+  const UpdateStep step{.hyper = hyper.floats(),
+                        .weight_decay = 0.1F,
+                        .beta1 = core::MovingAverage(0.9),
+                        .beta2 = core::MovingAverage(0.95),
+                        .eps = 1e-8F};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const int ranks : {2, 3, 8}) {
       for (const bool adamw : {true, false}) {

@@ -295,7 +295,8 @@ TEST(Record, OutliersOfEachPhaseAndKindAreMarked) {
       EXPECT_EQ(sample.outlier, sample.phase == "step" && sample.step == 4) << sample.step << sample.phase;
   }
   const Database database(path, Database::Mode::read, kPatience);
-  EXPECT_EQ(database.query_integer("SELECT sum(outlier) FROM sample WHERE run = " + std::to_string(ended)), 1);
+  EXPECT_EQ(database.query_integer("SELECT sum(outlier) FROM sample WHERE run = " + std::to_string(ended)),
+            1);
   EXPECT_EQ(database.query_integer("SELECT step FROM sample WHERE outlier"), 4);
 }
 
@@ -303,9 +304,8 @@ TEST(Record, RowsOfARunComeBack) {
   const TemporaryFolder folder;
   Writer writer(folder / "a.rooflm", "c");
   const std::int64_t run = writer.begin_run(example_run());
-  writer.add(run, std::vector<Sample>{
-                      {.step = 1, .phase = "step", .seconds = 0.5, .kind = "observed"},
-                      {.step = 0, .phase = "step", .seconds = 2, .kind = "warmup"}});
+  writer.add(run, std::vector<Sample>{{.step = 1, .phase = "step", .seconds = 0.5, .kind = "observed"},
+                                      {.step = 0, .phase = "step", .seconds = 2, .kind = "warmup"}});
   writer.add(run, std::vector<Op>{{.op = 3,
                                    .kind = "matmul",
                                    .op_class = "matmul",

@@ -34,7 +34,8 @@ std::size_t walk_bytes(int index) {
 void submit_adamw(cudaStream_t stream, const Bench& bench, std::int64_t count) {
   const float* hyper = bench.floats(0);
   const std::int64_t first = 4;  // offset after hyper
-  const UpdateStep step{.hyper = hyper, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
+  const UpdateStep step{
+      .hyper = hyper, .beta1 = core::MovingAverage(0.9), .beta2 = core::MovingAverage(0.95), .eps = 1e-8F};
   const std::array<UpdatedTensor, 1> tensors{UpdatedTensor{.count = count,
                                                            .parameter = bench.floats(first),
                                                            .gradient = bench.floats(first + count),

@@ -43,7 +43,7 @@ struct UpdateStep {
   float max_norm = 0;
   float weight_decay = 0;
   core::MovingAverage beta1{}, beta2{};  // adamw
-  float eps = 0;                     // adamw
+  float eps = 0;                         // adamw
   bool scaled = false;
   core::DType copy_dtype = core::DType::bf16;
 };
