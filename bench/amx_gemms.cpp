@@ -177,6 +177,38 @@ void run_block_loop(Registers& registers, std::int64_t panels, std::int64_t term
       panels, terms, (panels + 1) * terms * 64 / 1024, median(rates), median(shares));
 }
 
+/// One GEMM with several sizes of blocks, all in turn: what two operands, the sums and the next left panels
+/// take of the L2 cache grows with them, what comes from beyond it per FLOP gets less.
+void run_blocks(Registers& registers, std::int64_t n, std::string_view stored) {
+  constexpr int kTurns = 7;
+  const GemmProblem p = problem(n, n, n, stored);
+  const Operands x(p);
+  std::vector<AmxGemm> gemms;
+  std::size_t scratch_bytes = 0;
+  for (const std::int64_t side : {128, 192, 256, 320, 384, 512}) {
+    gemms.emplace_back(p, best_tiles(), AmxBlocks{.rows = side, .columns = side});
+    scratch_bytes = std::max(scratch_bytes, gemms.back().scratch_bytes());
+  }
+  const Array<char> scratch(static_cast<std::int64_t>(scratch_bytes));
+  std::vector<std::vector<double>> shares(gemms.size());
+  const double flop = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  for (int turn = -1; turn < kTurns; ++turn) {
+    for (std::size_t i = 0; i < gemms.size(); ++i) {
+      const double registers_rate = registers.flop_per_s();
+      const double seconds = time_s([&] { gemms[i](x.a, x.b, x.c, nullptr, scratch); });
+      if (turn >= 0) shares[i].push_back(registers_rate > 0 ? 100 * flop / seconds / registers_rate : 0);
+    }
+  }
+  fmt::print("blocks of {}^3 {}, share of the registers, median (best):", n, stored);
+  for (std::size_t i = 0; i < gemms.size(); ++i) {
+    const AmxBlocks blocks = gemms[i].blocks();
+    fmt::print("  {} x {} x {} {:.0f} ({:.0f})%", blocks.rows, blocks.columns, blocks.terms,
+               median(shares[i]), std::ranges::max(shares[i]));
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
 /// Packing of a right operand on all threads: GB/s read.
 void run_packing(const GemmProblem& p, std::string_view stored) {
   const AmxGemm gemm(p, best_tiles());
@@ -214,6 +246,10 @@ void run_amx_gemms() {
     run_shape(registers, "y=x*W^T NT", problem(kTokens, out, in, "NT"));
     run_shape(registers, "dx=dy*W NN", problem(kTokens, in, out, "NN"));
     run_shape(registers, "dW=dy^T*x TN", problem(out, in, kTokens, "TN"));
+  }
+  for (const std::int64_t n :
+       has_amx() ? std::vector<std::int64_t>{2048, 4096} : std::vector<std::int64_t>{512}) {
+    for (const std::string_view stored : {"NT", "TN"}) run_blocks(registers, n, stored);
   }
   run_block_loop(registers, 1, 128);
   for (const std::int64_t terms : {128, 256, 384, 512}) run_block_loop(registers, 8, terms);
