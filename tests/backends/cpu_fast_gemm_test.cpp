@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "backends/cpu/fast/converted_gemm.h"
+#include "backends/cpu/fast/few_rows_gemm.h"
 #include "backends/cpu/fast/gemm.h"
 #include "core/error.h"
 #include "cpu_fast_gemm_testing.h"
@@ -105,6 +106,64 @@ void check_converted(GemmProblem p, std::int64_t most_elements) {
   dense.batch_stride_b = p.k * p.n;
   dense.batch_stride_c = p.m * p.n;
   check_gemm<S, R>(dense, gemm);
+}
+
+template <class S, class R>
+void check_few_rows(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, bool bias, DType bias_type) {
+  const GemmProblem p{.m = m,
+                      .n = n,
+                      .k = k,
+                      .trans_b = true,
+                      .a_type = dtype,
+                      .b_type = dtype,
+                      .c_type = std::same_as<R, float> ? DType::f32 : dtype,
+                      .bias = bias,
+                      .bias_type = bias_type,
+                      .lda = k,
+                      .ldb = k,
+                      .ldc = n,
+                      .batch_stride_a = m * k,
+                      .batch_stride_b = k * n,
+                      .batch_stride_c = m * n};
+  ASSERT_TRUE(FewRowsGemm<S>::takes(p));
+  check_gemm<S, R>(p, FewRowsGemm<S>(p));
+}
+
+/// Blocks of four rows and of some columns, with what is left over of each.
+template <class S>
+void check_few_rows_of(DType dtype) {
+  for (std::int64_t m = 1; m <= FewRowsGemm<S>::kMostRows; ++m) {
+    for (const std::int64_t n : {1, 3, 32, 71}) {
+      for (const std::int64_t k : {1, 15, 16, 100}) {
+        check_few_rows<S, float>(m, n, k, dtype, false, DType::f32);
+        check_few_rows<S, S>(m, n, k, dtype, k == 100, dtype);
+      }
+    }
+    check_few_rows<S, S>(m, 130, 2049, dtype, true, DType::f32);
+  }
+}
+
+TEST(CpuFastFewRowsGemm, AllShapes) {
+  check_few_rows_of<float>(DType::f32);
+  check_few_rows_of<core::Bf16>(DType::bf16);
+  check_few_rows_of<core::F16>(DType::f16);
+}
+
+TEST(CpuFastFewRowsGemm, LeavesOtherProblemsAlone) {
+  const GemmProblem p{.m = 8, .n = 64, .k = 64, .trans_b = true};
+  EXPECT_TRUE(FewRowsGemm<float>::takes(p));
+  GemmProblem q = p;
+  q.m = 9;
+  EXPECT_FALSE(FewRowsGemm<float>::takes(q));
+  q = p;
+  q.trans_b = false;
+  EXPECT_FALSE(FewRowsGemm<float>::takes(q));
+  q = p;
+  q.accumulate = true;
+  EXPECT_FALSE(FewRowsGemm<float>::takes(q));
+  q = p;
+  q.batch = 2;
+  EXPECT_FALSE(FewRowsGemm<float>::takes(q));
 }
 
 template <class S>

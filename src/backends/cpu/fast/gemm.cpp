@@ -14,6 +14,7 @@
 
 #include "backends/cpu/fast/amx/gemm.h"
 #include "backends/cpu/fast/converted_gemm.h"
+#include "backends/cpu/fast/few_rows_gemm.h"
 #include "backends/cpu/fast/maker.h"
 #include "core/error.h"
 #include "program/ops.h"
@@ -316,20 +317,24 @@ GemmProblem problem_of(const OpView& v) {
 }
 
 template <class AnyGemm>
+concept IsOurs = std::same_as<AnyGemm, AmxGemm> || std::same_as<AnyGemm, FewRowsGemm<float>> ||
+    std::same_as<AnyGemm, FewRowsGemm<core::Bf16>> || std::same_as<AnyGemm, FewRowsGemm<core::F16>>;
+
+template <class AnyGemm>
 KernelInfo info_of(const AnyGemm& gemm, std::int64_t count) {
   const dnnl_version_t& version = *dnnl_version();
   const GemmProblem& p = gemm.problem();
-  const bool is_ours = std::same_as<AnyGemm, AmxGemm>;
   return {.name = gemm.implementation(),
-          .library = is_ours ? std::string("rooflm")
-                             : fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
+          .library = IsOurs<AnyGemm>
+                         ? std::string("rooflm")
+                         : fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch),
           .variant = matmul_variant(p.batch, p.m, p.n, p.k, p.a_type, p.c_type),
           .workspace_bytes = static_cast<std::int64_t>(gemm.scratch_bytes()),
           .launches = count * static_cast<std::int64_t>(gemm.primitives())};
 }
 
-/// Looped: one GEMM after the other, each on all threads. Empty if AnyGemm (AmxGemm, Gemm, ConvertedGemm) has
-/// no kernel for the dtypes on this CPU.
+/// Looped: one GEMM after the other, each on all threads. Empty if AnyGemm (AmxGemm, FewRowsGemm, Gemm,
+/// ConvertedGemm) has no kernel for the dtypes on this CPU.
 template <class AnyGemm>
 Kernel make_kernel(const OpView& v, const GemmProblem& p) {
   std::shared_ptr<const AnyGemm> gemm;
@@ -362,6 +367,19 @@ Kernel make_kernel(const OpView& v, const GemmProblem& p) {
 
 }  // namespace
 
+/// Decoding a few texts. The rule is fixed, as that below.
+template <class S>
+Kernel make_few_rows(const OpView& v, const GemmProblem& p) {
+  return FewRowsGemm<S>::takes(p) && is_supported(v, p) ? make_kernel<FewRowsGemm<S>>(v, p) : Kernel{};
+}
+Kernel make_few_rows_matmul(const OpView& v) {
+  const GemmProblem p = problem_of(v);
+  if (p.a_type == DType::f32) return make_few_rows<float>(v, p);
+  if (p.a_type == DType::bf16) return make_few_rows<core::Bf16>(v, p);
+  if (p.a_type == DType::f16) return make_few_rows<core::F16>(v, p);
+  return {};
+}
+
 /// bf16 on a processor with AMX, from some size on. The rule is fixed, so results are reproducible bit for
 /// bit.
 Kernel make_amx_matmul(const OpView& v) {
@@ -389,7 +407,8 @@ Kernel make_converted_matmul(const OpView& v) {
 
 MakerRows gemm_rows() {
   namespace ops = program::ops;
-  return {{&ops::kMatmul, make_amx_matmul, "matmul by tiles"},
+  return {{&ops::kMatmul, make_few_rows_matmul, "matmul of few rows"},
+          {&ops::kMatmul, make_amx_matmul, "matmul by tiles"},
           {&ops::kMatmul, make_matmul, "matmul"},
           {&ops::kMatmul, make_converted_matmul, "matmul converted"}};
 }

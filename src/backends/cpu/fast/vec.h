@@ -286,6 +286,16 @@ ROOFLM_INLINE Floats pad(Floats x, std::int64_t count, float value) {
   return kLaneIndex < static_cast<std::int32_t>(count) ? x : splat(value);
 }
 
+/// x in a register: g++ 12 loads again for each use what it could keep.
+ROOFLM_INLINE Floats held(Floats x) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(x));
+#elif defined(__AVX__)
+  asm("" : "+x"(x));
+#endif
+  return x;
+}
+
 /// a * b + c with one rounding.
 ROOFLM_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
@@ -318,13 +328,18 @@ ROOFLM_INLINE Floats min(Floats a, Floats b) {
 #endif
 }
 
+/// In halves: lane i and lane i + kLanes / 2, and so on.
 ROOFLM_INLINE float sum_lanes(Floats x) {
-  float part[kLanes / 2];
-  for (int i = 0; i < kLanes / 2; ++i) part[i] = x[i] + x[i + kLanes / 2];
-  for (int half = kLanes / 4; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) part[i] += part[i + half];
-  }
-  return part[0];
+#if defined(__AVX512F__)
+  const auto eight = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  const Floats eight = x;
+#endif
+  const auto four =
+      __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  const auto two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+  return two[0] + two[1];
 }
 ROOFLM_INLINE float max_lanes(Floats x) {
   float part[kLanes / 2];
