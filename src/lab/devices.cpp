@@ -2,13 +2,13 @@
 #include "lab/devices.h"
 
 #include <fmt/format.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "backends/thread_team.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "record/config.h"
@@ -105,6 +105,6 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, compi
   return backends::provider_of(device).make(device, options);
 }
 
-int resolve_threads(int threads) { return threads > 0 ? threads : omp_get_num_procs(); }
+int resolve_threads(int threads) { return threads > 0 ? threads : backends::default_team(); }
 
 }  // namespace rooflm::lab

@@ -14,6 +14,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "backends/thread_team.h"
+
 namespace rooflm::measure {
 namespace {
 
@@ -82,6 +84,7 @@ class Blocks {
   Blocks(int threads, std::size_t bytes) : blocks_(static_cast<std::size_t>(threads)) {
     lines_ = bytes / sizeof(Line) / blocks_.size();
     if (lines_ < kFewestLines) throw std::invalid_argument("too little memory to measure");
+    backends::require_team(threads);
     for_each_block([this](std::vector<Line>& block) {
       block.reserve(lines_);
       ask_for_huge_pages(block.data(), lines_ * sizeof(Line));

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "backends/thread_team.h"
 #include "core/dtype.h"
 #include "core/f16.h"
 #include "core/stop_signals.h"
@@ -61,6 +62,7 @@ double sample(const InstructionLoop& loop, std::vector<InstructionOperands>& ope
 }
 
 Peak measure_loop(const InstructionLoop& loop, int threads, const SamplingOptions& options) {
+  backends::require_team(threads);
   std::vector<InstructionOperands> operands(static_cast<std::size_t>(threads), make_operands(loop));
   sample(loop, operands);
   std::vector<double> rates;

@@ -9,18 +9,25 @@
 
 #include "backends/cpu/levels.h"
 #include "backends/cpu/resources.h"
+#include "backends/thread_team.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
 
 namespace rooflm::backends {
 namespace {
 
+/// The calling thread's next teams have `threads` threads.
+void use_team(int threads) {
+  allow_whole_teams();
+  if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+}
+
 /// Sets OpenMP's thread count before each run: it belongs to the calling thread, and other backends may
 /// change it.
 Kernel with_threads(Kernel kernel, int threads) {
   if (!kernel) return kernel;
   return {[run = std::move(kernel.run), threads](const KernelArgs& args) {
-            if (omp_get_max_threads() != threads) omp_set_num_threads(threads);
+            use_team(threads);
             run(args);
           },
           std::move(kernel.info)};
@@ -28,7 +35,7 @@ Kernel with_threads(Kernel kernel, int threads) {
 
 KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
   return {row.op, [row, resources](const program::Program& program, const program::Op& op) {
-            omp_set_num_threads(resources->threads());
+            use_team(resources->threads());
             return with_threads(make_named(row, {program, op, resources}), resources->threads());
           }};
 }
@@ -46,7 +53,8 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(CpuKernels kernels, const std::shared_ptr<cpu::Resources>& resources)
       : Backend(table(kernels, resources)), resources_(resources) {
-    omp_set_num_threads(resources->threads());
+    require_team(resources->threads());
+    use_team(resources->threads());
     cpu::keep_released_memory();
 #pragma omp parallel
     core::give_signal_stack();

@@ -17,7 +17,9 @@ enum class CpuKernels {
 /// fp32). Kernels run one at a time, on the calling thread and `threads` - 1 others, and are synchronous.
 /// Kernels of one backend must not overlap: they share scratch memory. Results do not depend on earlier
 /// calls. Kernels outlive the backend. A token or target outside the vocabulary throws core::InputError.
-/// `threads` 0: one per core available to this process. Throws core::UsageError if negative.
+/// `threads` 0: one per core available to this process. Throws core::UsageError if negative or above
+/// OMP_THREAD_LIMIT, std::system_error if the system cannot start so many, core::Unavailable if OpenMP does
+/// not.
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads = 0);
 
 }  // namespace rooflm::backends

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <malloc.h>
-#include <omp.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -14,6 +13,7 @@
 #include <limits>
 #include <string>
 
+#include "backends/thread_team.h"
 #include "core/error.h"
 #include "core/units.h"
 
@@ -123,7 +123,7 @@ int available_cores() {
     const double period = number_in(v1 + "/cpu.cfs_period_us");
     if (quota > 0 && period > 0 && period < 1e18) share = std::min(share, quota / period);
   }
-  return std::max(1, std::min(omp_get_num_procs(), static_cast<int>(std::min(std::ceil(share), 1e6))));
+  return std::max(1, std::min(default_team(), static_cast<int>(std::min(std::ceil(share), 1e6))));
 }
 
 void keep_released_memory() {

@@ -26,7 +26,8 @@ double available_memory_bytes();
 void keep_released_memory();
 void trim_memory() noexcept;
 
-/// Cores available to this process: its affinity, or its control group's CPU share if that is less.
+/// Cores available to this process: the least of its affinity, its control group's CPU share, and
+/// OMP_THREAD_LIMIT.
 int available_cores();
 
 /// Whether a result of `bytes` is written with streaming stores. If it exceeds the last-level caches of this
