@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "lab/job.h"
 #include "text/prepare.h"
+#include "train/checkpoint.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/training_data.h"
@@ -113,6 +114,7 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
     return 0;
   }
   loaded.session->make_loss_engine(point.batch, point.seq);
+  train::verify_model(loaded.directory);
   loaded.session->load(loaded.directory);
   if (ranks != nullptr) {
     const ranks::Patience patience(ranks.get());  // weights may be read from disks of different speed

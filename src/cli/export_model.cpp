@@ -48,6 +48,7 @@ void export_model(const fs::path& checkpoint, const fs::path& output) {
   if (!fs::create_directory(unfinished, error) || error)
     throw core::InputError(fmt::format("cannot make {}: {}", unfinished.string(), error.message()));
   try {
+    train::verify_model(directory);
     write(directory, *parts, unfinished);
     fs::rename(unfinished, output);
   } catch (...) {

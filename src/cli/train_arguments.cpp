@@ -155,7 +155,9 @@ void TrainArguments::add_to(CommandLine& line) {
       .group("Checkpoints");
   line.add_flag("--resume", resume_, "Continue from the newest checkpoint in --out, if there is one")
       .group("Checkpoints");
-  line.add_option("--log", log_, "JSON, one line per step (default: log.jsonl in --out)")
+  line.add_option(
+          "--log", log_,
+          "JSON, one line per step: a file of this run alone, or a device (default: log.jsonl in --out)")
       .type_name("FILE")
       .group("Watching");
   line.add_option("--memory-limit", memory_limit_, "Maximum memory to use: 8GB, 8GiB (default: free memory)")

@@ -30,6 +30,7 @@ using core::InputError;
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr const char* kUnfinished = ".tmp";
 constexpr const char* kLock = ".lock";
+constexpr const char* kOptimizer = "optimizer.safetensors";
 
 /// The step in the name of a complete checkpoint.
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -149,22 +150,15 @@ void read_optimizer(const fs::path& path, Session& session) {
   }
 }
 
-std::uint64_t sum_of_file(const fs::path& path, const core::OnProgress& on_progress = {}) {
+std::uint64_t sum_of_file(const fs::path& path, const core::OnProgress& on_progress) {
   return checksum(core::MappedFile(path).bytes(), on_progress);
 }
-
-std::string text_of_sum(std::uint64_t sum) { return fmt::format("{:016x}", sum); }
 
 /// Throws when a file is not what was saved.
 void verify(const fs::path& checkpoint) {
   const CheckpointState state = read_checkpoint_state(checkpoint);
   if (state.parts > 0) static_cast<void>(open_parts(checkpoint));  // says what a part that is missing means
-  for (const auto& [name, saved] : state.checksums) {
-    const std::string found = text_of_sum(sum_of_file(checkpoint / name));
-    if (found == saved) continue;
-    throw InputError(fmt::format("{}: is damaged or was changed: its checksum is {}, state.json expects {}",
-                                 (checkpoint / name).string(), found, saved));
-  }
+  for (const auto& [name, saved] : state.checksums) verify_file(checkpoint / name, saved);
 }
 
 void write_whole(const fs::path& directory, const Session& session, const core::OnProgress& on_progress) {
@@ -173,7 +167,7 @@ void write_whole(const fs::path& directory, const Session& session, const core::
     require_finite(name, values);
   };
   model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress);
-  write_optimizer(directory / "optimizer.safetensors", session, on_progress);
+  write_optimizer(directory / kOptimizer, session, on_progress);
 }
 
 /// This rank's part of a checkpoint; its checksum.
@@ -199,7 +193,7 @@ void write_parts(const fs::path& directory, CheckpointState& state, const Sessio
 }
 
 void write_files(const fs::path& directory, CheckpointState state, const Session& session,
-                 const fs::path& tokenizer) {
+                 std::string_view tokenizer) {
   const core::OnProgress on_progress = session.keep_waiting();
   state.checksums.clear();
   if (state.parts > 0) {
@@ -207,10 +201,7 @@ void write_files(const fs::path& directory, CheckpointState state, const Session
   } else {
     write_whole(directory, session, on_progress);
   }
-  if (!tokenizer.empty()) {
-    const core::MappedFile file(tokenizer);
-    core::write_file_atomically(directory / "tokenizer.json", file.text());
-  }
+  if (!tokenizer.empty()) core::write_file_atomically(directory / "tokenizer.json", tokenizer);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     std::string& checksum = state.checksums[entry.path().filename().string()];
     if (checksum.empty()) checksum = text_of_sum(sum_of_file(entry.path(), on_progress));
@@ -236,7 +227,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
 }
 
 fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, const Session& session,
-                         const fs::path& tokenizer, std::int64_t keep) {
+                         std::string_view tokenizer, std::int64_t keep) {
   fs::path checkpoint = checkpoint_of(out, state.step);
   const fs::path unfinished = unfinished_of(checkpoint);
   std::error_code error;
@@ -275,12 +266,20 @@ void settle_checkpoints(const fs::path& out, std::int64_t keep) {
   for (std::size_t i = 0; i + kept < all.size(); ++i) remove_checkpoint(all[i]);
 }
 
+void verify_model(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::exists(directory / "state.json", ignored)) return;
+  for (const auto& [name, saved] : read_checkpoint_state(directory).checksums) {
+    if (name != kOptimizer && fs::exists(directory / name, ignored)) verify_file(directory / name, saved);
+  }
+}
+
 void load_checkpoint(const fs::path& checkpoint, Session& session) {
   verify(checkpoint);
   if (const auto parts = open_parts(checkpoint)) {
     read_optimizer(*parts, session);
   } else {
-    read_optimizer(checkpoint / "optimizer.safetensors", session);
+    read_optimizer(checkpoint / kOptimizer, session);
   }
   session.load(checkpoint);
 }

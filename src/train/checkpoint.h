@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/descriptor.h"
@@ -68,16 +69,20 @@ void settle_checkpoints(const std::filesystem::path& out, std::int64_t keep);
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
 /// Of several ranks the first calls it, and the others Session::serve_parts: a checkpoint does not know how
-/// many there were. With `state.parts`, their number, the others call save_part. `tokenizer` is copied when
-/// not empty. Returns the checkpoint. Throws core::InputError when it cannot be written; what was there is
-/// then untouched.
+/// many there were. With `state.parts`, their number, the others call save_part. `tokenizer` is the text of
+/// tokenizer.json; "" makes none. Returns the checkpoint. Throws core::InputError when it cannot be written;
+/// what was there is then untouched.
 std::filesystem::path save_checkpoint(const std::filesystem::path& out, const CheckpointState& state,
-                                      const Session& session, const std::filesystem::path& tokenizer,
-                                      std::int64_t keep);
+                                      const Session& session, std::string_view tokenizer, std::int64_t keep);
 
 /// On the others of a checkpoint of parts: writes what this rank has, and returns when the checkpoint is
 /// there.
 void save_part(const std::filesystem::path& out, const CheckpointState& state, const Session& session);
+
+/// Before weights of `directory` are loaded for something else than resuming: if it is a checkpoint, throws
+/// core::InputError that names the file when one, the optimizer's aside, is not what was saved. Files that
+/// are missing are left to their readers. Reads all bytes once, at memory speed.
+void verify_model(const std::filesystem::path& directory);
 
 /// Reads weights and optimizer state into `session`, whose training engine exists. Throws core::InputError
 /// that names the file, the tensor and the expectation when a file is not what was saved, or a tensor is

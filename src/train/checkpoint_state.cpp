@@ -33,7 +33,7 @@ constexpr std::string_view kSealBegin = ",\n  \"checksum\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 
 std::string checksum_of_text(std::string_view text) {
-  return fmt::format("{:016x}", checksum(std::as_bytes(std::span(text))));
+  return text_of_sum(checksum(std::as_bytes(std::span(text))));
 }
 
 /// `text`, an object, with its checksum as the last key.
@@ -205,9 +205,21 @@ CheckpointState read_checkpoint_state(const std::filesystem::path& checkpoint) {
   return state;
 }
 
+std::string text_of_sum(std::uint64_t sum) { return fmt::format("{:016x}", sum); }
+
+void verify_file(const std::filesystem::path& path, const std::string& saved) {
+  const std::string found = text_of_sum(checksum(core::MappedFile(path).bytes()));
+  if (found == saved) return;
+  throw core::InputError(
+      fmt::format("{}: is damaged or was changed: its checksum is {}, state.json expects {}", path.string(),
+                  found, saved));
+}
+
 model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoint,
                                           const CheckpointState& state) {
   model::ModelConfig config = model::read_config(checkpoint);
+  // Last, so that a value that cannot be is named.
+  verify_file(checkpoint / "config.json", state.checksums.at("config.json"));
   config.name = state.model_name;
   config.padded_vocab = state.padded_vocab;
   if (config.padded_vocab < config.vocab) {

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -54,20 +56,27 @@ std::string_view kept_part(std::string_view text, std::int64_t keep_until_step,
   return text.substr(0, kept);
 }
 
-void truncate_log(const std::filesystem::path& path, std::int64_t keep_until_step) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return;
-  const core::MappedFile file(path);
-  const std::string_view kept = kept_part(file.text(), keep_until_step, path);
-  if (kept.size() != file.text().size()) core::write_file_atomically(path, kept);
-}
-
 }  // namespace
 
-TrainLog::TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step) : path_(path) {
-  truncate_log(path, keep_until_step);
-  file_ = core::Descriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
-  if (file_.get() < 0) core::fail_on("write", path, errno);
+TrainLog::TrainLog(const std::filesystem::path& path)
+    : path_(path),
+      // A pipe that nobody reads is an error, not waited for.
+      file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+  struct stat info {};
+  if (file_.get() < 0 || ::fstat(file_.get(), &info) != 0 || ::fcntl(file_.get(), F_SETFL, O_APPEND) != 0)
+    core::fail_on("write", path, errno);
+  is_regular_ = S_ISREG(info.st_mode);
+  if (is_regular_ && !core::lock(file_.get(), false))
+    throw core::UsageError(
+        fmt::format("another training run is writing to {}; choose another --log", path.string()));
+}
+
+void TrainLog::keep_until(std::int64_t step) {
+  if (!is_regular_) return;
+  const core::MappedFile file(path_);
+  const std::size_t kept = kept_part(file.text(), step, path_).size();
+  if (kept != file.text().size() && ::ftruncate(file_.get(), static_cast<off_t>(kept)) != 0)
+    core::fail_on("write", path_, errno);
 }
 
 void TrainLog::append(const StepRecord& r) {

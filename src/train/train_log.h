@@ -33,10 +33,14 @@ struct StepRecord {
 /// scaled "loss_scale" and "skipped_steps". Move-only.
 class TrainLog {
  public:
-  /// Opens `path`, made when missing. Lines of steps beyond `keep_until_step`, and a last line without an
-  /// end, are removed first: what a run that was interrupted had written after its checkpoint. Throws
-  /// core::InputError when it cannot be written or holds something else than such a log.
-  TrainLog(const std::filesystem::path& path, std::int64_t keep_until_step);
+  /// Opens `path`, a file, made when missing, or a device or a pipe. Holds a file's lock, which goes with the
+  /// process. Throws core::UsageError when another run holds it, core::InputError when it cannot be written.
+  explicit TrainLog(const std::filesystem::path& path);
+
+  /// Removes lines of steps beyond `step`, and a last line without an end: what a run that was interrupted
+  /// had written after its checkpoint. Throws core::InputError when the file holds something else than such a
+  /// log.
+  void keep_until(std::int64_t step);
 
   /// Throws core::InputError when the disk is full.
   void append(const StepRecord& record);
@@ -44,6 +48,7 @@ class TrainLog {
  private:
   std::filesystem::path path_;
   core::Descriptor file_;
+  bool is_regular_ = false;
 };
 
 }  // namespace rooflm::train

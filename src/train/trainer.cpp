@@ -10,6 +10,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/printable.h"
 #include "core/ratio.h"
 #include "core/stop_signals.h"
@@ -27,6 +28,7 @@ namespace rooflm::train {
 namespace {
 
 constexpr std::int64_t kSampleTokens = 64;
+constexpr const char* kLogName = "log.jsonl";
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -63,11 +65,16 @@ class Trainer::Loop {
     if (!start.checkpoint.empty()) {
       resume(start.checkpoint);
     } else if (!start.weights.empty()) {
+      verify_model(start.weights);
       session_.load(start.weights);
     } else {
       session_.initialise(options_.seed);
     }
-    if (options_.is_first()) log_ = std::make_unique<TrainLog>(log_path(), state_.step);
+    if (options_.is_first()) {
+      log_ = std::make_unique<TrainLog>(log_path());
+      refuse_foreign_output(start);  // again: nobody else writes the log from here on
+      log_->keep_until(state_.step);
+    }
     describe_run(config);
     if (options_.ranks != nullptr) ranks::meet(*options_.ranks);
   }
@@ -80,7 +87,7 @@ class Trainer::Loop {
     return options;
   }
   [[nodiscard]] std::filesystem::path log_path() const {
-    return options_.log.empty() ? options_.out / "log.jsonl" : options_.log;
+    return options_.log.empty() ? options_.out / kLogName : options_.log;
   }
 
   void refuse_foreign_output(const TrainStart& start) const;
@@ -110,22 +117,33 @@ class Trainer::Loop {
   std::unique_ptr<EvalBatches> validation_;
   std::int64_t eval_batch_ = 0;
   std::unique_ptr<TrainLog> log_;
+  /// For checkpoints: the folder of the data may be prepared again, or go, while this trains.
+  std::string tokenizer_text_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::optional<OverlapTrial> overlap_;  ///< until it is decided
   TrainSummary summary_;
 };
 
 void Trainer::Loop::refuse_foreign_output(const TrainStart& start) const {
-  if (start.may_resume) return;
   const auto present = list_checkpoints(options_.out);
-  if (!present.empty()) {
+  if (!present.empty() && !start.may_resume) {
     throw core::UsageError(fmt::format("{} exists already: --resume continues it, or choose another --out",
                                        present.back().string()));
   }
+  namespace fs = std::filesystem;
   std::error_code ignored;
-  if (std::filesystem::exists(log_path(), ignored) && !std::filesystem::is_empty(log_path(), ignored)) {
+  const fs::path log = log_path();
+  const bool has_lines = fs::is_regular_file(log, ignored) && !fs::is_empty(log, ignored);
+  if (!has_lines || !start.checkpoint.empty()) return;
+  if (!start.may_resume) {
     throw core::UsageError(
-        fmt::format("{} exists already: --resume continues it, or choose another", log_path().string()));
+        fmt::format("{} exists already: --resume continues it, or choose another", log.string()));
+  }
+  // Nothing is continued, so the log would be emptied: only that in --out is sure to be of this run.
+  if (!fs::equivalent(log, options_.out / kLogName, ignored)) {
+    throw core::UsageError(
+        fmt::format("--log {} has lines, and there is no checkpoint in {} to continue: choose another --log",
+                    log.string(), options_.out.string()));
   }
 }
 
@@ -144,8 +162,10 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
                                      .rank = options_.step.sharding.copy_of(options_.step.rank)});
   eval_batch_ = options_.batch;
   validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
-  if (!data_.tokenizer.empty())
+  if (!data_.tokenizer.empty()) {
+    tokenizer_text_ = core::MappedFile(data_.tokenizer).text();
     tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::load(data_.tokenizer));
+  }
   if (options_.sample_every > 0 && !tokenizer_) {
     throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
   }
@@ -208,7 +228,7 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
                                   core::format_si(*options_.peak_flop_per_s)));
   }
   if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
-  if (state_.step > 0) {
+  if (!summary_.checkpoint.empty()) {
     progress_.message(
         fmt::format("continuing after step {} of {}", state_.step, summary_.checkpoint.string()));
   }
@@ -303,7 +323,7 @@ void Trainer::Loop::save() {
     return in_parts ? save_part(options_.out, state_, session_) : session_.serve_parts();
   try {
     if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
-    summary_.checkpoint = save_checkpoint(options_.out, state_, session_, data_.tokenizer, options_.keep);
+    summary_.checkpoint = save_checkpoint(options_.out, state_, session_, tokenizer_text_, options_.keep);
     if (!in_parts) session_.end_parts();
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(
@@ -344,7 +364,7 @@ TrainSummary Trainer::Loop::run() {
       saved = step;
     }
   }
-  if (saved != state_.step && state_.step > 0) save();
+  if (saved != state_.step && (state_.step > 0 || signal != 0)) save();
   summary_.signal = state_.step < steps ? signal : 0;
   if (summary_.signal != 0) {
     progress_.message(fmt::format("stopped by {} after step {}; --resume continues",

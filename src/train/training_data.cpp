@@ -72,6 +72,7 @@ void require_same_tokenizer(const fs::path& model, const std::vector<fs::path>& 
     if (of_data.empty() || of_data == seen) continue;
     seen = of_data;
     if (!encode_alike(of_model, of_data)) {
+      verify_model(model);  // one that is damaged is named as such
       throw core::UsageError(
           fmt::format("--data {} was prepared by another tokenizer than the model: {} and {} differ",
                       path.string(), of_data.string(), of_model.string()));

@@ -173,6 +173,49 @@ TEST_F(CheckpointTest, AFlippedBitIsFound) {
   }
 }
 
+TEST_F(CheckpointTest, AModelIsVerifiedWithoutTheOptimizer) {
+  data_.tokenizer = directory_ / "tokenizer.json";
+  model::ModelConfig config = testing::tiny_model();
+  config.vocab = 257;
+  config.padded_vocab = 320;
+  testing::run_training(config, options_, data_);
+  const fs::path checkpoint = out() / "checkpoint-000004";
+  EXPECT_NO_THROW(verify_model(checkpoint));
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    const std::string whole = testing::read_text(checkpoint / name);
+    std::string flipped = whole;
+    flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 1);
+    testing::write_text(checkpoint / name, flipped);
+    try {
+      verify_model(checkpoint);
+      ADD_FAILURE() << name << " is changed";
+    } catch (const core::InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+    testing::write_text(checkpoint / name, whole);
+  }
+  fs::remove(checkpoint / "optimizer.safetensors");
+  fs::remove(checkpoint / "tokenizer.json");
+  EXPECT_NO_THROW(verify_model(checkpoint));
+  fs::remove(checkpoint / "state.json");
+  testing::write_text(checkpoint / "config.json", "of others");
+  EXPECT_NO_THROW(verify_model(checkpoint)) << "a model directory without checksums";
+}
+
+/// Prepared again, the folder has another tokenizer, which the model has never seen.
+TEST_F(CheckpointTest, TheTokenizerIsThatOfTheBeginning) {
+  data_.tokenizer = directory_ / "tokenizer.json";
+  const std::string before = testing::read_text(data_.tokenizer);
+  model::ModelConfig config = testing::tiny_model();
+  config.vocab = 257;
+  config.padded_vocab = 320;
+  const auto backend = testing::backend_for(options_.step.engine);
+  Trainer trainer(*backend, config, options_, data_, {}, nullptr);
+  fs::remove(data_.tokenizer);
+  trainer.run();
+  EXPECT_EQ(testing::read_text(out() / "checkpoint-000004/tokenizer.json"), before);
+}
+
 TEST_F(CheckpointTest, ForeignFilesAreNamed) {
   train();
   const fs::path checkpoint = out() / "checkpoint-000004";

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/stop_signals.h"
 #include "training_testing.h"
 
 namespace rooflm::train {
@@ -139,6 +140,49 @@ TEST(Trainer, SavesAndEndsAtSigterm) {
   EXPECT_LT(summary.step, 1'000'000);
   EXPECT_EQ(read_checkpoint_state(resolve_model_directory(options.out)).step, summary.step);
   EXPECT_EQ(log_of(options).size(), static_cast<std::size_t>(summary.step));
+}
+
+TEST(Trainer, StoppedBeforeItsFirstStepItResumes) {
+  const testing::ScratchDirectory directory;
+  const TrainingData data = testing::tiny_data(directory);
+  const TrainOptions whole = testing::tiny_options(directory / "whole", 4);
+  testing::run_training(testing::tiny_model(), whole, data);
+  TrainOptions options = whole;
+  options.out = directory / "out";
+  {
+    const core::StopSignals signals;
+    ASSERT_EQ(std::raise(SIGTERM), 0);
+    const TrainSummary stopped = testing::run_training(testing::tiny_model(), options, data);
+    EXPECT_EQ(stopped.signal, SIGTERM);
+    EXPECT_EQ(stopped.step, 0);
+    EXPECT_EQ(stopped.checkpoint.filename(), "checkpoint-000000");
+  }
+  testing::run_training(
+      testing::tiny_model(), options, data,
+      {.weights = {}, .checkpoint = list_checkpoints(options.out).back(), .may_resume = true});
+  const auto expected = log_of(whole);
+  const auto resumed = log_of(options);
+  ASSERT_EQ(resumed.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(resumed[i]["loss"], expected[i]["loss"]) << i;
+}
+
+TEST(Trainer, ALogOfAnotherRunIsNotEmptied) {
+  const testing::ScratchDirectory directory;
+  const TrainingData data = testing::tiny_data(directory);
+  TrainOptions options = testing::tiny_options(directory / "one", 4);
+  options.log = directory / "shared.log";
+  testing::run_training(testing::tiny_model(), options, data);
+  const std::string before = testing::read_text(options.log);
+  options.out = directory / "two";
+  const TrainStart start{.weights = {}, .checkpoint = {}, .may_resume = true};
+  EXPECT_THROW(testing::run_training(testing::tiny_model(), options, data, start), core::UsageError);
+  EXPECT_EQ(testing::read_text(options.log), before);
+  // The log of this run itself, which ended before its first checkpoint.
+  options.log = options.out / "log.jsonl";
+  std::filesystem::create_directory(options.out);
+  testing::write_text(options.log, before);
+  testing::run_training(testing::tiny_model(), options, data, start);
+  EXPECT_EQ(log_of(options).size(), 4U);
 }
 
 TEST(Trainer, RefusesTokensBeyondTheVocabulary) {
