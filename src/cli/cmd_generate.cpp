@@ -1,5 +1,6 @@
 // rooflm generate: text from a model.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -82,6 +83,14 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   sampling.warmup = static_cast<int>(parse_integer("--warmup", options.warmup, 0));
   train::validate(sampling);
   return sampling;
+}
+
+/// launch runs ranks in the background of its terminal: the system stops those that read it.
+void refuse_terminal(const GenerateOptions& options, const lab::Ranks& ranks) {
+  const bool is_input = options.prompts_file == "-" || options.prompts_file == "/dev/stdin";
+  if (!is_input || ranks == nullptr || ranks->place().job.empty() || ::isatty(STDIN_FILENO) == 0) return;
+  throw core::UsageError(fmt::format(
+      "--prompts {}: ranks of launch cannot read a terminal; give a file or a pipe", options.prompts_file));
 }
 
 /// One text for each --prompt, or for each line of --prompts; an empty one where neither was given.
@@ -293,6 +302,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   require_columns(texts_table({""}, {.texts = {""}, .prompt_tokens = {0}, .tokens = {0}}),
                   options.table.style());
   agree(ranks, options);
+  if (is_first) refuse_terminal(options, ranks);
   // Standard input is one for all.
   const std::vector<std::string> prompts =
       from_first(ranks, is_first ? prompts_of(options) : std::vector<std::string>());

@@ -176,15 +176,18 @@ class Launch {
     return *std::ranges::min_element(ended, {}, rank);
   }
 
+  /// One that has given up another may have done so for one that is stopped: that is the cause then.
   void tell_of(const Ended& cause) {
+    const bool has_given_up =
+        is_ours_ && cause.end.signal == 0 && cause.end.code == static_cast<int>(core::ExitCode::unavailable);
+    if (has_given_up && tell_of_stopped(0)) return;
     write_note(fmt::format("launch: rank {} ({}, process {}) {}", cause.index, ranks::host_name(),
                            children_.number(cause.index), describe(cause.end)));
     code_ = code_of(cause.end);
   }
 
-  /// Ends all when one has been stopped for longer than ranks wait for each other: the others may have ended
-  /// before, be stopped, too, or know nothing of it.
-  void end_stopped() {
+  /// Tells of the first rank that has been stopped for at least `seconds`, as far as looking has shown.
+  bool tell_of_stopped(double seconds) {
     const auto now = std::chrono::steady_clock::now();
     for (std::size_t i = 0; i < static_cast<std::size_t>(count_); ++i) {
       if (!is_stopped(children_.number(i))) {
@@ -193,12 +196,19 @@ class Launch {
       }
       const double stopped_s =
           std::chrono::duration<double>(now - stopped_since_.emplace(i, now).first->second).count();
-      if (stopped_s < timeout_s_ + kNoticeSeconds) continue;
+      if (stopped_s < seconds) continue;
       write_note(fmt::format("launch: rank {} ({}, process {}) has been stopped for {:.0f} s", i,
                              ranks::host_name(), children_.number(i), stopped_s));
       code_ = static_cast<int>(core::ExitCode::unavailable);
-      return end_others();
+      return true;
     }
+    return false;
+  }
+
+  /// Ends all when one has been stopped for longer than ranks wait for each other: the others may have ended
+  /// before, be stopped, too, or know nothing of it.
+  void end_stopped() {
+    if (tell_of_stopped(timeout_s_ + kNoticeSeconds)) end_others();
   }
 
   /// Those that still run are asked to end, and ended.
