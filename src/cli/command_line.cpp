@@ -22,6 +22,7 @@ namespace {
 /// "--name=" as "--name" and an empty value, which CLI11 would otherwise take from the next argument.
 void keep_empty_values(std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--") return;
     if (!arguments[i].starts_with("--") || arguments[i].find('=') + 1 != arguments[i].size()) continue;
     arguments[i].pop_back();
     arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
@@ -135,7 +136,8 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     rest_->assign(std::next(mark), arguments.end());
     arguments.erase(mark, arguments.end());
   }
-  std::ranges::transform(arguments, arguments.begin(), present_argument);
+  const auto options_end = std::ranges::find(arguments, "--");
+  std::transform(arguments.begin(), options_end, arguments.begin(), present_argument);
   keep_empty_values(arguments);
   try {
     std::reverse(arguments.begin(), arguments.end());
@@ -167,11 +169,12 @@ void CommandLine::check_empty() const {
 }
 
 void CommandLine::check_extras() const {
-  const std::vector<std::string> extras = app_->remaining();
+  std::vector<std::string> extras = app_->remaining();
+  std::erase(extras, "--");  // CLI11 counts it among them
   if (extras.empty()) return;
   std::string extra = extras.front();
   for (const std::string& candidate : extras) {
-    if (candidate.starts_with('-') && candidate != "--") {
+    if (candidate.starts_with('-')) {
       extra = candidate;
       break;
     }

@@ -57,9 +57,24 @@ void remove_left_behind() {
   }
 }
 
+/// Where temporary files go. Throws core::InputError that names the variable that leads nowhere.
+fs::path temporary_root() {
+  std::error_code error;
+  fs::path root = fs::temp_directory_path(error);
+  if (!error) return root;
+  // In the order of temp_directory_path.
+  for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {
+    if (const char* value = std::getenv(name)) {
+      throw core::InputError(fmt::format(
+          "{} is '{}', which is not a directory that can be opened: temporary files go there", name, value));
+    }
+  }
+  throw core::InputError("cannot open /tmp: temporary files go there, or where TMPDIR says");
+}
+
 fs::path make_temporary_folder() {
   remove_left_behind();
-  std::string name = (fs::temp_directory_path() / fmt::format("{}XXXXXX", kFolder)).string();
+  std::string name = (temporary_root() / fmt::format("{}XXXXXX", kFolder)).string();
   if (mkdtemp(name.data()) == nullptr) {
     throw core::InputError(name +
                            ": cannot make a temporary folder: " + std::generic_category().message(errno));

@@ -258,6 +258,10 @@ class Files(TrainingRuns):
         self.assertEqual(result.returncode, 3, result.stderr)
         self.assertEqual(self.names(self.out), [".lock", "log.jsonl"])
 
+    def test_a_folder_for_temporary_files_that_is_not_there(self):
+        nowhere = str(self.folder / "nowhere")
+        self.fails(3, "bench", "--model", "tiny", "--layers", 1, "--batch", 1, "--seq", 8, "--no-peak", "--steps", 1, env={**os.environ, "TMPDIR": nowhere}, says=["TMPDIR", nowhere])
+
     # Training
 
     def test_only_unfinished_files_of_ours_are_removed(self):

@@ -130,6 +130,13 @@ class Paths(Hostile):
             self.refuses(2, *command, says=[f"{name} is empty"])
         self.assertFalse(pathlib.Path("-q").exists())
 
+    def test_what_follows_two_dashes_is_a_path(self):
+        self.write("-x.txt", "one two three " * 200)
+        self.write("--seed=", "four five six " * 200)
+        result = self.run_rooflm("data", "prepare", "-o", "d", "--vocab", "280", "--", "-x.txt", "--seed=", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.refuses(2, "data", "prepare", "-o", self.folder / "e", "--sed", 1, "--", "-x.txt", says=["unknown option '--sed'"])
+
     def test_loops_of_links_are_named(self):
         loop = self.folder / "loop"
         loop.symlink_to("loop")
