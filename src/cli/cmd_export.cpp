@@ -94,7 +94,11 @@ int run_model(const ExportOptions& options) {
   if (!options.run.empty() || !options.step.empty())
     throw core::UsageError(fmt::format(
         "--run, --step: {} is written from a checkpoint, not from a record: leave them out", kHuggingFace));
+  if (options.overwrite)
+    throw core::UsageError(
+        fmt::format("--overwrite: {} makes a directory and replaces none: name a new one", kHuggingFace));
   if (options.dry_run) {
+    check_model_export(options.files.front(), options.output);
     show_dry_run("export the model of " + core::printable(options.files.front()), {{"-o", options.output}});
     return 0;
   }

@@ -5,10 +5,13 @@
 
 #include <span>
 #include <system_error>
+#include <utility>
 
+#include "cli/output_rule.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "model/huggingface.h"
+#include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"
 
@@ -17,45 +20,88 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The tokens at which texts begin and end, as far as the tokenizer of a checkpoint has some.
+model::TextEnds text_ends(const fs::path& tokenizer) {
+  const auto known = text::Tokenizer::load(tokenizer);
+  const auto begin = known.special_id("<|begin_of_text|>");
+  return {.begin = begin ? begin : known.eot(), .end = known.eot()};
+}
+
 void write(const fs::path& checkpoint, const train::PartFiles& parts, const fs::path& directory) {
   const model::ModelConfig config =
       train::read_checkpoint_config(checkpoint, train::read_checkpoint_state(checkpoint));
-  model::save_model(directory, config,
-                    [&](const std::string& name, std::span<float> values) { parts.read(name, values); });
+  const fs::path tokenizer = checkpoint / "tokenizer.json";
   std::error_code ignored;
-  if (fs::exists(checkpoint / "tokenizer.json", ignored)) {
-    const core::MappedFile tokenizer(checkpoint / "tokenizer.json");
-    core::write_file_atomically(directory / "tokenizer.json", tokenizer.text());
+  const bool has_tokenizer = fs::exists(tokenizer, ignored);
+  model::save_model(
+      directory, config, [&](const std::string& name, std::span<float> values) { parts.read(name, values); },
+      core::DType::f32, model::kMaxShardBytes, {}, has_tokenizer ? text_ends(tokenizer) : model::TextEnds());
+  if (has_tokenizer) {
+    const core::MappedFile file(tokenizer);
+    core::write_file_atomically(directory / "tokenizer.json", file.text());
   }
   core::sync_directory(directory);
 }
 
-}  // namespace
+/// "model" of "model/": names beside it can be made.
+fs::path without_slash(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
 
-void export_model(const fs::path& checkpoint, const fs::path& output) {
+/// A new folder beside `output`. Whatever is there already belongs to somebody else.
+fs::path make_unfinished(const fs::path& output) {
+  constexpr int kMostTries = 1000;
   std::error_code error;
-  if (fs::exists(output, error)) throw core::UsageError(fmt::format("-o {} exists already", output.string()));
-  const fs::path directory = train::resolve_model_directory(checkpoint);
-  const auto parts = train::open_parts(directory);
+  for (int i = 0; i < kMostTries; ++i) {
+    fs::path folder = core::temporary_name(output);
+    if (i > 0) folder += fmt::format("-{}", i);
+    if (fs::create_directory(folder, error)) return folder;
+    if (error && error != std::errc::file_exists)
+      throw core::InputError(fmt::format("cannot make {}: {}", folder.string(), error.message()));
+  }
+  throw core::InputError(fmt::format("cannot write {}: remove the unfinished folders {}*", output.string(),
+                                     core::temporary_name(output).string()));
+}
+
+struct Source {
+  fs::path directory;
+  train::PartFiles parts;
+};
+
+/// Throws where `checkpoint` cannot be exported to `output`.
+Source checked(const fs::path& checkpoint, const fs::path& output) {
+  std::error_code error;
+  require_file({"-o", output});
+  if (fs::exists(fs::symlink_status(output, error)))
+    throw core::UsageError(fmt::format("-o {} exists already", output.string()));
+  fs::path directory = train::resolve_model_directory(checkpoint);
+  auto parts = train::open_parts(directory);
   if (!parts && fs::exists(directory / "config.json", error)) {
     throw core::UsageError(
         fmt::format("{} has the layout of Hugging Face transformers already", directory.string()));
   }
   if (!parts) throw core::InputError(fmt::format("{} is not a checkpoint", checkpoint.string()));
-  fs::path unfinished = output;
-  unfinished += ".tmp";
-  fs::remove_all(unfinished, error);
-  if (!fs::create_directory(unfinished, error) || error)
-    throw core::InputError(fmt::format("cannot make {}: {}", unfinished.string(), error.message()));
+  return {std::move(directory), std::move(*parts)};
+}
+
+}  // namespace
+
+void check_model_export(const fs::path& checkpoint, const fs::path& output) {
+  static_cast<void>(checked(checkpoint, without_slash(output)));
+}
+
+void export_model(const fs::path& checkpoint, const fs::path& output) {
+  const fs::path target = without_slash(output);
+  const Source source = checked(checkpoint, target);
+  const fs::path unfinished = make_unfinished(target);
+  std::error_code error;
   try {
-    train::verify_model(directory);
-    write(directory, *parts, unfinished);
-    fs::rename(unfinished, output);
+    train::verify_model(source.directory);
+    write(source.directory, source.parts, unfinished);
+    fs::rename(unfinished, target);
   } catch (...) {
     fs::remove_all(unfinished, error);
     throw;
   }
-  core::sync_directory(core::folder_of(output));
+  core::sync_directory(core::folder_of(target));
 }
 
 }  // namespace rooflm::cli

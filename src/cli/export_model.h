@@ -11,8 +11,10 @@ inline constexpr const char* kHuggingFace = "huggingface";
 
 /// Writes config.json, model.safetensors (fp32) and tokenizer.json of `checkpoint`, one of parts or the
 /// output of a training run whose newest is, to the directory `output`, which appears whole. Throws
-/// core::UsageError when `output` exists or the checkpoint has that layout already, core::InputError for what
-/// is no checkpoint, or damaged.
+/// core::UsageError when `output` exists or is standard output, or the checkpoint has that layout already,
+/// core::InputError for what is no checkpoint, or damaged.
 void export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
+/// Throws as export_model does, as far as that is known before weights are read.
+void check_model_export(const std::filesystem::path& checkpoint, const std::filesystem::path& output);
 
 }  // namespace rooflm::cli

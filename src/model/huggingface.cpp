@@ -184,8 +184,9 @@ void save_config(const std::filesystem::path& directory, const ModelConfig& conf
 }
 
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
-                core::DType dtype, std::uint64_t max_shard_bytes, const core::OnProgress& on_progress) {
-  const std::string text = config_json(config, dtype);
+                core::DType dtype, std::uint64_t max_shard_bytes, const core::OnProgress& on_progress,
+                const TextEnds& ends) {
+  const std::string text = config_json(config, dtype, ends);
   Fetcher fetcher(source, plans_of(config));
   std::vector<TensorSource> tensors;
   for (std::size_t i = 0; i < fetcher.plans().size(); ++i) {

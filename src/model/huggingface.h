@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,9 +26,15 @@ ModelConfig read_config(const std::filesystem::path& directory);
 /// yet).
 ModelConfig read_planned_config(const std::filesystem::path& directory);
 
+/// The tokens at which texts begin and end, where they are known. Without them transformers assumes those of
+/// GPT-2 or Llama, which the vocabulary may not have.
+struct TextEnds {
+  std::optional<std::uint32_t> begin{}, end{};
+};
+
 /// The config.json text of `config`, with weights stored as `dtype`. Throws core::UsageError for a gpt2 kind
 /// whose heads do not fill d_model, which that format cannot express.
-std::string config_json(const ModelConfig& config, core::DType dtype);
+std::string config_json(const ModelConfig& config, core::DType dtype, const TextEnds& ends = {});
 
 /// Receives the values of one parameter (model/parameters.h): fp32, row-major, valid during the call.
 using WeightSink = std::function<void(const std::string& name, std::span<const float> values)>;
@@ -48,10 +55,10 @@ void save_config(const std::filesystem::path& directory, const ModelConfig& conf
 
 /// Writes config.json and the weights as `dtype` (f32, bf16, f16) in the layout of Hugging Face transformers,
 /// without padding rows. `source` is called once per parameter in the order of parameters(config). Each file
-/// appears atomically, config.json last. Throws core::InputError if the directory cannot be written.
-/// `on_progress`: as in core::write_file_atomically.
+/// appears atomically, config.json last, with `ends`. Throws core::InputError if the directory cannot be
+/// written. `on_progress`: as in core::write_file_atomically.
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,
                 core::DType dtype = core::DType::f32, std::uint64_t max_shard_bytes = kMaxShardBytes,
-                const core::OnProgress& on_progress = {});
+                const core::OnProgress& on_progress = {}, const TextEnds& ends = {});
 
 }  // namespace rooflm::model

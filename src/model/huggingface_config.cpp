@@ -310,8 +310,11 @@ ModelConfig read_config(const std::filesystem::path& directory) {
   return finish(read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys), keys, directory);
 }
 
-std::string config_json(const ModelConfig& config, core::DType dtype) {
+std::string config_json(const ModelConfig& config, core::DType dtype, const TextEnds& ends) {
   ordered_json root = config.arch == Arch::gpt2 ? gpt2_json(config) : llama_json(config);
+  for (const auto& [key, id] : {std::pair("bos_token_id", ends.begin), std::pair("eos_token_id", ends.end)}) {
+    if (id && *id < config.vocab) root[key] = *id;
+  }
   root["torch_dtype"] = core::facts_of(dtype).torch_name;
   return root.dump(2) + "\n";
 }

@@ -128,6 +128,16 @@ ModelConfig small(Arch arch) {
                         {.layers = 2, .heads = 3, .d_model = 18, .d_ff = 20, .vocab = 37});
 }
 
+TEST_F(HuggingFace, TheEndsOfTextsAreWrittenWhereTheVocabularyHasThem) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    const std::string ends = config_json(small(arch), core::DType::f32, {.begin = 35, .end = 36});
+    EXPECT_NE(ends.find("\"bos_token_id\": 35"), std::string::npos) << ends;
+    EXPECT_NE(ends.find("\"eos_token_id\": 36"), std::string::npos) << ends;
+    const std::string beyond = config_json(small(arch), core::DType::f32, {.begin = {}, .end = 37});
+    EXPECT_EQ(beyond, config_json(small(arch), core::DType::f32));
+  }
+}
+
 TEST_F(HuggingFace, ReadsTheConfigurationsOfTheGoldens) {
   const ModelConfig gpt2 = read_config(kGoldens / "gpt2");
   EXPECT_EQ(gpt2.name, "gpt2");
