@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "core/ratio.h"
 
@@ -26,25 +27,38 @@ std::string phase_of(const RunData& run, std::int64_t op) {
   return timed == nullptr ? kUnknown : timed->op.phase;
 }
 
+/// The highest sum of each device, by whether it is no host, and its name.
+std::map<std::pair<bool, std::string>, std::int64_t> peaks_of(const RunData& run) {
+  constexpr std::string_view kHost = "cpu";
+  std::map<std::pair<bool, std::string>, std::int64_t> peaks;
+  for (const record::MemoryEvent& event : run.memory_events) {
+    std::int64_t& peak =
+        peaks.try_emplace({event.device != kHost, event.device}, event.live_bytes).first->second;
+    peak = std::max(peak, event.live_bytes);
+  }
+  return peaks;
+}
+
 }  // namespace
 
 MemoryCurve::MemoryCurve(const RunData& run) : run_(run) {
+  const auto peaks = peaks_of(run);
+  devices_ = peaks.size();
+  const auto most = std::ranges::max_element(
+      peaks, {}, [](const auto& entry) { return std::pair(entry.first.first, entry.second); });
+  if (most != peaks.end()) device_ = most->first.second;
   for (const record::Tensor& tensor : run.tensors) tensors_[tensor.tensor] = &tensor;
   MemoryMoment now;
-  // Live bytes are those of one device; a program may have several. Unsigned, since records may hold any
-  // number.
-  std::map<std::string_view, std::uint64_t> live_of;
-  std::uint64_t live = 0;
+  bool is_first = true;
   for (std::size_t i = 0; i < run.memory_events.size(); ++i) {
     const record::MemoryEvent& event = run.memory_events[i];
+    if (event.device != device_) continue;
     const std::int64_t op = event.op.value_or(kNoOp);
-    const bool is_new_op = i == 0 || op != now.op;
+    const bool is_new_op = is_first || op != now.op;
+    is_first = false;
     if (is_new_op) now.phase = phase_of(run, op);
     now.op = op;
-    std::uint64_t& of_device = live_of[event.device];
-    live += static_cast<std::uint64_t>(event.live_bytes) - of_device;
-    of_device = static_cast<std::uint64_t>(event.live_bytes);
-    now.live_bytes = static_cast<std::int64_t>(live);
+    now.live_bytes = event.live_bytes;
     const auto tensor = tensors_.find(event.tensor.value_or(kNoTensor));
     const std::string role = tensor != tensors_.end() ? tensor->second->role
                              : event.tensor           ? kUnknown
@@ -74,7 +88,7 @@ std::vector<Holder> MemoryCurve::holders(std::size_t event) const {
   std::unordered_map<std::int64_t, Holder> alive;
   for (std::size_t i = 0; i <= event && i < run_.memory_events.size(); ++i) {
     const record::MemoryEvent& change = run_.memory_events[i];
-    if (!change.tensor) continue;
+    if (!change.tensor || change.device != device_) continue;
     Holder& holder = alive[*change.tensor];
     const auto tensor = tensors_.find(*change.tensor);
     holder.tensor = tensor == tensors_.end() ? nullptr : tensor->second;

@@ -29,12 +29,16 @@ struct Holder {
   std::optional<double> share{};   ///< of the peak
 };
 
+/// Of one device: of several the one with the highest peak, where a GPU comes before the host.
 class MemoryCurve {
  public:
   /// Borrows `run`. Walks its memory events in their order.
   explicit MemoryCurve(const RunData& run);
 
   [[nodiscard]] bool empty() const { return run_.memory_events.empty(); }
+  /// The device, as events name it ("": that of the run), and how many have some.
+  [[nodiscard]] const std::string& device() const { return device_; }
+  [[nodiscard]] std::size_t devices() const { return devices_; }
   [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
   /// Index of the memory event after which the most bytes are alive.
   [[nodiscard]] std::size_t peak_event() const { return peak_event_; }
@@ -50,6 +54,8 @@ class MemoryCurve {
 
  private:
   const RunData& run_;
+  std::string device_;
+  std::size_t devices_ = 0;
   std::unordered_map<std::int64_t, const record::Tensor*> tensors_;
   std::vector<MemoryMoment> phase_peaks_, by_op_;
   std::map<std::string, std::int64_t> peak_by_role_;

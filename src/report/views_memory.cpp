@@ -192,7 +192,12 @@ void add_memory_of_steps(const RunData& run, View& view) {
 void add_memory(const RunData& run, const ViewOptions& options, View& view) {
   const MemoryCurve curve(run);
   if (curve.empty()) return;
-  view.add("memory", "Live bytes by role", phase_table(curve));
+  Table phases = phase_table(curve);
+  if (curve.devices() > 1) {
+    phases.notes.push_back(
+        fmt::format("of {}, which holds most; {} devices have memory", curve.device(), curve.devices()));
+  }
+  view.add("memory", "Live bytes by role", std::move(phases));
   view.add("memory.holders", "Alive at the peak", holder_table(run, curve, options.top));
   view.add(curve_chart(curve));
   add_memory_of_steps(run, view);
