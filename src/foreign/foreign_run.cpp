@@ -98,6 +98,18 @@ void ForeignRun::add_memory_before(std::int64_t bytes, std::int64_t address, con
   memory_before_.push_back({.bytes = bytes, .device = device, .address = address});
 }
 
+void ForeignRun::add_multiprocessors(const std::map<std::int64_t, std::int64_t>& of_devices) {
+  std::int64_t first = 0;
+  for (const auto& [device, count] : of_devices) {
+    if (count <= 0 || count == first) continue;
+    add_fact({.key = first == 0 ? "multiprocessors" : fmt::format("multiprocessors cuda:{}", device),
+              .value = static_cast<double>(count),
+              .unit = "",
+              .text = ""});
+    if (first == 0) first = count;
+  }
+}
+
 void ForeignRun::check_correlations() {
   std::unordered_set<std::int64_t> calls;
   for (const record::Activity& activity : activities_) {

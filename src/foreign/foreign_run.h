@@ -51,6 +51,9 @@ class ForeignRun {
     environment_.push_back({key, value});
   }
   void add_fact(record::Fact fact) { facts_.push_back(std::move(fact)); }
+  /// Facts "multiprocessors", of the first device that has some, and "multiprocessors cuda:1" of each that
+  /// has another number of them.
+  void add_multiprocessors(const std::map<std::int64_t, std::int64_t>& of_devices);
   /// Counts something that was left out or is odd: "events of category 'x'".
   void count(const std::string& what, std::size_t times = 1) { counted_[what] += times; }
 

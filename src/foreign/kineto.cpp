@@ -53,7 +53,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view text) {
 }
 
 /// What a value is within.
-enum class Place : std::uint8_t { nothing, root, events, event, args, triple, properties, property };
+enum class Place : std::uint8_t { nothing, root, events, event, args, triple, properties, property, ranks };
 
 /// Receives the parts of a JSON text in their order (the interface of nlohmann's SAX parser).
 class EventReader {
@@ -111,7 +111,10 @@ class EventReader {
       enter(Place::event);
     } else if (at == Place::event && key_ == "args") {
       enter(Place::args);
+    } else if (at == Place::root && key_ == "distributedInfo") {
+      enter(Place::ranks);
     } else {
+      if (at == Place::properties) device_ = 0;
       enter(at == Place::properties ? Place::property : Place::nothing);
     }
     return true;
@@ -184,7 +187,11 @@ class EventReader {
         break;
       case Place::property:
         if (key_ == "id") device_ = whole.value_or(0);
-        if (key_ == "numSms" && whole) events_.set_processors(*whole);
+        if (key_ == "numSms" && whole) events_.set_multiprocessors(device_, *whole);
+        break;
+      case Place::ranks:
+        if (key_ == "rank" && whole) events_.set_rank(*whole);
+        if (key_ == "world_size" && whole) events_.set_world_size(*whole);
         break;
       default:
         break;

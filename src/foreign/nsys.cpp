@@ -107,14 +107,13 @@ class NsysReader {
   }
 
   void read_devices() {
+    std::map<std::int64_t, std::int64_t> multiprocessors;
     rows("TARGET_INFO_GPU", {"id", "name", "smCount"}, [&](const record::Statement& row) {
-      run_.add_environment(fmt::format("device cuda:{}", std::clamp<std::int64_t>(row.integer(0), 0, 255)),
-                           core::printable(row.text(1)));
-      if (row.integer(2) > 0) {
-        run_.add_fact(
-            {.key = "multiprocessors", .value = static_cast<double>(row.integer(2)), .unit = "", .text = ""});
-      }
+      const std::int64_t device = std::clamp<std::int64_t>(row.integer(0), 0, 255);
+      run_.add_environment(fmt::format("device cuda:{}", device), core::printable(row.text(1)));
+      multiprocessors[device] = row.integer(2);
     });
+    run_.add_multiprocessors(multiprocessors);
   }
 
   /// Correlations count in each process anew.
@@ -279,7 +278,11 @@ class NsysReader {
            if (!has_end && type != kMark) run_.count("ranges without an end last until the last event");
            std::string name = name_of(row, 4, 5);
            const auto domain = domains.find({row.integer(3) >> 24U, row.integer(6)});
-           if (row.integer(6) != 0 && domain != domains.end()) name = domain->second + ":" + name;
+           std::string extra = type == kPushPop ? "" : fmt::format(R"("nvtx":{})", type);
+           if (row.integer(6) != 0 && domain != domains.end() && !domain->second.empty()) {
+             extra += fmt::format(R"({}"domain":{})", extra.empty() ? "" : ",", domain->second.size());
+             name = domain->second + ":" + name;
+           }
            const std::int64_t start = row.integer(0);
            const std::int64_t end = has_end         ? row.integer(1)
                                     : type == kMark ? start
@@ -287,7 +290,8 @@ class NsysReader {
            run_.add({.name = run_.name("range", name),
                      .lane = thread_lane(row.integer(3)),
                      .start_ns = start,
-                     .end_ns = end});
+                     .end_ns = end,
+                     .extra = extra.empty() ? "" : "{" + extra + "}"});
          });
   }
 

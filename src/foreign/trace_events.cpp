@@ -255,9 +255,10 @@ void TraceEvents::finish() {
   for (const auto& [device, name] : device_names_) {
     run_.add_environment(fmt::format("device cuda:{}", device), core::printable(name));
   }
-  if (processors_ > 0) {
-    run_.add_fact(
-        {.key = "multiprocessors", .value = static_cast<double>(processors_), .unit = "", .text = ""});
+  run_.add_multiprocessors(multiprocessors_);
+  if (rank_ && world_size_ && *rank_ >= 0 && *rank_ < *world_size_) {
+    run_.add_fact({.key = "rank", .value = static_cast<double>(*rank_), .unit = "", .text = ""});
+    run_.add_fact({.key = "world_size", .value = static_cast<double>(*world_size_), .unit = "", .text = ""});
   }
 }
 

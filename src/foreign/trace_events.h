@@ -32,7 +32,9 @@ class TraceEvents {
  public:
   explicit TraceEvents(ForeignRun& run) : run_(run) {}
   void set_base(std::int64_t epoch_utc_ns) { run_.epoch_utc_ns = epoch_utc_ns; }
-  void set_processors(std::int64_t count) { processors_ = count; }
+  void set_multiprocessors(std::int64_t device, std::int64_t count) { multiprocessors_[device] = count; }
+  void set_rank(std::int64_t rank) { rank_ = rank; }
+  void set_world_size(std::int64_t ranks) { world_size_ = ranks; }
   void name_device(std::int64_t device, const std::string& name) { device_names_[device] = name; }
   void take(const RawEvent& event);
   /// Names lanes and finds out what events without a category were.
@@ -61,7 +63,8 @@ class TraceEvents {
   std::map<Track, std::string> thread_names_;
   std::map<Track, std::int64_t> host_lanes_;
   std::map<std::string, std::int64_t> text_numbers_;  ///< of processes and threads that are texts
-  std::int64_t processors_ = 0;
+  std::map<std::int64_t, std::int64_t> multiprocessors_;
+  std::optional<std::int64_t> rank_, world_size_;
   std::size_t taken_ = 0;
 };
 
