@@ -167,8 +167,9 @@ HostStacks host_stacks(const RunData& run) {
   const KnownTimes known = known_times(run);
   std::map<std::pair<std::int64_t, bool>, HostStack> by_name;
   for (const record::Activity& sample : run.stack_samples) {
-    if (!known.launching.empty() && !known.launching.contains(sample.lane)) continue;
-    const Weight weight = weight_of(sample, known);
+    const bool is_counted = known.launching.empty() || known.launching.contains(sample.lane);
+    const Weight weight = is_counted ? weight_of(sample, known) : Weight();
+    found.outside += periods_of(sample.extra) - std::min(periods_of(sample.extra), weight.periods);
     if (weight.periods == 0) continue;
     const bool waits = is_waiting(sample.extra);
     HostStack& stack = by_name[{sample.name, waits}];

@@ -23,6 +23,7 @@ struct HostStacks {
   std::vector<HostStack>
       stacks{};  ///< each once, or twice where threads ran and waited there; most samples first
   std::size_t samples = 0, idle = 0;
+  std::size_t outside = 0;  ///< periods of other samples: of other threads or moments
 };
 
 /// Samples of the threads that started what ran on the device (of all threads where no call is known),

@@ -37,6 +37,43 @@ void add_scope(Stack& stack, const record::Op& op) {
   stack.push_back(frame(op.kind));
 }
 
+/// Whether an event is an operator that a host ran, of a program that is not ours: what it launched is there,
+/// too.
+bool is_host_op(const TraceEvent& event) { return event.kind == "op" && event.op == nullptr; }
+
+/// Adds the time of each operator of a host without that of those within it, below these and the ranges
+/// around it on its thread.
+void add_host_ops(const Trace& trace, Stacks& stacks) {
+  struct Open {
+    const TraceEvent* event = nullptr;
+    std::int64_t own_ns = 0;
+  };
+  std::map<const record::Lane*, std::vector<Open>> threads;
+  const auto close = [&](std::vector<Open>& open) {
+    if (is_host_op(*open.back().event) && open.back().own_ns > 0) {
+      Stack stack;
+      for (const Open& one : open) stack.push_back(frame(one.event->name));
+      stacks[stack] += open.back().own_ns;
+    }
+    open.pop_back();
+  };
+  for (const TraceEvent& event : trace.events()) {
+    if (event.lane->kind != "host" || (!is_host_op(event) && event.kind != "range")) continue;
+    std::vector<Open>& open = threads[event.lane];
+    while (!open.empty() && open.back().event->end_ns <= event.start_ns) close(open);
+    if (is_host_op(event)) {
+      const auto around =
+          std::find_if(open.rbegin(), open.rend(), [](const Open& one) { return is_host_op(*one.event); });
+      if (around != open.rend())
+        around->own_ns -= std::min(event.end_ns, around->event->end_ns) - event.start_ns;
+    }
+    open.push_back({&event, event.duration_ns()});
+  }
+  for (auto& [lane, open] : threads) {
+    while (!open.empty()) close(open);
+  }
+}
+
 /// Time of each stack over all events of `trace` that keep a device busy; on processors that is ops.
 Stacks stacks_of(const Trace& trace) {
   // The ranges that the program marked around each event, outermost first.
@@ -46,9 +83,11 @@ Stacks stacks_of(const Trace& trace) {
     for (const std::size_t event : range.work) around[event].push_back(&range);
   }
   Stacks stacks;
+  bool has_device_work = false;
   for (std::size_t i = 0; i < trace.events().size(); ++i) {
     const TraceEvent& event = trace.events()[i];
-    if (!is_device_work(event) && event.kind != "op") continue;
+    has_device_work = has_device_work || is_device_work(event);
+    if (is_host_op(event) || (!is_device_work(event) && event.kind != "op")) continue;
     Stack stack;
     if (event.op != nullptr) {
       add_scope(stack, event.op->op);
@@ -56,13 +95,14 @@ Stacks stacks_of(const Trace& trace) {
       for (const TraceRange* range : around[i]) stack.push_back(frame(range->name));
     }
     const bool is_kernel = is_kernel_event(event);
-    if (event.op == nullptr || event.kind != "op") {
+    if (event.kind != "op") {
       stack.push_back(frame(is_kernel ? parse_kernel_name(event.name).short_name : std::string(event.name)));
     } else {
       stack.push_back(frame(kernel_name(event.op->op)));
     }
     stacks[stack] += event.duration_ns();
   }
+  if (!has_device_work) add_host_ops(trace, stacks);
   return stacks;
 }
 
@@ -78,9 +118,9 @@ std::vector<std::string> notes_of(const Trace& trace, const Stacks& stacks) {
 constexpr const char* kWaits = "[waits]";
 
 /// Samples of each stack of the host.
-Stacks sampled_stacks(const RunData& run) {
+Stacks stacks_of(const HostStacks& sampled) {
   Stacks stacks;
-  for (const HostStack& one : host_stacks(run).stacks) {
+  for (const HostStack& one : sampled.stacks) {
     Stack stack;
     for (const std::string& name : one.frames) stack.push_back(frame(name));
     if (one.is_waiting) stack.emplace_back(kWaits);
@@ -89,9 +129,15 @@ Stacks sampled_stacks(const RunData& run) {
   return stacks;
 }
 
-std::vector<std::string> sample_notes(const RunData& run, const Stacks& stacks) {
-  if (!stacks.empty()) return {};
-  return {fmt::format("run {} has no sampled stacks: the graph is empty", run.run.id)};
+std::vector<std::string> sample_notes(const RunData& run, const HostStacks& sampled) {
+  std::vector<std::string> notes;
+  if (sampled.stacks.empty())
+    notes.push_back(fmt::format("run {} has no sampled stacks: the graph is empty", run.run.id));
+  if (sampled.outside > 0)
+    notes.push_back(fmt::format(
+        "{} samples are left out: before the first step, after the last, or of threads that launched nothing",
+        sampled.outside));
+  return notes;
 }
 
 void sink_speedscope(const std::string& label, const Stacks& stacks, const char* unit, const TextSink& sink) {
@@ -137,15 +183,17 @@ std::vector<std::string> write_speedscope(const ExportSource& source, const Text
 }
 
 std::vector<std::string> write_host_folded(const ExportSource& source, const TextSink& sink) {
-  const Stacks stacks = sampled_stacks(source.run);
+  const HostStacks sampled = host_stacks(source.run);
+  const Stacks stacks = stacks_of(sampled);
   for (const auto& [stack, samples] : stacks) sink(fmt::format("{} {}\n", fmt::join(stack, ";"), samples));
-  return sample_notes(source.run, stacks);
+  return sample_notes(source.run, sampled);
 }
 
 std::vector<std::string> write_host_speedscope(const ExportSource& source, const TextSink& sink) {
-  const Stacks stacks = sampled_stacks(source.run);
+  const HostStacks sampled = host_stacks(source.run);
+  const Stacks stacks = stacks_of(sampled);
   sink_speedscope(source.run.run.label, stacks, "none", sink);
-  return sample_notes(source.run, stacks);
+  return sample_notes(source.run, sampled);
 }
 
 }  // namespace rooflm::report
