@@ -38,12 +38,16 @@ class MetricsWriter {
     sink_(fmt::format("rooflm_{}{{{}}} {}\n", name, labels,
                       std::isfinite(value) ? fmt::format("{}", value) : "NaN"));
   }
+  /// A sample that is a figure of the step.
+  void measured(std::string_view name, const std::string& labels, double value) {
+    sample(name, labels, value);
+    ++figures_;
+  }
   void gauge(std::string_view name, std::string_view unit, std::string_view help, const std::string& labels,
              const std::optional<double>& value) {
     if (!value) return;
     family(name, unit, help);
-    sample(name, labels, *value);
-    ++figures_;
+    measured(name, labels, *value);
   }
   [[nodiscard]] std::size_t figures() const { return figures_; }
 
@@ -74,13 +78,17 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
   }
   if (!phases.empty()) out.family("phase_seconds", "seconds", "Median time of a phase of those steps.");
   for (const auto& [phase, seconds] : phases) {
-    out.sample("phase_seconds", labels + fmt::format(",phase=\"{}\"", escaped(phase)), core::median(seconds));
+    out.measured("phase_seconds", labels + fmt::format(",phase=\"{}\"", escaped(phase)),
+                 core::median(seconds));
   }
   out.gauge("tokens_per_second", "", "Tokens of a step / its median time.", labels, figures.tokens_per_s);
   out.gauge("model_flop_per_second", "", "(6 N + 12 L C T) tokens / median time of a step.", labels,
             figures.model_flop_per_s);
-  out.gauge("peak_flop_per_second", "", "What MFU divides by: " + figures.peak, labels,
-            figures.peak_flop_per_s);
+  const double ranks = ranks_of_step(run);
+  std::string peak = "What MFU divides by: " + figures.peak;
+  if (ranks > 1) peak += fmt::format(", of {:.0f} ranks", ranks);
+  out.gauge("peak_flop_per_second", "", peak, labels,
+            figures.peak_flop_per_s ? std::optional(*figures.peak_flop_per_s * ranks) : std::nullopt);
   out.gauge("mfu_ratio", "ratio", "Model FLOP utilization (PaLM, appendix B).", labels, figures.mfu);
   out.gauge("roof_seconds", "seconds", "Least time of the step by the ceilings.", labels, figures.roof_s);
   out.gauge("peak_bytes", "bytes", "Most memory that the step needs.", labels, figures.peak_bytes);
