@@ -135,7 +135,8 @@ def check_for_memory_viz(test, data, snapshot):
             for frame in entry["frames"]:
                 test.assertEqual(set(frame), {"name", "filename", "line"})
             if entry["action"] == "alloc":
-                test.assertNotIn(entry["addr"], live)
+                for address, size in live.items():
+                    test.assertTrue(entry["addr"] + entry["size"] <= address or address + size <= entry["addr"], "they overlap")
                 live[entry["addr"]] = entry["size"]
             elif entry["action"] == "free_requested":
                 test.assertEqual((following["action"], following["addr"]), ("free_completed", entry["addr"]))

@@ -222,6 +222,187 @@ class Exports(unittest.TestCase):
         self.assertRegex(text, r'phase="forward"\} 2e-05\n')
         made.check_openmetrics(self, self.text(self.gpu, "openmetrics"))
 
+    def edit(self, record, *statements):
+        with contextlib.closing(sqlite3.connect(record)) as database, database:
+            for statement in statements:
+                database.execute(*statement if isinstance(statement, tuple) else (statement,))
+        return record
+
+    def imported(self, name, events, **others):
+        """The record of a Chrome trace."""
+        trace, record = self.folder / f"{name}.json", self.folder / f"{name}.rooflm"
+        trace.write_text(json.dumps({"traceEvents": events, **others}))
+        result = rooflm("import", trace, "-o", record)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return record
+
+    def snapshot(self, record, notes="^"):
+        """What memory_viz reads, and the most bytes that are allocated at once on the first device."""
+        path = self.folder / "snapshot.pickle"
+        result = rooflm("export", record, "--format", "torch-memory", "-o", path, "--overwrite")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, notes)
+        snapshot = pickle.loads(path.read_bytes())
+        made.check_for_memory_viz(self, path.read_bytes(), snapshot)
+        live, peak = 0, 0
+        for entry in snapshot["device_traces"][0]:
+            live += {"alloc": 1, "free_completed": -1}.get(entry["action"], 0) * entry["size"]
+            peak = max(peak, live)
+        return snapshot, peak
+
+    def test_a_step_begins_with_the_call_of_a_held_replay(self):
+        """Its graph is launched before the step is timed; nsys and readers of Kineto look for that call within the step."""
+        held = self.edit(self.graph, "UPDATE activity SET start_ns = start_ns + 3500 WHERE step IS NOT NULL AND lane = 2")
+        path = self.folder / "held.sqlite"
+        self.assertEqual(rooflm("export", held, "--format", "nsys-sqlite", "-o", path).returncode, 0)
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            found = database.execute("""
+                SELECT n.start, COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL AS k
+                JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON k.correlationId = r.correlationId
+                JOIN NVTX_EVENTS AS n ON n.globalTid = r.globalTid AND r.start >= n.start AND r.end <= n.end
+                GROUP BY n.start""").fetchall()
+        self.assertEqual(found, [(3_001_000, 5), (4_001_000, 5)])
+        events = json.loads(self.text(held, "kineto"))["traceEvents"]
+        self.assertEqual([event["ts"] for event in events if event["name"].startswith("ProfilerStep")], [3001, 4001])
+        # Not where another step is still going on.
+        self.edit(held, "UPDATE activity SET end_ns = 4002000 WHERE step = 3 AND lane = 2")
+        events = json.loads(self.text(held, "kineto", "--step", 4))["traceEvents"]
+        self.assertEqual([event["ts"] for event in events if event["name"].startswith("ProfilerStep")], [4002])
+
+    def plan(self):
+        return self.edit(
+            self.cpu, "UPDATE run SET kind = 'plan'", "UPDATE config SET value = 'h100-sxm' WHERE key = 'device'",
+            "DELETE FROM event", "DELETE FROM tensor", "DELETE FROM memory_event",
+            "INSERT INTO lane VALUES (1, 0, 'device', 'h100-sxm', NULL, NULL, 'compute'), (1, 1, 'link', '', NULL, NULL, 'NVLink4')",
+            "INSERT INTO activity_name VALUES (1, 0, 'op', 'matmul'), (1, 1, 'collective', 'all_gather'),"
+            " (1, 2, 'idle', 'exposed communication')",
+            "INSERT INTO activity VALUES (1, 0, 1, 1, 0, 500, NULL, NULL, 0, 0, NULL), (1, 1, 0, 0, 500, 900, NULL, NULL, 0, 0, NULL),"
+            " (1, 2, 0, 0, 900, 1000, NULL, NULL, 0, 2, NULL), (1, 3, 0, 0, 1000, 1500, NULL, NULL, 0, 1, NULL),"
+            " (1, 4, 2, 0, 0, 500, NULL, NULL, 0, NULL, NULL)",
+            ("INSERT INTO memory_event (run, seq, op, bytes, live_bytes) VALUES (1, 0, -1, 1000, 1000), (1, 1, 0, 4096, 5096),"
+             " (1, 2, 1, 600, 5696), (1, 3, 2, -1000, 4696), (1, 4, 4, -3696, 1000)",))
+
+    def test_memory_of_a_plan(self):
+        """It has sums, and neither tensors nor addresses: 1000 bytes that are freed are 600 and 400 of a larger block."""
+        snapshot, peak = self.snapshot(self.plan(), notes="^$")
+        self.assertEqual(peak, 5696)
+        sizes = [entry["size"] for entry in snapshot["device_traces"][0] if entry["action"] == "alloc"]
+        self.assertEqual(sorted(sizes), [400, 600, 1000, 3696])
+
+    def test_chrome_trace_of_a_plan(self):
+        trace = json.loads(self.text(self.plan(), "kineto"))
+        self.check_tracks(trace["traceEvents"])
+        self.assertEqual([device["name"] for device in trace["deviceProperties"]], ["h100-sxm"])
+        memory = [event for event in trace["traceEvents"] if event["name"] == "[memory]"]
+        self.assertEqual({(event["args"]["Device Type"], event["args"]["Device Id"]) for event in memory}, {(1, 0)})
+        counters = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+        self.assertEqual({event["name"] for event in counters}, {"memory h100-sxm"})
+        times = [event["ts"] for event in counters]
+        self.assertEqual(times, sorted(times), "op 2 was planned to run before op 1")
+        self.assertEqual(counters[-1]["args"]["bytes"], 1000)
+        slices = {event["name"]: event for event in trace["traceEvents"] if event["ph"] == "X"}
+        self.assertEqual((slices["ProfilerStep#0"]["ts"], slices["ProfilerStep#0"]["dur"]), (0, 1.5))
+        self.assertEqual(slices["exposed communication"]["cat"], "gpu_user_annotation")
+        result = rooflm("export", self.cpu, "--format", "nsys-sqlite", "-o", self.folder / "plan.sqlite")
+        self.assertRegex(result.stderr, "phases and ops have no calls that launched them: nsys would not see them")
+        self.edit(self.cpu, "UPDATE lane SET device = 'stage ' || lane, kind = 'device'")
+        trace = json.loads(self.text(self.cpu, "kineto"))
+        self.assertEqual([(device["id"], device["name"]) for device in trace["deviceProperties"]],
+                         [(0, "stage 0"), (1, "stage 1")])
+
+    def test_memory_of_several_devices(self):
+        def change(ts, size, address, kind, device):
+            return {"ph": "i", "name": "[memory]", "ts": ts, "args": {"Bytes": size, "Addr": address, "Device Type": kind,
+                                                                      "Device Id": device}}
+
+        host = [change(1, 700, 64, 0, -1), change(6, -700, 64, 0, -1)]
+        gpus = [change(2, 1000, 64, 1, 0), change(3, 400, 64, 1, 1), change(4, -1000, 64, 1, 0), change(5, -400, 64, 1, 1)]
+        both = self.imported("both", host + gpus)
+        snapshot, peak = self.snapshot(both, notes="2 memory events are of the host")
+        self.assertEqual([len(trace) for trace in snapshot["device_traces"]], [3, 3])
+        self.assertEqual(peak, 1000)
+        overview = rooflm("report", both, "--view", "overview").stdout
+        self.assertRegex(overview, r"peak memory +1\.00 kB", "of one device, not the sum of all")
+        self.assertIn("of cuda:0, which holds most; 3 devices have memory", rooflm("report", both, "--view", "memory").stdout)
+        self.assertEqual(self.snapshot(self.imported("host", host), notes="^$")[1], 700)
+
+    def test_memory_of_a_chrome_trace_has_addresses(self):
+        trace = json.loads(self.text(self.gpu, "kineto"))
+        again = self.imported("again", trace["traceEvents"])
+        self.assertEqual(self.snapshot(again)[1], 5696)
+
+    def test_flame_graphs_of_other_programs(self):
+        """What operators of the host launched counts, not what the host took; without a device it is their own time."""
+        def slice_of(category, name, ts, dur, **args):
+            return {"ph": "X", "cat": category, "name": name, "pid": 9, "tid": 9, "ts": ts, "dur": dur, "args": args}
+
+        ops = [slice_of("user_annotation", "phase", 0, 500), slice_of("cpu_op", "linear", 10, 60),
+               slice_of("cpu_op", "addmm", 20, 40), slice_of("cpu_op", "linear", 100, 30)]
+        launch = [slice_of("cuda_runtime", "cudaLaunchKernel", 30, 2, correlation=5),
+                  slice_of("kernel", "gemm", 40, 5, correlation=5, device=0, stream=7)]
+        self.assertEqual(self.text(self.imported("gpu_ops", ops + launch), "folded"), "phase;gemm 5000\n")
+        self.assertEqual(self.text(self.imported("host_ops", ops), "folded"),
+                         "phase;linear 50000\nphase;linear;addmm 40000\n")
+
+    def test_an_op_lies_in_its_own_phase(self):
+        """Where phases overlap: the optimizer runs while the last gradients do."""
+        self.edit(self.graph, "UPDATE activity SET start_ns = start_ns - 25000, end_ns = end_ns + 25000 WHERE op = 3",
+                  "UPDATE activity SET start_ns = start_ns - 15000 WHERE op = 4")
+        rows = {row["Range"]: float(row["Avg Num Child"]) for row in self.rows(self.graph, "nvtx_gpu_proj_sum")}
+        self.assertEqual([rows[name] for name in (":forward", ":backward", ":optimizer")], [3, 1, 1])
+
+    def test_each_rank_has_its_own_steps(self):
+        """Two processes in one trace, of which the second has half of the kernels, and multiprocessors of its own."""
+        def slice_of(category, name, process, ts, dur, **args):
+            return {"ph": "X", "cat": category, "name": name, "pid": process, "tid": process, "ts": ts, "dur": dur, "args": args}
+
+        events, number = [], 0
+        for step in range(3):
+            for rank, kernels in ((0, 4), (1, 2)):
+                process, begin = 1000 + rank, 1000 * step + 10 * rank
+                events.append(slice_of("user_annotation", f"ProfilerStep#{step}", process, begin, 900))
+                for i in range(kernels):
+                    number += 1
+                    at = begin + 50 + 20 * i
+                    events += [slice_of("cuda_runtime", "cudaLaunchKernel", process, at, 5, correlation=number),
+                               slice_of("kernel", "k", rank, at + 10, 5, correlation=number, device=rank, stream=7,
+                                        grid=[8, 1, 1], block=[32, 1, 1])]
+        devices = [{"id": 0, "name": "H100", "numSms": 4}, {"id": 1, "name": "A100", "numSms": 2}]
+        record = self.imported("ranks", events, deviceProperties=devices)
+        steps = {}
+        for row in self.rows(record, "nvtx_kern_sum"):
+            if row["NVTX Range"] == ":step" or row["NVTX Range"].startswith(":ProfilerStep#"):
+                steps[row["TID"]] = steps.get(row["TID"], 0) + int(row["Kern Inst"])
+        self.assertEqual(steps, {"1000": 12, "1001": 6})
+        trace = json.loads(self.text(record, "kineto"))
+        self.assertEqual(trace["deviceProperties"], devices)
+        blocks = {event["args"]["device"]: event["args"]["blocks per SM"] for event in trace["traceEvents"] if event.get("cat") == "kernel"}
+        self.assertEqual(blocks, {0: 2, 1: 4})
+
+    def test_the_rank_of_a_trace_is_kept(self):
+        ranks = {"backend": "nccl", "rank": 3, "world_size": 8}
+        record = self.imported("third", [{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 9, "tid": 9, "ts": 1, "dur": 1}],
+                               distributedInfo=ranks)
+        self.assertEqual(json.loads(self.text(record, "kineto"))["distributedInfo"], ranks)
+
+    def test_samples_beside_the_steps_are_counted(self):
+        self.edit(self.gpu, "INSERT INTO activity_name VALUES (1, 90, 'sample', 'main;work')",
+                  "INSERT INTO activity VALUES (1, 900, 90, 2, 3020000, 3020000, NULL, NULL, NULL, NULL, NULL),"
+                  " (1, 901, 90, 2, 9000000, 9000000, NULL, NULL, NULL, NULL, NULL)")
+        self.assertEqual(self.text(self.gpu, "stacks", notes="1 samples are left out: before the first step"), "main;work 1\n")
+
+    def test_openmetrics_of_several_ranks(self):
+        """MFU is model FLOP/s by peak FLOP/s, both of all ranks."""
+        self.edit(self.cpu, "INSERT INTO config VALUES (1, 'dp', '4', 'integer')",
+                  "INSERT INTO fact (run, key, value) VALUES (1, 'model_flop', 4e6), (1, 'peak_flop_per_s', 1e11)")
+        figures = dict(re.findall(r"^rooflm_(\w+)\{[^}]*\} (\S+)$", self.text(self.cpu, "openmetrics"), re.M))
+        self.assertEqual(float(figures["peak_flop_per_second"]), 4e11)
+        self.assertAlmostEqual(float(figures["mfu_ratio"]),
+                               float(figures["model_flop_per_second"]) / float(figures["peak_flop_per_second"]))
+        self.edit(self.cpu, "DELETE FROM sample WHERE phase = 'step'", "DELETE FROM memory_event")
+        result = rooflm("export", self.cpu, "--format", "openmetrics", "-o", "-")
+        self.assertNotIn("no figures", result.stderr, "phases were timed")
+
     def test_outputs_obey_the_rule(self):
         def fails(code, *arguments, says):
             result = rooflm("export", *arguments)

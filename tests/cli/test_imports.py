@@ -326,6 +326,22 @@ class Imports(unittest.TestCase):
                   " (2, 3, 60, 5, 'sum', NULL, 3), (4, NULL, 34, 5, 'mark', NULL, 0), (4, NULL, 59, 5, 'open', NULL, 0);")
         rows = self.take("a.sqlite", database(ranges), says=["without an end"])
         self.assertEqual([row[1:4] for row in rows], [("mine", 1, 4), ("NCCL:sum", 2, 1), ("mark", 4, 0), ("open", 4, 1)])
+        # Their style and domain come back, and what each synchronization waited for.
+        waits = ("CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start, end, correlationId, globalPid, syncType);"
+                 "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (1, 2, 0, 0, 0), (2, 3, 0, 0, 1), (3, 4, 0, 0, 2),"
+                 " (4, 5, 0, 0, 3), (5, 6, 0, 0, 4);")
+        self.take("a.sqlite", database(ranges + waits))
+        again = self.folder / "again.sqlite"
+        self.assertEqual(rooflm("export", self.record, "--format", "nsys-sqlite", "-o", again).returncode, 0)
+        with contextlib.closing(sqlite3.connect(again)) as back:
+            found = back.execute("SELECT n.eventType, s.value, d.value, n.end FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId"
+                                 " LEFT JOIN NVTX_EVENTS m ON m.eventType = 75 AND m.domainId = n.domainId"
+                                 " LEFT JOIN StringIds d ON d.id = m.textId WHERE n.eventType <> 75 ORDER BY s.value").fetchall()
+            types = back.execute("SELECT syncType FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION ORDER BY start").fetchall()
+        self.assertEqual(found, [(34, "mark", None, None), (59, "mine", None, 5), (59, "open", None, 6), (60, "sum", "NCCL", 3)])
+        self.assertEqual(types, [(0,), (1,), (2,), (3,), (4,)])
+        sums = rooflm("export", self.record, "--format", "nvtx_sum", "-o", "-").stdout.splitlines()[1:]
+        self.assertEqual(sorted(row.split(",", 8)[8] for row in sums), ["PushPop,:mine", "PushPop,:open", "StartEnd,NCCL:sum"])
         whole = database(kernel + "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (5, 9, 0, 7, 3, 11, 2);")
         self.take("a.sqlite", whole[:5000], code=3)
         self.take("a.sqlite", database("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT 1 AS start, 2 AS end"), code=3)

@@ -1,5 +1,6 @@
 """rooflm record: collectives of NCCL. The plugin is driven as NCCL drives it, through declarations of its own, and streams of
 two ranks are brought together on one clock."""
+import contextlib
 import json
 import os
 import pathlib
@@ -258,6 +259,28 @@ class Ranks(Case):
             self.assertEqual(trace["distributedInfo"]["world_size"], 2)
             kernels = [(event["pid"], event["ts"]) for event in trace["traceEvents"] if event["name"].startswith("ncclDevKernel_AllReduce") and event["args"]["step"] == 0]
             self.assertEqual(sorted(pid for pid, _ in kernels), [0, 1000])
+            self.assertEqual([device["id"] for device in trace["deviceProperties"]], [0, 1])
+            # What each rank counted from anew differs in the trace of all: calls, and the devices of both.
+            owners = {}
+            for event in trace["traceEvents"]:
+                if event["ph"] == "X" and "correlation" in event["args"]:
+                    owners.setdefault(event["args"]["correlation"], set()).add(event["pid"] // 1000)
+            self.assertEqual({len(ranks) for ranks in owners.values()}, {1})
+            self.assertEqual({(event["pid"], event["args"]["device"]) for event in trace["traceEvents"] if event.get("cat") == "kernel"},
+                             {(0, 0), (1000, 1)})
+            alone = self.rooflm("export", records[1], "--format", "kineto", "-o", "alone.json", "--overwrite")
+            self.assertEqual(alone.returncode, 0, alone.stderr)
+            ranks = json.loads((self.folder / "alone.json").read_text())["distributedInfo"]
+            if source == "plugin":
+                self.assertEqual((ranks["rank"], ranks["world_size"]), (1, 2))
+            # A step that one rank lacks.
+            with contextlib.closing(sqlite3.connect(self.folder / records[1])) as record, record:
+                record.execute("UPDATE activity SET step = NULL WHERE step = 0")
+            done = self.rooflm("export", *records, "--format", "kineto", "-o", "step.json", "--step", "0", "--overwrite")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("rank 1 has no events of step 0", done.stderr)
+            done = self.rooflm("export", *records, "--format", "kineto", "-o", "step.json", "--step", "99", "--overwrite")
+            self.assertEqual(done.returncode, 2, done.stderr)
             self.assertAlmostEqual(max(ts for _, ts in kernels) - min(ts for _, ts in kernels), 40, places=3)
 
     def test_records_of_different_jobs_are_not_exported_together(self):

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cctype>
 #include <deque>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "report/device_times.h"
 #include "report/export/export.h"
+#include "report/export/memory_places.h"
 #include "report/launch_shape.h"
 
 namespace rooflm::report {
@@ -45,6 +47,8 @@ std::string_view category_of(const TraceEvent& event) {
   if (event.kind == "sync") return "cuda_sync";
   if (event.kind == "overhead") return "overhead";
   if (event.kind == "communication") return "gpu_user_annotation";  // beside its kernel
+  // Of plans: idle times by their cause, and passes of a pipeline.
+  if (event.kind == "idle" || event.kind == "pass") return "gpu_user_annotation";
   if (event.kind == "range") return event.lane->kind == "device" ? "gpu_user_annotation" : "user_annotation";
   const bool is_driver = event.name.size() > 2 && event.name.starts_with("cu") &&
                          std::isupper(static_cast<unsigned char>(event.name[2])) != 0;
@@ -88,20 +92,27 @@ class EventList {
 /// The events of one run: of the only one, or of one of several ranks.
 class KinetoWriter {
  public:
-  KinetoWriter(const ExportSource& source, const RankRun& rank, EventList& list)
+  /// `numbers` of the devices of all ranks.
+  KinetoWriter(const ExportSource& source, const RankRun& rank, EventList& list, DeviceNumbers& numbers)
       : source_(source), rank_(rank), list_(list), trace_(*rank.run, source.step) {
     for (const TraceEvent& event : trace_.events()) {
-      if (event.lane->kind == "device") devices_.insert(event.lane->device);
+      if (event.lane->kind == "device") devices_.emplace(event.lane->device, 0);
+    }
+    for (auto& [device, number] : devices_) number = numbers.of(device, rank.rank);
+    memory_ = placed_memory(*rank.run).changes;
+    for (const MemoryChange& change : memory_) {
+      if (is_gpu(change.device)) memory_numbers_[change.device] = numbers.of(change.device, rank.rank);
     }
   }
 
   /// What is known of its devices, as a list without brackets.
   [[nodiscard]] std::string properties() const {
     std::string text;
-    for (const std::string& device : devices_) {
-      text += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", text.empty() ? "" : ",",
-                          device_number(device), json_quoted(device_title(source_.file, device)),
-                          processors() > 0 ? fmt::format(", \"numSms\": {}", processors()) : "");
+    for (const auto& [device, number] : devices_) {
+      const std::int64_t sms = multiprocessors_of(*rank_.run, device);
+      text += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", text.empty() ? "" : ",", number,
+                          json_quoted(device_title(source_.file, device)),
+                          sms > 0 ? fmt::format(", \"numSms\": {}", sms) : "");
     }
     return text;
   }
@@ -111,10 +122,9 @@ class KinetoWriter {
     const std::string name = is_one_of_many() ? fmt::format("rank {}", rank_.rank) : "rooflm";
     const std::int64_t place = 5'000'000 + (is_one_of_many() ? kRankStride * rank_.rank : 0);
     write_process(process(), name, "CPU", place);
-    for (const std::string& device : devices_) {
-      write_process(process_of(device), name, fmt::format("GPU {}", device_number(device)),
-                    place + 1 + device_number(device));
-    }
+    for (const auto& [device, number] : devices_)
+      write_process(process_of(device), name, fmt::format("GPU {}", number),
+                    place + 1 + own_numbers_.of(device));
     collect();
     for (auto& [track, slices] : tracks_) write_track(track, std::move(slices));
     write_flows();
@@ -132,6 +142,8 @@ class KinetoWriter {
   /// Numbers of processes of a rank, of which the last is its host.
   static constexpr std::int64_t kRankStride = 1000;
 
+  /// Then each event is part of a step; beside what was traced, the record has steps itself.
+  [[nodiscard]] bool is_simulated() const { return rank_.run->run.kind == record::kPlanKind; }
   [[nodiscard]] bool is_one_of_many() const { return source_.ranks.size() > 1; }
   [[nodiscard]] std::string what() const {
     return is_one_of_many() ? fmt::format("rank {}", rank_.rank) : fmt::format("run {}", rank_.run->run.id);
@@ -144,15 +156,19 @@ class KinetoWriter {
   [[nodiscard]] std::int64_t process() const {
     return is_one_of_many() ? kRankStride * (rank_.rank + 1) - 1 : trace_.process();
   }
-  [[nodiscard]] std::int64_t process_of(std::string_view device) const {
-    return device_number(device) + (is_one_of_many() ? kRankStride * rank_.rank : 0);
+  /// Links have no device: they are shown beside the first one.
+  [[nodiscard]] std::int64_t number_of(const std::string& device) const {
+    const auto known = devices_.find(device);
+    if (known != devices_.end()) return known->second;
+    return devices_.empty() ? device_number(device) : devices_.begin()->second;
+  }
+  [[nodiscard]] std::int64_t process_of(const std::string& device) {
+    const bool is_link = !devices_.contains(device) && !devices_.empty();
+    return own_numbers_.of(is_link ? devices_.begin()->first : device) +
+           (is_one_of_many() ? kRankStride * rank_.rank : 0);
   }
   /// On the clock of the first rank.
   [[nodiscard]] std::string moment(std::int64_t ns) const { return microseconds(ns + rank_.offset_ns); }
-
-  [[nodiscard]] std::int64_t processors() const {
-    return static_cast<std::int64_t>(rank_.run->number("multiprocessors").value_or(0));
-  }
 
   void put(const std::string& json) { list_.put(json); }
 
@@ -166,7 +182,7 @@ class KinetoWriter {
     metadata("process_sort_index", fmt::format(R"("sort_index": {})", place));
   }
 
-  [[nodiscard]] Track track_of(const record::Lane& lane) const {
+  [[nodiscard]] Track track_of(const record::Lane& lane) {
     if (lane.kind == "host") return {process(), trace_.thread_of(lane)};
     return {process_of(lane.device), lane.stream.value_or(lane.lane)};
   }
@@ -183,8 +199,8 @@ class KinetoWriter {
     if (shape.blocks() > 0) {
       args += fmt::format(R"(, "grid": [{}], "block": [{}])", fmt::join(shape.grid, ", "),
                           fmt::join(shape.block, ", "));
-      if (processors() > 0) {
-        const double blocks = static_cast<double>(shape.blocks()) / static_cast<double>(processors());
+      if (const std::int64_t sms = multiprocessors_of(*rank_.run, event.lane->device); sms > 0) {
+        const double blocks = static_cast<double>(shape.blocks()) / static_cast<double>(sms);
         args += fmt::format(R"(, "blocks per SM": {:.6g}, "warps per SM": {:.6g})", blocks,
                             blocks * static_cast<double>(shape.warps()));
       }
@@ -204,10 +220,10 @@ class KinetoWriter {
     const auto add = [&](const std::string& text) { args += args.empty() ? text : ", " + text; };
     if (event.op != nullptr) add(op_args(*event.op));
     if (event.lane->kind == "device") {
-      add(fmt::format(R"("device": {}, "context": 1, "stream": {})", device_number(event.lane->device),
+      add(fmt::format(R"("device": {}, "context": 1, "stream": {})", number_of(event.lane->device),
                       event.lane->stream.value_or(event.lane->lane)));
     }
-    if (event.correlation) add(fmt::format(R"("correlation": {})", *event.correlation));
+    if (event.correlation) add(fmt::format(R"("correlation": {})", own_id(*event.correlation)));
     if (is_kernel_event(event)) args += kernel_args(event);
     if (event.bytes) {
       add(fmt::format(R"("bytes": {})", *event.bytes));
@@ -223,6 +239,7 @@ class KinetoWriter {
   /// All slices by track: events, ops and phases as threads saw them, steps.
   void collect() {
     std::map<std::int64_t, std::pair<std::int64_t, std::int64_t>> steps;
+    bool is_main_of_ops = false;
     for (const TraceEvent& event : trace_.events()) {
       if (event.kind == "memory") continue;
       Slice slice{event.start_ns, event.end_ns, std::string(event.name), std::string(category_of(event)),
@@ -235,11 +252,13 @@ class KinetoWriter {
         slice.name = "Memset (Device)";
       } else if (event.kind == "api") {
         slice.name = plain_call(event.name);
-      } else if (event.kind == "op" && event.step) {
+      }
+      if ((event.kind == "op" || is_simulated()) && event.step) {
         const auto [step, is_new] = steps.try_emplace(*event.step, event.start_ns, event.end_ns);
         step->second = {std::min(step->second.first, event.start_ns),
                         std::max(step->second.second, event.end_ns)};
-        main_ = main_ == nullptr ? event.lane : main_;
+        if (main_ == nullptr || (event.kind == "op" && !is_main_of_ops)) main_ = event.lane;
+        is_main_of_ops = is_main_of_ops || event.kind == "op";
       }
       tracks_[track_of(*event.lane)].push_back(std::move(slice));
       lanes_.try_emplace(track_of(*event.lane), event.lane);
@@ -326,37 +345,50 @@ class KinetoWriter {
     for (const TraceEvent& event : trace_.events()) {
       if (event.op != nullptr) starts.try_emplace(event.op->op.op, event.start_ns);
     }
-    for (const record::MemoryEvent& event : rank_.run->memory_events) {
-      if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
+    // Ops may run beside each other, in another order than memory was planned in: that order counts.
+    std::map<std::string, std::int64_t> times;  // by device
+    for (const MemoryChange& change : memory_) {
+      const record::MemoryEvent& event = *change.event;
       const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
-      if (event.time_ns == 0 && event.op && start == starts.end()) continue;
       const bool has_time = event.time_ns != 0 || !event.op;
-      put_memory(has_time ? event.time_ns : start->second, event.bytes, event.live_bytes,
-                 event.address ? event.address : event.tensor,
-                 event.device.empty() ? rank_.run->setting("device") : event.device);
+      if (!has_time && start == starts.end() && times.empty()) continue;
+      std::int64_t& time =
+          times.try_emplace(change.device, std::numeric_limits<std::int64_t>::min()).first->second;
+      if (has_time) {
+        time = std::max(time, event.time_ns);
+      } else if (start != starts.end()) {
+        time = std::max(time, start->second);
+      }
+      put_memory(time, change.bytes, change.live_bytes, change.address, change.device);
     }
   }
 
   void put_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> live,
-                  std::optional<std::int64_t> address, std::string_view device) {
-    const bool is_gpu = device.starts_with("cuda");
+                  std::optional<std::int64_t> address, const std::string& device) {
+    const auto number = memory_numbers_.find(device);
+    const std::int64_t id = !is_gpu(device)                   ? -1
+                            : number == memory_numbers_.end() ? number_of(device)
+                                                              : number->second;
     put(fmt::format(
         R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
         R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}{}{}}}}})",
-        process(), process(), moment(time_ns), is_gpu ? 1 : 0, is_gpu ? device_number(device) : -1, bytes,
+        process(), process(), moment(time_ns), is_gpu(device) ? 1 : 0, id, bytes,
         address ? fmt::format(R"(, "Addr": {})", *address) : "",
         live ? fmt::format(R"(, "Total Allocated": {})", *live) : ""));
     ++events_;
     if (!live) return;
-    put(fmt::format(R"({{"ph": "C", "name": "memory {}", "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
-                    is_gpu ? device : "cpu", process(), moment(time_ns), *live));
+    put(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
+                    json_quoted(fmt::format("memory {}", is_gpu(device) ? device : "cpu")), process(),
+                    moment(time_ns), *live));
   }
 
   const ExportSource& source_;
   RankRun rank_;
   EventList& list_;
   Trace trace_;
-  std::set<std::string> devices_;
+  std::map<std::string, std::int64_t> devices_, memory_numbers_;  ///< their numbers among those of all ranks
+  DeviceNumbers own_numbers_;                                     ///< of this rank alone
+  std::vector<MemoryChange> memory_;
   std::map<Track, std::vector<Slice>> tracks_;
   std::map<Track, const record::Lane*> lanes_;
   std::map<const TraceEvent*, Track> places_;
@@ -370,16 +402,33 @@ std::vector<std::string> write_kineto(const ExportSource& source, const TextSink
   std::vector<RankRun> ranks(source.ranks.begin(), source.ranks.end());
   if (ranks.size() < 2) ranks = {{}};
   ranks.front().run = &source.run;  // which has kernels, too, where its rank has a run of ops alone
+  const RankPlace place = ranks.size() > 1
+                              ? RankPlace{ranks.front().rank, static_cast<std::int64_t>(ranks.size())}
+                              : rank_place_of(source.run);
   EventList list(sink);
+  DeviceNumbers numbers;
   std::deque<KinetoWriter> writers;
-  for (const RankRun& rank : ranks) writers.emplace_back(source, rank, list);
+  std::vector<std::string> notes;
+  for (const RankRun& rank : ranks) {
+    const bool is_last = &rank == &ranks.back();
+    if (source.step && !Trace::has_step(*rank.run, *source.step) && !(is_last && writers.empty())) {
+      notes.push_back(
+          fmt::format("rank {} has no events of step {}: it is left out", rank.rank, *source.step));
+      continue;
+    }
+    writers.emplace_back(source, rank, list, numbers);
+  }
+  std::string devices;
+  for (const KinetoWriter& writer : writers) {
+    const std::string own = writer.properties();
+    devices += devices.empty() || own.empty() ? own : "," + own;
+  }
   // Readers look for "rank": followed by a space.
   sink(
       fmt::format("{{\n  \"schemaVersion\": 1,\n  \"deviceProperties\": [{}],\n"
-                  "  \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": 0, \"world_size\": {}}},\n"
+                  "  \"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, \"world_size\": {}}},\n"
                   "  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {},\n  \"traceEvents\": [",
-                  writers.front().properties(), ranks.size(), source.file.epoch_utc_ns));
-  std::vector<std::string> notes;
+                  devices, place.rank, place.ranks, source.file.epoch_utc_ns));
   for (KinetoWriter& writer : writers) {
     for (std::string& note : writer.write()) {
       if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));

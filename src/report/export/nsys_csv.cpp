@@ -102,6 +102,15 @@ std::string megabytes(const std::optional<std::int64_t>& bytes) {
   return bytes ? fmt::format("{:.3f}", static_cast<double>(*bytes) / kMegabyte) : "";
 }
 
+/// "NCCL:ncclAllReduce"; ":step" in the default domain.
+std::string shown_name(const TraceRange& range) {
+  return range.nvtx.domain_size > 0 ? range.name : ":" + range.name;
+}
+
+std::string_view style_of(const TraceRange& range) {
+  return range.nvtx.style == NvtxRange::Style::start_end ? "StartEnd" : "PushPop";
+}
+
 std::string operation_name(const TraceEvent& event) {
   if (event.kind == "memset") return "[CUDA memset]";
   switch (copy_kind(event.name)) {
@@ -188,8 +197,8 @@ std::vector<std::string> write_nvtx_sum(const ExportSource& source, const TextSi
   const Trace trace(source.run, source.step);
   std::map<std::string, Durations> rows;
   for (const TraceRange& range : trace.ranges()) {
-    if (range.thread == nullptr) continue;
-    rows["PushPop," + field(":" + range.name)].ns.push_back(
+    if (range.thread == nullptr || range.nvtx.style == NvtxRange::Style::mark) continue;
+    rows[fmt::format("{},{}", style_of(range), field(shown_name(range)))].ns.push_back(
         static_cast<double>(range.end_ns - range.start_ns));
   }
   write_summary(rows, "Instances", "Style,Range", sink);
@@ -204,7 +213,7 @@ std::vector<std::string> write_nvtx_kern_sum(const ExportSource& source, const T
     Durations durations;
     std::size_t ranges = 0, last = 0;
   };
-  std::map<std::tuple<std::string, std::int64_t>, std::map<std::string, Sum>> rows;
+  std::map<std::tuple<std::string, std::string_view, std::int64_t>, std::map<std::string, Sum>> rows;
   std::size_t place = 0;
   for (const TraceRange& range : trace.ranges()) {
     ++place;
@@ -212,7 +221,7 @@ std::vector<std::string> write_nvtx_kern_sum(const ExportSource& source, const T
     for (const std::size_t i : range.work) {
       const TraceEvent& event = trace.events()[i];
       if (!is_kernel_event(event)) continue;
-      Sum& sum = rows[{":" + range.name, thread}][std::string(event.name)];
+      Sum& sum = rows[{shown_name(range), style_of(range), thread}][std::string(event.name)];
       sum.durations.ns.push_back(static_cast<double>(event.duration_ns()));
       if (sum.last != place) ++sum.ranges;
       sum.last = place;
@@ -228,8 +237,8 @@ std::vector<std::string> write_nvtx_kern_sum(const ExportSource& source, const T
     std::ranges::stable_sort(order, std::greater(), [](const auto& row) { return row.first; });
     for (const auto& [total, name] : order) {
       const Sum& sum = kernels.at(*name);
-      sink(fmt::format("{},PushPop,{},{},{},{},{:.0f},{},{}\n", field(std::get<0>(key)), trace.process(),
-                       std::get<1>(key), sum.ranges, sum.durations.ns.size(), total,
+      sink(fmt::format("{},{},{},{},{},{},{:.0f},{},{}\n", field(std::get<0>(key)), std::get<1>(key),
+                       trace.process(), std::get<2>(key), sum.ranges, sum.durations.ns.size(), total,
                        sum.durations.statistics(), field(*name)));
     }
   }
@@ -249,7 +258,7 @@ std::vector<std::string> write_nvtx_gpu_proj_sum(const ExportSource& source, con
       start = std::min(start, trace.events()[i].start_ns);
       end = std::max(end, trace.events()[i].end_ns);
     }
-    RangeSum& sum = rows[":" + range.name];
+    RangeSum& sum = rows[fmt::format("{},{}", field(shown_name(range)), style_of(range))];
     sum.projected.ns.push_back(static_cast<double>(end - start));
     sum.total_ns += static_cast<double>(range.end_ns - range.start_ns);
     ++sum.instances;
@@ -268,9 +277,9 @@ std::vector<std::string> write_nvtx_gpu_proj_sum(const ExportSource& source, con
     const auto average = [&](std::size_t value) {
       return static_cast<double>(value) / static_cast<double>(sum.instances);
     };
-    sink(fmt::format("{},PushPop,{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f}\n", field(*name), total,
-                     sum.total_ns, sum.instances, sum.projected.statistics(), sum.operations,
-                     average(sum.operations), average(sum.levels), average(sum.children)));
+    sink(fmt::format("{},{:.0f},{:.0f},{},{},{},{:.1f},{:.1f},{:.1f}\n", *name, total, sum.total_ns,
+                     sum.instances, sum.projected.statistics(), sum.operations, average(sum.operations),
+                     average(sum.levels), average(sum.children)));
   }
   std::vector<std::string> notes;
   require_rows(!rows.empty(), "work of a GPU within ranges", trace, notes);

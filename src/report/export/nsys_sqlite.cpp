@@ -6,6 +6,7 @@
 
 #include "record/database.h"
 #include "report/export/export.h"
+#include "report/export/memory_places.h"
 #include "report/kernel_names.h"
 #include "report/launch_shape.h"
 
@@ -83,7 +84,10 @@ constexpr LazyTable kMemory{
     "memoryOperationType INTEGER, name TEXT, correlationId INTEGER, streamId INTEGER, "
     "localMemoryPoolAddress INTEGER, localMemoryPoolReleaseThreshold INTEGER, "
     "localMemoryPoolSize INTEGER, localMemoryPoolUtilizedSize INTEGER"};
+constexpr int kMark = 34;
 constexpr int kPushPop = 59;
+constexpr int kStartEnd = 60;
+constexpr int kDomain = 75;
 
 using Integer = std::optional<std::int64_t>;
 
@@ -100,13 +104,12 @@ class NsysWriter {
     write_devices();
     for (const TraceEvent& event : trace_.events()) write_event(event);
     write_ranges();
-    for (const record::MemoryEvent& event : source_.run.memory_events) {
-      if (event.time_ns == 0 && event.op) {
+    for (const MemoryChange& change : placed_memory(source_.run).changes) {
+      if (change.event->time_ns == 0 && change.event->op) {
         has_untimed_memory_ = true;
         continue;
       }
-      const std::string& device = event.device.empty() ? device_ : event.device;
-      put_memory(event.time_ns, device, event.address ? event.address : event.tensor, event.bytes);
+      put_memory(change.event->time_ns, change.device, change.address, change.bytes);
     }
     database_.execute("COMMIT");
     std::vector<std::string> notes = trace_.notes();
@@ -116,21 +119,21 @@ class NsysWriter {
     if (others_ > 0)
       notes.push_back(fmt::format("{} events are of kinds that nsys has no table for", others_));
     if (hidden_ > 0) {
-      notes.push_back(fmt::format(
-          "{} phases and ops were launched by calls that launched others, too (replays of graphs): nsys "
-          "would not see them, so they are no ranges",
-          hidden_));
+      notes.push_back(fmt::format("{} phases and ops {}: nsys would not see them, so they are no ranges",
+                                  hidden_,
+                                  has_calls_ ? "were launched by calls that launched others, too (replays of "
+                                               "graphs)"
+                                             : "have no calls that launched them"));
     }
     return notes;
   }
 
  private:
   void write_devices() {
-    device_ = source_.run.setting("device");
     std::map<std::int64_t, std::string> devices;
     for (const TraceEvent& event : trace_.events()) {
       if (event.lane->kind == "device")
-        devices.try_emplace(device_number(event.lane->device), event.lane->device);
+        devices.try_emplace(numbers_.of(event.lane->device), event.lane->device);
     }
     for (const auto& [number, name] : devices) {
       record::Statement row = database_.prepare(
@@ -139,7 +142,7 @@ class NsysWriter {
       const std::string title = device_title(source_.file, name);
       row.bind(number);
       row.bind(std::string_view(title));
-      row.bind(static_cast<std::int64_t>(source_.run.number("multiprocessors").value_or(0)));
+      row.bind(multiprocessors_of(source_.run, name));
       row.bind(number);
       row.run();
     }
@@ -180,7 +183,7 @@ class NsysWriter {
   }
 
   void write_event(const TraceEvent& event) {
-    const Integer device = device_number(event.lane->device);
+    const Integer device = numbers_.of(event.lane->device);
     const Integer stream = event.lane->stream.value_or(event.lane->lane);
     if (is_kernel_event(event)) {
       const LaunchShape shape = parse_launch(event.extra);
@@ -225,12 +228,14 @@ class NsysWriter {
           {event.start_ns, event.end_ns, device, 1, stream, event.correlation, global_pid(),
            event.bytes.value_or(0), 2});
     } else if (event.kind == "api") {
+      has_calls_ = true;
       put(kCalls, "start, end, eventClass, globalTid, correlationId, nameId, returnValue",
           {event.start_ns, event.end_ns, event.name.starts_with("cuda") ? 0 : 1, global_tid(*event.lane),
            event.correlation, text_id(event.name), 0});
     } else if (event.kind == "sync") {
       put(kSyncs, "start, end, contextId, streamId, correlationId, globalPid, syncType",
-          {event.start_ns, event.end_ns, 1, Integer(), event.correlation, global_pid(), 3});
+          {event.start_ns, event.end_ns, 1, Integer(), event.correlation, global_pid(),
+           sync_kind(event.name)});
     } else if (event.kind == "memory") {
       put_memory(event.start_ns, event.lane->device, address_of(event), event.bytes.value_or(0));
     } else if (event.kind != "range" && event.kind != "op") {
@@ -244,27 +249,48 @@ class NsysWriter {
         ++hidden_;
         continue;
       }
+      using Style = NvtxRange::Style;
+      const bool is_mark = range.nvtx.style == Style::mark;
+      const std::string_view name = range.name;
+      const std::size_t size = range.nvtx.domain_size;
       put(kRanges, "start, end, eventType, globalTid, textId, domainId",
-          {range.start_ns, range.end_ns, kPushPop, global_tid(*range.thread), text_id(range.name), 0});
+          {range.start_ns, is_mark ? Integer() : range.end_ns,
+           is_mark                                ? kMark
+           : range.nvtx.style == Style::start_end ? kStartEnd
+                                                  : kPushPop,
+           global_tid(*range.thread), text_id(size == 0 ? name : name.substr(size + 1)),
+           domain_id(name.substr(0, size))});
     }
   }
 
+  /// The number of a domain, 0 of the default one; its name is a row of its own.
+  std::int64_t domain_id(std::string_view name) {
+    if (name.empty()) return 0;
+    const auto [entry, is_new] =
+        domains_.try_emplace(std::string(name), static_cast<std::int64_t>(domains_.size()) + 1);
+    if (is_new) {
+      put(kRanges, "start, end, eventType, globalTid, textId, domainId",
+          {0, Integer(), kDomain, trace_.process() << 24U, text_id(name), entry->second});
+    }
+    return entry->second;
+  }
+
   void put_memory(std::int64_t time_ns, std::string_view device, const Integer& address, std::int64_t bytes) {
-    if (!device.starts_with("cuda")) return;
+    if (!is_gpu(device)) return;
     put(kMemory, "start, globalPid, deviceId, contextId, address, bytes, memKind, memoryOperationType",
-        {time_ns, global_pid(), device_number(device), 1, address, bytes < 0 ? -bytes : bytes, 2,
+        {time_ns, global_pid(), numbers_.of(device), 1, address, bytes < 0 ? -bytes : bytes, 2,
          bytes < 0 ? 1 : 0});
   }
 
   const ExportSource& source_;
   Trace trace_;
   record::Database database_;
-  std::map<std::string, std::int64_t> texts_;
+  DeviceNumbers numbers_;
+  std::map<std::string, std::int64_t> texts_, domains_;
   std::optional<record::Statement> add_text_;
   std::map<std::string, record::Statement> statements_;
-  std::string device_;
   std::size_t rows_ = 0, hidden_ = 0, others_ = 0;
-  bool has_untimed_memory_ = false;
+  bool has_untimed_memory_ = false, has_calls_ = false;
 };
 
 }  // namespace

@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <map>
 
 #include "report/export/export.h"
+#include "report/export/memory_places.h"
 
 namespace rooflm::report {
 namespace {
 
-/// What is larger has no place in numbers of JavaScript.
-constexpr std::int64_t kFirstAddress = std::int64_t{1} << 40U;
 /// The viewer spreads a list into the arguments of one call.
 constexpr std::size_t kBatch = 1000;
 
@@ -84,42 +84,11 @@ struct Action {
 /// A stretch of memory in use, or the whole of a segment.
 using Spans = std::map<std::int64_t, std::int64_t>;  ///< address, end
 
-/// Gives addresses to what has none: the first gap that is large enough; behind all others where there are
-/// many, so that no search is long.
-class Places {
- public:
-  std::int64_t take(std::int64_t bytes) {
-    constexpr std::size_t kMany = 20'000;
-    std::int64_t at = kFirstAddress;
-    if (used_.size() > kMany) {
-      at = std::prev(used_.end())->second;
-      used_[at] = at + bytes;
-      return at;
-    }
-    for (const auto& [begin, end] : used_) {
-      if (begin - at >= bytes) break;
-      at = end;
-    }
-    used_[at] = at + bytes;
-    return at;
-  }
-  void give_back(std::int64_t address) { used_.erase(address); }
-
- private:
-  Spans used_;
-};
-
 struct DeviceMemory {
   std::vector<Action> actions;
   std::map<std::int64_t, const Action*> live;  ///< by address, at the end
   Spans segments;
 };
-
-bool is_possible_memory(const record::MemoryEvent& event) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 52U;
-  return event.bytes > -kMost && event.bytes < kMost &&
-         (!event.address || (*event.address >= 0 && *event.address < kMost));
-}
 
 class SnapshotWriter {
  public:
@@ -148,53 +117,35 @@ class SnapshotWriter {
   }
 
  private:
+  /// The viewer knows GPUs alone; what only processors allocated is shown as if it were the first one's.
   void collect() {
-    std::vector<Places> places;
-    std::map<std::pair<std::size_t, std::int64_t>, std::int64_t> of_tensor;
-    for (const record::MemoryEvent& event : run_.memory_events) {
-      if (event.bytes == 0) continue;  // of a tensor that lies in the memory of another
-      if (!is_possible_memory(event)) {
-        ++skipped_;
+    const PlacedMemory placed = placed_memory(run_);
+    skipped_ = placed.left_out;
+    const bool has_gpu =
+        std::ranges::any_of(placed.changes, [](const MemoryChange& change) { return is_gpu(change.device); });
+    std::size_t of_host = 0;
+    DeviceNumbers numbers;
+    for (const MemoryChange& change : placed.changes) {
+      if (has_gpu && !is_gpu(change.device)) {
+        ++of_host;
         continue;
       }
-      const auto number = static_cast<std::size_t>(
-          device_number(event.device.empty() ? run_.setting("device") : event.device));
+      const auto number = static_cast<std::size_t>(numbers.of(change.device));
       if (devices_.size() <= number) devices_.resize(number + 1);
-      places.resize(devices_.size());
-      DeviceMemory& device = devices_[number];
-      const bool is_alloc = event.bytes > 0;
-      const std::pair key{number, event.tensor.value_or(-1)};
-      std::int64_t address = event.address.value_or(0);
-      if (!event.address && is_alloc) {
-        address = places[number].take(event.bytes);
-        of_tensor[key] = address;
-      } else if (!event.address) {
-        const auto taken = of_tensor.find(key);
-        address = taken == of_tensor.end() ? -1 : taken->second;
-        if (taken != of_tensor.end()) of_tensor.erase(taken);
-        places[number].give_back(address);
-      }
-      add(device, {is_alloc, address, is_alloc ? event.bytes : -event.bytes, 0, &event});
+      std::vector<Action>& actions = devices_[number].actions;
+      // Steps that a simulator or a plan made have no times: there events are a microsecond apart.
+      const std::int64_t last = actions.empty() ? 0 : actions.back().time_us;
+      actions.push_back({.is_alloc = change.bytes > 0,
+                         .address = change.address,
+                         .bytes = std::abs(change.bytes),
+                         .time_us = change.event->time_ns > 0 ? change.event->time_ns / 1000 : last + 1,
+                         .event = change.event});
+    }
+    if (of_host > 0) {
+      notes_.push_back(fmt::format(
+          "{} memory events are of the host: the snapshot has those of GPUs, and leaves these out", of_host));
     }
     for (DeviceMemory& device : devices_) finish(device);
-  }
-
-  /// Steps that a simulator or a plan made have no times: there events are a microsecond apart.
-  void add(DeviceMemory& device, Action action) {
-    const std::int64_t last = device.actions.empty() ? 0 : device.actions.back().time_us;
-    action.time_us = action.event->time_ns > 0 ? action.event->time_ns / 1000 : last + 1;
-    const auto was = sizes_.find({&device - devices_.data(), action.address});
-    if (!action.is_alloc) {
-      if (was == sizes_.end()) {
-        ++skipped_;
-        return;
-      }
-      action.bytes = was->second;
-      sizes_.erase(was);
-    } else {
-      sizes_[{&device - devices_.data(), action.address}] = action.bytes;
-    }
-    device.actions.push_back(action);
   }
 
   static void finish(DeviceMemory& device) {
@@ -347,8 +298,6 @@ class SnapshotWriter {
   Pickle pickle_;
   std::map<std::int64_t, const record::Tensor*> tensors_;
   std::vector<DeviceMemory> devices_;
-  std::map<std::pair<std::ptrdiff_t, std::int64_t>, std::int64_t>
-      sizes_;  ///< of what is allocated: device, address
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> frames_;  ///< by tensor and op
   std::vector<std::string> notes_;
   std::size_t skipped_ = 0;

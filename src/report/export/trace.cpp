@@ -25,12 +25,30 @@ constexpr std::int64_t kMostThread = (1 << 24) - 1;
 constexpr std::int64_t kLeastProcess = 256;
 constexpr std::int64_t kMadeUpProcess = 1'000'000;
 
+/// As activities of imported ranges keep them (foreign/nsys.cpp).
+constexpr std::int64_t kNvtxMark = 34;
+constexpr std::int64_t kNvtxStartEnd = 60;
+
 bool has_possible_times(std::int64_t start_ns, std::int64_t end_ns) {
   return -kMostTraceTime < start_ns && start_ns <= end_ns && end_ns < kMostTraceTime;
 }
 
 bool starts_before(std::int64_t start_a, std::int64_t end_a, std::int64_t start_b, std::int64_t end_b) {
   return start_a != start_b ? start_a < start_b : end_a > end_b;
+}
+
+/// Whether a range is a step by its name: of a record, or of a thread beside the one whose steps it has.
+bool is_step_name(std::string_view name) { return name == kStepRange || name.starts_with("ProfilerStep#"); }
+
+NvtxRange nvtx_of(const TraceEvent& event) {
+  NvtxRange range;
+  const auto type = number_in(event.extra, R"("nvtx":)");
+  if (type == kNvtxStartEnd) range.style = NvtxRange::Style::start_end;
+  if (type == kNvtxMark) range.style = NvtxRange::Style::mark;
+  const std::int64_t size = number_in(event.extra, R"("domain":)").value_or(0);
+  if (size > 0 && static_cast<std::uint64_t>(size) < event.name.size())
+    range.domain_size = static_cast<std::size_t>(size);
+  return range;
 }
 
 }  // namespace
@@ -44,20 +62,66 @@ std::int64_t device_number(std::string_view device) {
   return std::clamp<std::int64_t>(number, 0, kLeastProcess - 1);
 }
 
+bool is_gpu(std::string_view device) { return !device.empty() && device != "cpu"; }
+
+std::int64_t DeviceNumbers::of(std::string_view device, int rank) {
+  const auto [entry, is_new] = numbers_.try_emplace({rank, std::string(device)}, device_number(device));
+  if (!is_new) return entry->second;
+  while (!taken_.insert(entry->second).second) ++entry->second;
+  return entry->second;
+}
+
 bool is_kernel_event(const TraceEvent& event) { return event.kind == "kernel" || event.kind == "collective"; }
 
 bool is_device_work(const TraceEvent& event) {
   return is_kernel_event(event) || event.kind == "copy" || event.kind == "memset";
 }
 
-std::optional<std::int64_t> address_of(const TraceEvent& event) {
-  constexpr std::string_view kKey = "\"address\":";
-  const auto at = event.extra.find(kKey);
+std::optional<std::int64_t> number_in(std::string_view extra, std::string_view key) {
+  const auto at = extra.find(key);
   if (at == std::string_view::npos) return std::nullopt;
-  const std::string_view rest = event.extra.substr(at + kKey.size());
-  std::int64_t address = 0;
-  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), address);
-  return parsed.ec == std::errc() ? std::optional(address) : std::nullopt;
+  const std::string_view rest = extra.substr(at + key.size());
+  std::int64_t number = 0;
+  const auto parsed = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::int64_t multiprocessors_of(const RunData& run, const std::string& device) {
+  const auto own = run.number("multiprocessors " + device);
+  constexpr double kMost = 1e6;
+  return static_cast<std::int64_t>(
+      std::clamp(own ? *own : run.number("multiprocessors").value_or(0), 0.0, kMost));
+}
+
+RankPlace rank_place_of(const RunData& run) {
+  const auto rank = run.number("rank");
+  const auto ranks = run.number("world_size");
+  constexpr double kMost = 1e6;
+  if (rank && ranks && *rank >= 0 && *rank < *ranks && *ranks < kMost)
+    return {static_cast<std::int64_t>(*rank), static_cast<std::int64_t>(*ranks)};
+  RankPlace place;
+  const ActivityNames names(run);
+  for (const record::Activity& activity : run.activities) {
+    if (names.kind(activity) != "communication") continue;
+    const RankPlace known{number_in(activity.extra, R"("rank":)").value_or(-1),
+                          number_in(activity.extra, R"("ranks":)").value_or(0)};
+    if (known.rank >= 0 && known.rank < known.ranks && known.ranks > place.ranks) place = known;
+  }
+  return place;
+}
+
+std::optional<std::int64_t> address_of(const TraceEvent& event) {
+  return number_in(event.extra, "\"address\":");
+}
+
+int sync_kind(std::string_view name) {
+  constexpr std::pair<std::string_view, int> kWords[] = {
+      {"tream waits", 2}, {"Stream Wait", 2}, {"event", 1},  {"Event", 1},  {"stream", 3},
+      {"Stream", 3},      {"device", 4},      {"Device", 4}, {"Context", 4}};
+  for (const auto& [word, kind] : kWords) {
+    if (name.find(word) != std::string_view::npos) return kind;
+  }
+  return 0;
 }
 
 int copy_kind(std::string_view name) {
@@ -87,6 +151,7 @@ Trace::Trace(const RunData& run, std::optional<std::int64_t> step) : run_(run) {
     take_ops(step);
   } else {
     take_activities(step);
+    begin_steps_with_their_calls();
   }
   if (step && events_.empty()) {
     throw core::UsageError(fmt::format("--step {}: run {} has no events of that step", *step, run.run.id));
@@ -102,6 +167,12 @@ Trace::Trace(const RunData& run, std::optional<std::int64_t> step) : run_(run) {
   fill_recorded_ranges();
   add_op_ranges();
   nest_ranges();
+}
+
+bool Trace::has_step(const RunData& run, std::int64_t step) {
+  if (run.activities.empty())
+    return std::ranges::any_of(run.events, [&](const auto& event) { return event.step == step; });
+  return std::ranges::any_of(run.activities, [&](const auto& activity) { return activity.step == step; });
 }
 
 const TraceEvent* Trace::call_of(const TraceEvent& event) const {
@@ -176,6 +247,40 @@ void Trace::take_activities(std::optional<std::int64_t> step) {
   }
 }
 
+/// A step begins with the first call that launched its work, where that is on its thread and no other step
+/// is: the replay of a graph may be held until the step is timed, and tools look for calls within ranges.
+void Trace::begin_steps_with_their_calls() {
+  std::unordered_map<std::int64_t, const TraceEvent*> calls;
+  for (const TraceEvent& event : events_) {
+    if (event.kind == "api" && event.correlation) calls.emplace(*event.correlation, &event);
+  }
+  std::map<std::pair<std::int64_t, const record::Lane*>, std::int64_t> first_calls;  // by step, thread
+  for (const TraceEvent& event : events_) {
+    if (!event.step || !event.correlation || !is_device_work(event)) continue;
+    const auto call = calls.find(*event.correlation);
+    if (call == calls.end()) continue;
+    std::int64_t& first =
+        first_calls.try_emplace({*event.step, call->second->lane}, kMostTraceTime).first->second;
+    first = std::min(first, call->second->start_ns);
+  }
+  const ActivityNames names(run_);
+  std::map<std::int64_t, std::vector<std::int64_t>> ends;  // of all steps of each lane
+  for (const record::Activity& activity : run_.activities) {
+    if (activity.step && names.kind(activity) == "range" && names.text(activity) == kStepRange)
+      ends[activity.lane].push_back(activity.end_ns);
+  }
+  for (auto& [lane, of_lane] : ends) std::ranges::sort(of_lane);
+  for (TraceEvent& event : events_) {
+    if (event.kind != "range" || event.name != kStepRange || !event.step) continue;
+    const auto first = first_calls.find({*event.step, event.lane});
+    if (first == first_calls.end()) continue;
+    const std::vector<std::int64_t>& of_lane = ends[event.lane->lane];
+    const auto after = std::ranges::upper_bound(of_lane, event.start_ns);
+    const std::int64_t before = after == of_lane.begin() ? -kMostTraceTime : *std::prev(after);
+    event.start_ns = std::min(event.start_ns, std::max(first->second, before));
+  }
+}
+
 /// One event per execution of an op. What a GPU was told to do begins no earlier than what it was told before
 /// has ended.
 void Trace::take_ops(std::optional<std::int64_t> step) {
@@ -219,18 +324,21 @@ void Trace::add_recorded_ranges() {
     ranges_.push_back({.name = std::string(event.name),
                        .step = event.step,
                        .is_recorded = true,
+                       .nvtx = nvtx_of(event),
                        .thread = event.lane,
                        .start_ns = event.start_ns,
                        .end_ns = event.end_ns});
   }
 }
 
-/// A range started what was launched within it on its thread; a step of ours all that is of the step (calls
-/// of a replay that was held come before it).
+/// A range started what was launched within it on its thread; a step all that is of the step, of other
+/// threads too, but not of those that have steps of their own: they are other ranks.
 void Trace::fill_recorded_ranges() {
   std::map<const record::Lane*, std::vector<std::size_t>> ranges_of;
   std::unordered_map<std::int64_t, std::size_t> step_ranges;
+  std::unordered_set<const record::Lane*> threads_with_steps;
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    if (is_step_name(ranges_[i].name)) threads_with_steps.insert(ranges_[i].thread);
     if (ranges_[i].step && ranges_[i].name == kStepRange) {
       step_ranges.emplace(*ranges_[i].step, i);
     } else {
@@ -244,11 +352,14 @@ void Trace::fill_recorded_ranges() {
   std::map<const record::Lane*, std::vector<Started>> started;
   for (std::size_t i = 0; i < events_.size(); ++i) {
     if (!is_device_work(events_[i])) continue;
+    const TraceEvent* call = call_of(events_[i]);
     if (events_[i].step) {
       const auto range = step_ranges.find(*events_[i].step);
-      if (range != step_ranges.end()) ranges_[range->second].work.push_back(i);
+      const bool is_of_it =
+          range != step_ranges.end() && (call == nullptr || call->lane == ranges_[range->second].thread ||
+                                         !threads_with_steps.contains(call->lane));
+      if (is_of_it) ranges_[range->second].work.push_back(i);
     }
-    const TraceEvent* call = call_of(events_[i]);
     if (call != nullptr) started[call->lane].push_back({call->start_ns, call->end_ns, i});
   }
   for (auto& [lane, launches] : started) {
@@ -333,7 +444,8 @@ void Trace::place_on_thread(TraceRange& range, const std::vector<std::int64_t>& 
   range.end_ns = end;
 }
 
-/// Levels and children, for each thread and for each step of ranges that no thread saw.
+/// Levels and children, for each thread and for each step of ranges that no thread saw. An op lies in its own
+/// phase, beside which others may run, and phases in nothing but what the program marked.
 void Trace::nest_ranges() {
   std::ranges::stable_sort(ranges_, [](const TraceRange& a, const TraceRange& b) {
     return starts_before(a.start_ns, a.end_ns, b.start_ns, b.end_ns);
@@ -343,7 +455,9 @@ void Trace::nest_ranges() {
     std::vector<TraceRange*>& around = open[range.thread];
     std::erase_if(around, [&](const TraceRange* other) { return other->end_ns <= range.start_ns; });
     const auto parent = std::find_if(around.rbegin(), around.rend(), [&](const TraceRange* other) {
-      return other->end_ns >= range.end_ns && other->op == nullptr;
+      const bool is_own_phase = range.op != nullptr && other->op == nullptr && other->step == range.step &&
+                                other->name == range.op->op.phase;
+      return other->end_ns >= range.end_ns && (other->is_recorded || is_own_phase);
     });
     if (parent != around.rend()) {
       range.level = (*parent)->level + 1;

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "report/run_data.h"
@@ -26,6 +29,13 @@ struct TraceEvent {
   [[nodiscard]] std::int64_t duration_ns() const { return end_ns - start_ns; }
 };
 
+/// What NVTX knows of a range that the program marked; of others the defaults.
+struct NvtxRange {
+  enum class Style : std::uint8_t { push_pop, start_end, mark };
+  Style style = Style::push_pop;  ///< a mark has no end
+  std::size_t domain_size = 0;    ///< "NCCL" of the name "NCCL:ncclAllReduce"; 0: the default domain
+};
+
 /// A range that the program marked, or that follows from the ops of a step: a phase ("forward"), or an op by
 /// its phase and part ("forward/attention/qk").
 struct TraceRange {
@@ -33,6 +43,7 @@ struct TraceRange {
   std::optional<std::int64_t> step{};
   std::size_t level = 0, children = 0;  ///< 0: nothing around it; ranges directly within
   bool is_recorded = false;             ///< the program marked it
+  NvtxRange nvtx{};                     ///< where it did
   /// The thread on which it is, from start to end. nullptr where no thread saw it begin (kernels of a graph
   /// replay are launched by one call): then these times are those of its work.
   const record::Lane* thread = nullptr;
@@ -64,9 +75,13 @@ class Trace {
   /// A number of 24 bits for the thread of a lane of the host.
   [[nodiscard]] std::int64_t thread_of(const record::Lane& lane) const;
 
+  /// Whether the run has events of that step.
+  static bool has_step(const RunData& run, std::int64_t step);
+
  private:
   void take_activities(std::optional<std::int64_t> step);
   void take_ops(std::optional<std::int64_t> step);
+  void begin_steps_with_their_calls();
   const record::Lane* lane_of(std::int64_t number);
   void add_recorded_ranges();
   void fill_recorded_ranges();
@@ -85,13 +100,42 @@ class Trace {
 
 /// The number of a device: 1 of "cuda:1"; 0 where it has none.
 std::int64_t device_number(std::string_view device);
+/// Whether a device is a GPU: "cuda:0", or of a plan "h100-sxm"; the others are "cpu".
+bool is_gpu(std::string_view device);
+
+/// Numbers of devices, which differ: each has that of its name, or the next free one.
+class DeviceNumbers {
+ public:
+  /// The number of `device` of that rank, given out when it is first asked for.
+  std::int64_t of(std::string_view device, int rank = 0);
+
+ private:
+  std::map<std::pair<int, std::string>, std::int64_t> numbers_;
+  std::set<std::int64_t> taken_;
+};
 /// Runs on a device: a kernel, a copy, a memset, a collective.
 bool is_device_work(const TraceEvent& event);
 /// Kernels and collectives.
 bool is_kernel_event(const TraceEvent& event);
 
+/// The number after `key`, such as `"address":`, in the JSON that a record keeps of an activity.
+std::optional<std::int64_t> number_in(std::string_view extra, std::string_view key);
+/// The multiprocessors of a device; 0 where the record does not say.
+std::int64_t multiprocessors_of(const RunData& run, const std::string& device);
+
+/// The place of a run among the ranks of its job.
+struct RankPlace {
+  std::int64_t rank = 0, ranks = 1;
+};
+/// As the record says, else as its largest communicator has it.
+RankPlace rank_place_of(const RunData& run);
+
 /// The address of an event of kind "memory", where the record has it.
 std::optional<std::int64_t> address_of(const TraceEvent& event);
+
+/// What a synchronization waits for, as CUPTI numbers it: 1 an event, 2 a stream for an event, 3 a stream, 4
+/// the device, 0 not known.
+int sync_kind(std::string_view name);
 
 /// Where a copy goes, as CUPTI numbers it: 1 host to device, 2 device to host, 8 device to device, 10 peer to
 /// peer, 9 host to host, 0 not known.
