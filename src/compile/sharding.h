@@ -43,6 +43,8 @@ struct Sharding {
   /// it (Shoeybi et al., 2019). Backends have no kernels for it yet: it can be planned, and tests compare it
   /// with one rank.
   bool vocab_parallel = false;
+  /// The vocabulary of plans is padded to a multiple of this.
+  std::int64_t vocab_multiple = 1;
   int pipeline = 1;  ///< stages of consecutive layers
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int interleave = 1;  ///< model parts per stage (Narayanan et al., 2021)

@@ -55,6 +55,7 @@ const std::vector<Framework>& frameworks() {
                      .scatters_sends = json.value("scatter_sends", false),
                      .has_torch_stages = json.value("torch_stages", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
+                     .vocab_multiple = json.value("vocab_multiple", std::int64_t{1}),
                      .attention_kernels = json.value("attention_kernels", ""),
                      .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
                      .matmul_spread = json.value("matmul_spread", 0.0),
@@ -119,6 +120,12 @@ void fit_to_framework(compile::Sharding& sharding, const Framework& framework) {
   sharding.late_sums = framework.has_late_sums || (is_pipeline && framework.has_torch_stages);
   sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;
   sharding.vocab_parallel = sharding.tensor > 1 && framework.is_vocab_parallel;
+  sharding.vocab_multiple = framework.vocab_multiple * (sharding.vocab_parallel ? sharding.tensor : 1);
+}
+
+std::int64_t planned_vocabulary(const model::ModelConfig& config, const compile::Sharding& sharding) {
+  const std::int64_t multiple = sharding.vocab_multiple;
+  return (config.padded_vocab + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace rooflm::perfmodel

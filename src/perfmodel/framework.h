@@ -41,7 +41,9 @@ struct Framework {
   bool scatters_sends = false;  ///< stages send a part of what tensor-parallel ranks all have, and gather it
   /// Pipelines as torch.distributed.pipelining runs them: docs/perfmodel.md, "What frameworks do beside".
   bool has_torch_stages = false;
-  bool is_vocab_parallel = false;   ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
+  bool is_vocab_parallel = false;  ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
+  /// The vocabulary is padded to a multiple of this and of the tensor-parallel ranks that share it.
+  std::int64_t vocab_multiple = 1;
   std::string attention_kernels{};  ///< FrameworkKernels::attention
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
   std::map<std::string, double, std::less<>> moved{};
@@ -66,5 +68,7 @@ const Framework& find_framework(std::string_view name);
 void fit_to_framework(compile::StepOptions& step, const Framework& framework);
 /// What the framework makes of a split whose degrees are set.
 void fit_to_framework(compile::Sharding& sharding, const Framework& framework);
+/// Rows of the embedding and the head, of all ranks: the model's, padded to Sharding::vocab_multiple.
+std::int64_t planned_vocabulary(const model::ModelConfig& config, const compile::Sharding& sharding);
 
 }  // namespace rooflm::perfmodel

@@ -140,73 +140,119 @@ RankMemory memory_of_stage(const RankMemory& foreseen, const StageTimes& times, 
   return memory_of_all_layers(point, setting, forwards, stage, micro_batches);
 }
 
-/// What one more micro-batch adds is at least its computing. Where it hides a collective that was exposed
-/// before, the one after it finds nothing more to hide.
-void keep_busy(RoleStep& more) {
-  Timeline& t = more.timeline;
-  const double lacking_s = t.busy_s - t.step_s;
-  if (lacking_s <= 0) return;
-  t.step_s += lacking_s;
-  t.exposed_s += lacking_s;
+/// What one more micro-batch adds is at least its computing: then it waits for nothing.
+void keep_busy(RoleStep& later) {
+  Timeline& t = later.timeline;
+  if (t.step_s >= t.busy_s) return;
+  t.step_s = t.busy_s;
+  for (const auto part : {&Timeline::slowed_s, &Timeline::exposed_s, &Timeline::host_s, &Timeline::waiting_s})
+    t.*part = 0;
 }
+
+/// Steps of a few micro-batches and of more, all of a role. Their difference is what later ones take.
+struct BuiltSteps {
+  int few = 1, more = 2;
+  RoleStep first{}, last{};
+
+  [[nodiscard]] int added() const { return more - few; }
+  [[nodiscard]] RoleStep later() const {
+    RoleStep difference = last;
+    difference.add(first, -1);
+    keep_busy(difference);
+    return difference;
+  }
+  /// Whether less communication is exposed in a later micro-batch than in the first: what one adds to a step
+  /// of one hides a part of the sums of gradients, which are there once in a step. No further one does.
+  [[nodiscard]] bool hides_sums() const {
+    constexpr double kSame = 0.002;
+    const double exposed_s = last.timeline.exposed_s - first.timeline.exposed_s;
+    const double each_s = last.timeline.step_s - first.timeline.step_s;
+    return few == 1 && added() == 1 && exposed_s < last.first_exposed_s - kSame * each_s;
+  }
+};
 
 /// Programs of few micro-batches and of more are built, and each further one costs what the later ones do.
 StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,
                   int stage, const GiveUp& give_up) {
-  const auto [few, more_of_them] = built_micro_batches(point);
-  const int added = more_of_them - few;
   const std::int64_t m = point.micro_batches;
-  RoleStep first = simulate_role(point, setting, times, forwards, stage, few, give_up.is_rough);
-  if (m == few) {
-    const double work_s = few * (first.forward_s + first.backward_s);
-    const StageTimes stage_times = with_end({.forward_s = first.forward_s,
-                                             .backward_s = first.backward_s,
-                                             .tail_s = std::max(0.0, first.timeline.step_s - work_s)},
-                                            first, point, stage);
-    first.memory = memory_of_stage(first.memory, stage_times, point, setting, forwards, stage, few, give_up);
-    return {.step = first, .times = stage_times};
+  const bool is_pipeline = point.step.sharding.pipeline > 1;
+  const auto build = [&](int micro_batches) {
+    return simulate_role(point, setting, times, forwards, stage, micro_batches, give_up.is_rough);
+  };
+  const auto [few, more] = built_micro_batches(point);
+  const RoleStep fewest = build(few);
+  if (m == few && !is_pipeline) {
+    StageRole role{.step = fewest};
+    const double work_s = few * (fewest.forward_s + fewest.backward_s);
+    role.times = {.forward_s = fewest.forward_s,
+                  .backward_s = fewest.backward_s,
+                  .tail_s = std::max(0.0, fewest.timeline.step_s - work_s)};
+    role.step.memory =
+        memory_of_stage(fewest.memory, role.times, point, setting, forwards, stage, few, give_up);
+    return role;
   }
-  if (give_up.when_too_large && least_bytes(first.memory, point, setting, stage) > setting.memory_limit_bytes)
-    return {.step = first, .times = {}, .is_too_large = true};
-  const RoleStep last = simulate_role(point, setting, times, forwards, stage, more_of_them, give_up.is_rough);
-  RoleStep more = last;
-  more.add(first, -1);
-  keep_busy(more);
-  StageRole role{.step = last};
-  role.step.is_least = first.is_least || last.is_least;
-  role.step.add(more, static_cast<double>(m - more_of_them) / added);
-  // Of a later micro-batch: the first waits for what is gathered once in a step.
-  const double each_s = more.timeline.step_s / added;
-  const double forward_s = last.forward_s;
-  const double backward_s = std::max(0.0, each_s - forward_s);
-  const double tail_s = std::max(0.0, first.timeline.step_s - few * (forward_s + backward_s));
-  role.times =
-      with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, last, point, stage);
+  if (give_up.when_too_large &&
+      least_bytes(fewest.memory, point, setting, stage) > setting.memory_limit_bytes)
+    return {.step = fewest, .times = {}, .is_too_large = true};
+  BuiltSteps built{.few = few, .more = more, .first = fewest, .last = build(more)};
+  // The stages of a bubble wait for passes of later micro-batches, which a step of two does not have.
+  const bool reads_later = m > more || is_pipeline;
+  const bool is_narrow = few == 1 && has_narrow_gradients(point);
+  const bool is_special = reads_later && (is_narrow || built.hides_sums());
+  if (is_special && !give_up.is_rough) {
+    built.first = std::move(built.last);
+    built.few = more;
+    built.more = more + 1;
+    built.last = build(built.more);
+  }
+  const RoleStep later = built.later();
+  const int added = built.added();
+  StageRole role{.step = m < built.few ? fewest : m == built.few ? built.first : built.last};
+  if (m > built.more) role.step.add(later, static_cast<double>(m - built.more) / added);
+  role.step.is_least = fewest.is_least || built.last.is_least || (is_special && give_up.is_rough);
+  // Of a later micro-batch: the first waits for what is gathered once in a step, and the last for sums.
+  const double each_s = later.timeline.step_s / added;
+  const double forward_s = std::min(built.last.forward_s, each_s);
+  const double backward_s = each_s - forward_s;
+  const int done = m < built.few ? few : built.few;
+  const double done_s = (m < built.few ? fewest : built.first).timeline.step_s;
+  const double tail_s = std::max(0.0, done_s - done * each_s);
+  role.times = with_end({.forward_s = forward_s, .backward_s = backward_s, .tail_s = tail_s}, built.last,
+                        point, stage);
   // Memory grows with the micro-batches in flight, not with those there are: two have all kinds of tensors,
   // three also what a split state holds between two later ones.
-  const bool is_split = point.step.sharding.zero > 0 && more_of_them <= 3 && m >= 3;
-  const int counted = is_split ? 3 : few > 1 && added == 1 ? few : more_of_them;
-  role.step.memory = memory_of_stage(counted == few ? first.memory : last.memory, role.times, point, setting,
-                                     forwards, stage, counted, give_up);
-  role.step.memory.activation_bytes += more_saved_bytes(point, stage, counted, first.memory);
+  const bool is_split = point.step.sharding.zero > 0 && built.more <= 3 && m >= 3;
+  const int of_two = built.few > 1 && added == 1 ? built.few : built.more;
+  const int counted = m <= built.few ? done : is_split ? 3 : of_two;
+  const RankMemory& foreseen = (m < built.few          ? fewest
+                                : counted == built.few ? built.first
+                                                       : built.last)
+                                   .memory;
+  role.step.memory = memory_of_stage(foreseen, role.times, point, setting, forwards, stage, counted, give_up);
+  role.step.memory.activation_bytes += more_saved_bytes(point, stage, counted, fewest.memory);
   return role;
 }
 
 void take_times(Plan& plan, const StageRole& slowest, const PipelineTimes& pipeline, bool is_pipeline) {
   const Timeline& timeline = slowest.step.timeline;
   plan.step_s = pipeline.step_s;
-  plan.compute_s = timeline.busy_s;
-  // What follows is the difference of two simulations, times the micro-batches: small terms may come out
-  // below 0.
-  plan.slowed_s = std::max(0.0, timeline.slowed_s);
-  plan.host_s = std::max(0.0, timeline.host_s);
-  plan.waiting_s = std::max(0.0, timeline.waiting_s);
-  plan.communication_s = std::max(timeline.communication_s, 0.0);
-  const double left_s = plan.step_s - plan.compute_s - plan.slowed_s - plan.host_s - plan.waiting_s;
+  plan.communication_s = std::max(0.0, timeline.communication_s);
+  // Parts of the timeline are differences of simulations, times layers and micro-batches: small ones may come
+  // out below 0 or above what there is. What is left is the bubble, and without a pipeline a wait.
   constexpr double kRounding = 1e-9;
-  const double idle_s = std::abs(left_s) < kRounding * plan.step_s ? 0 : left_s;
-  plan.exposed_s = is_pipeline ? std::clamp(timeline.exposed_s, 0.0, plan.communication_s) : idle_s;
-  plan.bubble_s = idle_s - plan.exposed_s;
+  double left_s = plan.step_s;
+  const auto take = [&](double part_s, double most_s) {
+    const double taken_s = std::clamp(part_s, 0.0, std::max(0.0, std::min(left_s, most_s)));
+    left_s -= taken_s;
+    if (std::abs(left_s) < kRounding * plan.step_s) left_s = 0;
+    return taken_s;
+  };
+  plan.compute_s = take(timeline.busy_s, plan.step_s);
+  plan.slowed_s = take(timeline.slowed_s, plan.step_s);
+  plan.exposed_s = take(timeline.exposed_s, plan.communication_s);
+  plan.host_s = take(timeline.host_s, plan.step_s);
+  plan.waiting_s = take(is_pipeline ? timeline.waiting_s : left_s, plan.step_s);
+  plan.bubble_s = left_s;
   plan.work = slowest.step.work;
   plan.basis = slowest.step.basis;
   const double spread = slowest.step.priced_s > 0 ? slowest.step.uncertain_s / slowest.step.priced_s : 0;

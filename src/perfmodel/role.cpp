@@ -132,6 +132,21 @@ PhaseSeconds phase_seconds(const Program& program, const Timeline& timeline, Pha
   return sum;
 }
 
+/// What is exposed until the first micro-batch's last op of the compute lane.
+double first_exposed_seconds(const Program& program, const Timeline& timeline) {
+  double end_s = 0;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const bool is_pass = op.phase == Phase::forward || op.phase == Phase::backward;
+    if (is_pass && op.lane == program::Lane::compute && op.micro_batch == 0) end_s = timeline.spans[i].end_s;
+  }
+  double exposed_s = 0;
+  for (const IdleSpan& span : timeline.idle)
+    if (span.cause == IdleCause::exposed_communication && span.end_s <= end_s)
+      exposed_s += span.end_s - span.start_s;
+  return exposed_s;
+}
+
 /// Seconds of the collectives in the backward pass of a micro-batch, of the lane that has most.
 double backward_link_seconds(const Program& program, std::span<const double> seconds, int micro_batch) {
   std::map<program::Lane, double> lanes;
@@ -152,6 +167,7 @@ Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int mi
   compile::StepOptions options = point.step;
   model::ModelConfig config = point.config;
   options.sharding = built_sharding(point.step.sharding);
+  config.padded_vocab = planned_vocabulary(config, options.sharding);
   config.layers = layers * options.sharding.parts() - (options.sharding.short_ends ? 2 : 0);
   options.micro_batches = micro_batches;
   options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
@@ -199,8 +215,9 @@ void RoleStep::add(const RoleStep& other, double times) {
   for (const auto member : {&Timeline::step_s, &Timeline::busy_s, &Timeline::slowed_s, &Timeline::exposed_s,
                             &Timeline::host_s, &Timeline::waiting_s, &Timeline::communication_s})
     t.*member += times * o.*member;
-  for (const auto member : {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s,
-                            &RoleStep::end_backward_s, &RoleStep::backward_link_s})
+  for (const auto member :
+       {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s, &RoleStep::end_backward_s,
+        &RoleStep::backward_link_s, &RoleStep::first_exposed_s})
     this->*member += times * other.*member;
   for (const auto member :
        {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
@@ -338,7 +355,9 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     role.priced_s += seconds[i];
     role.basis = weaker(role.basis, time.basis);
   }
-  role.timeline = simulate(simulated(priced), seconds, simulation_options(setting, point));
+  SimulationOptions options = simulation_options(setting, point);
+  options.keeps_idle = micro_batches > 1;
+  role.timeline = simulate(simulated(priced), seconds, options);
   const PhaseSeconds forward = phase_seconds(program, role.timeline, Phase::forward, micro_batches - 1);
   const PhaseSeconds backward = phase_seconds(program, role.timeline, Phase::backward, micro_batches - 1);
   role.forward_s = forward.all_s;
@@ -346,6 +365,8 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
   role.backward_s = backward.all_s;
   role.end_backward_s = backward.end_s;
   role.backward_link_s = backward_link_seconds(simulated(priced), seconds, micro_batches - 1);
+  role.first_exposed_s = first_exposed_seconds(program, role.timeline);
+  role.timeline.idle = {};
   role.timeline.spans = {};
   role.memory = memory_of(program, point, setting);
   return role;
@@ -395,12 +416,16 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   RoleStep more = role;
   more.add(simulate_priced(less, point, setting, micro_batches, clock), -1);
   // A layer more takes its passes more, but while another wait gets shorter: for gradients of the head,
-  // beside few layers. And collectives that take longer than what they run beside fall behind with each
-  // layer, which few do not show while something else is waited for. Neither goes on for many layers.
+  // beside few layers. That wait may be within a pass, or after it. And collectives that take longer than
+  // what they run beside fall behind with each layer, which few do not show while something else is waited
+  // for. None of these goes on for many layers.
+  const Timeline& t = more.timeline;
   const double passes_s = micro_batches * (more.forward_s + more.backward_s);
-  const double behind_s = more.timeline.step_s - passes_s;
+  const double behind_s = t.step_s - passes_s;
+  const double idle_s = t.step_s - t.busy_s - t.slowed_s;
   constexpr double kSame = 0.01;
-  role.is_least = behind_s < -kSame * passes_s ||
+  constexpr double kShorter = 0.001;  // of a layer, and there are up to a hundred
+  role.is_least = behind_s < -kSame * passes_s || idle_s < -kShorter * t.busy_s ||
                   more.backward_link_s > (1 + kSame) * (more.backward_s + std::max(0.0, behind_s));
   if (role.is_least && !is_rough) {
     const Priced all = price(layers);

@@ -23,6 +23,7 @@ struct RoleStep {
   /// Of those: embedding, or last norm, head and loss.
   double end_forward_s = 0, end_backward_s = 0;
   double backward_link_s = 0;  ///< of the last micro-batch: collectives of the lane that has most
+  double first_exposed_s = 0;  ///< of the first micro-batch, where there are several: Timeline::exposed_s
   RankMemory memory{};
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread

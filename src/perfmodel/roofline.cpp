@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "program/fp32_products.h"
 #include "program/ops.h"
 
 namespace rooflm::perfmodel {

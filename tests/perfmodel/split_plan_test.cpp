@@ -1,6 +1,8 @@
 // Plans of models that many ranks share: what micro-batches, layers and nodes must not change.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "compile/passes/plan_memory.h"
 #include "model/forward.h"
 #include "perfmodel/budget.h"
@@ -92,6 +94,32 @@ TEST(SplitPlan, AWaitThatMoreLayersHideIsNoneOfThem) {
     EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.005) << split.data << ' ' << split.zero;
     EXPECT_NEAR(quick.exposed_s, whole.exposed_s, 0.005 * whole.step_s) << split.data << ' ' << split.zero;
     EXPECT_NEAR(quick.memory.total() / whole.memory.total(), 1, 0.005) << split.data << ' ' << split.zero;
+  }
+}
+
+/// The same where the wait is within the backward pass: what is exposed of few layers must not be drawn out
+/// below nothing.
+TEST(SplitPlan, ExposedCommunicationThatMoreLayersHideIsNotNegative) {
+  struct Case {
+    const char* device;
+    const char* framework;
+    std::int64_t seq, micro_batch;
+    int data;
+  };
+  for (const Case& each :
+       {Case{"h100-sxm", "megatron", 1024, 4, 64}, Case{"h100-sxm", "rooflm-fused", 2048, 1, 64},
+        Case{"h800-sxm", "rooflm-fused", 1024, 4, 16}, Case{"b200", "megatron", 2048, 1, 2},
+        Case{"h200", "rooflm-fused", 2048, 1, 32}, Case{"b200", "rooflm-fused", 1024, 4, 64}}) {
+    SCOPED_TRACE(std::string(each.device) + " " + each.framework);
+    tests::PlanCase made = split_case("llama3-8b", {.data = each.data}, 1, each.framework, each.device);
+    made.point.seq = each.seq;
+    made.point.micro_batch = each.micro_batch;
+    const perfmodel::Plan quick = made.plan();
+    made.setting.every_layer = true;
+    const perfmodel::Plan whole = made.plan();
+    EXPECT_GE(quick.exposed_s, 0);
+    EXPECT_NEAR(quick.exposed_s, whole.exposed_s, 0.02 * whole.step_s);
+    EXPECT_NEAR(quick.step_s / whole.step_s, 1, 0.02);
   }
 }
 

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""What `rooflm plan` finds at its limits (--largest, --smallest), and what it says of plans that have no times.
+
+Usage: test_plan_limits.py BINARY [unittest options]"""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import unittest
+
+BINARY = ""
+H100 = ("--device", "h100-sxm")
+
+
+def rooflm(*arguments):
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def plan(*arguments):
+    done = rooflm("plan", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Columns(unittest.TestCase):
+    LARGE = ("plan", "--model", "llama3-70b", "--device", "b200", "--seq", 8192, "--batch", 8)
+
+    def test_what_does_not_fit_has_empty_cells(self):
+        done = rooflm(*self.LARGE, "--columns", "model,status,communication_s,speed-up,price,why", "--format", "csv")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = csv.DictReader(io.StringIO(done.stdout))
+        self.assertEqual(row, {"model": "llama3-70b", "status": "oom", "communication_s": "", "speed_up": "", "price": "",
+                               "reason": ""})
+        done = rooflm(*self.LARGE, "--columns", "model,communication_s")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("communication_s", done.stdout.split("\n")[0])
+
+    def test_every_cell_of_a_plan_is_a_column(self):
+        options = ("--model", "gpt2", *H100, "--price", 2, "--mtbf", 50000, "--what-if", "link=2x")
+        for row in plan(*options):
+            done = rooflm("plan", *options, "--columns", ",".join(row), "--format", "json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(list(json.loads(done.stdout)[0]), list(row))
+
+    def test_others_are_refused_before_and_whatever_fits(self):
+        for name in ("nope", "term", "unit"):
+            for options in (self.LARGE[1:], ("--model", "gpt2", *H100)):
+                done = rooflm("plan", *options, "--columns", name)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertIn(f"unknown column '{name}'", done.stderr)
+                self.assertNotIn("did you mean 'no'", done.stderr)
+        explained = rooflm("plan", "--model", "gpt2", *H100, "--explain", "step_s", "--columns", "term,time", "--format", "csv")
+        self.assertEqual(explained.stdout.split("\n")[0], "term,seconds")
+
+
+class Smallest(unittest.TestCase):
+    def fewest(self, *options):
+        rows = plan(*options, *H100, "--smallest")
+        self.assertEqual(rows[0]["status"], "planned")
+        self.assertTrue(all(row["status"] == "oom" and row["gpus"] < rows[0]["gpus"] for row in rows[1:]))
+        return rows[0]["gpus"]
+
+    def test_nodes_need_not_be_powers_of_two(self):
+        model = ("--model", "llama3-8b", "--seq", 4096)
+        self.assertEqual(self.fewest(*model, "--per-node", 6, "--memory-limit", "33GB"), 6)
+        self.assertEqual(self.fewest(*model, "--per-node", 12, "--memory-limit", "20GB"), 11)
+
+    def test_more_need_not_fit(self):
+        self.assertEqual(self.fewest("--model", "llama3-70b", "--seq", 4096, "--memory-limit", "61GB", "--global-batch", 240),
+                         24)
+        odd = ("--model", "llama3-8b", "--layers", 27, "--heads", 27, "--kv-heads", 27, "--d-model", 3456, "--d-ff", 9216)
+        self.assertEqual(self.fewest(*odd, "--seq", 1024, "--memory-limit", "40GB", "--global-batch", 9), 3)
+
+    def test_what_never_fits_says_what_it_needs(self):
+        row, = plan("--model", "llama3-70b", *H100, "--memory-limit", "1GB", "--smallest", "--gpus", 64)
+        self.assertEqual((row["status"], row["gpus"]), ("oom", 64))
+        self.assertRegex(row["reason"], "^needs .* of 1.00 GB")
+
+
+class Largest(unittest.TestCase):
+    def largest(self, *options):
+        rows = plan(*options, *H100)
+        self.assertEqual([row["status"] for row in rows], ["planned", "oom"][:len(rows)])
+        return rows[0]
+
+    def test_memory_falls_where_the_loss_goes_to_one_more_chunk(self):
+        limit = ("--model", "gpt2", "--memory-limit", 7838142144)
+        batch = self.largest(*limit, "--largest", "batch")["micro_batch"]
+        self.assertEqual([plan(*limit, *H100, "--batch", batch + more)[0]["status"] for more in range(6)],
+                         ["planned"] + 5 * ["oom"])
+        self.assertGreater(batch, 18)
+
+    def test_units_are_what_the_split_needs(self):
+        row = self.largest("--model", "gpt2", "--tp", 3, "--largest", "seq")
+        self.assertEqual(row["seq"], 1023)
+        self.assertIn("all that there can be", row["reason"])
+        row = self.largest("--model", "gpt2", "--tp", 12, "--per-node", 16, "--seq", 1020, "--largest", "seq")
+        self.assertEqual(row["seq"], 1020)
+        row = self.largest("--model", "llama3-8b", "--tp", 2, "--zero", 0, "--seq", 1001, "--batch", 2, "--recompute", "full",
+                           "--memory-limit", "80GB", "--largest", "batch")
+        self.assertEqual(row["micro_batch"] % 2, 0)
+
+
+class Notes(unittest.TestCase):
+    def note(self, *options):
+        done = rooflm("plan", *options, *H100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_frameworks_that_split_the_vocabulary_pad_it(self):
+        model = ("--model", "llama3-8b", "--tp", 8, "--seq", 4096)
+        for framework, padded in (("megatron", 129024), ("torchtitan", 128264)):
+            odd, = plan(*model, "--vocab", 128257, "--framework", framework, *H100)
+            even, = plan(*model, "--vocab", padded, "--framework", framework, *H100)
+            self.assertAlmostEqual(odd["step_s"] / even["step_s"], 1, places=9)
+            self.assertEqual(odd["peak_bytes"], even["peak_bytes"])
+            self.assertLess(odd["params"], even["params"])
+            self.assertIn(f"pads the vocabulary of 128257 to {padded}",
+                          self.note(*model, "--vocab", 128257, "--framework", framework))
+        self.assertNotIn("pads", self.note(*model, "--vocab", 128257))
+
+    def test_rings_have_kernels_for_fp32_only(self):
+        model = ("--model", "small", "--batch", 16)
+        self.assertIn("blocks of ring attention", self.note(*model, "--cp", 2, "--dtype", "tf32"))
+        for options in (("--dtype", "tf32"), ("--cp", 2, "--dtype", "fp32"), ("--cp", 2)):
+            self.assertNotIn("blocks of ring attention", self.note(*model, *options))
+
+
+if __name__ == "__main__":
+    BINARY = sys.argv.pop(1)
+    unittest.main()
