@@ -135,12 +135,13 @@ double OpTimes::longest_block_s(const Attention& a, double flop, double rows, do
 OpTime OpTimes::attention_time(const Program& program, const Op& op) const {
   const Attention a(program, op, kernels_.is_deterministic);
   // The tables have ops of steps in bf16, with whichever kernels ran where cuDNN takes the shape; gradients
-  // in one pass were not among them.
+  // in one pass were not among them. A block of a ring costs what flash attention of its size does.
   const bool is_in_tables = a.use.dtype == core::DType::bf16 &&
                             devices::whole_tiles(a.sizes.seq) == a.sizes.seq &&
                             devices::fits_cudnn_attention(a.use.dtype, a.sizes);
   const AttentionFamily family = devices::attention_family_of(device_.key, a.use, a.sizes);
-  if (kernels_.attention == kOwnAttention && !a.is_ring &&
+  const bool has_own_kernels = !a.is_ring || a.use.dtype == core::DType::f32;
+  if (kernels_.attention == kOwnAttention && has_own_kernels &&
       (family == AttentionFamily::one_pass || (!is_in_tables && family != AttentionFamily::cudnn))) {
     return own_attention_time(a);
   }

@@ -86,6 +86,31 @@ TEST(AttentionTimes, OwnKernelsTakeWhatTheyWereMeasuredToTake) {
   }
 }
 
+/// docs/perfmodel.md, "Context parallelism": a block of a ring costs what flash attention of its size does.
+TEST(AttentionTimes, BlocksOfARingInFp32CostWhatAttentionOfTheirSizeDoes) {
+  const perfmodel::OpTimes times(devices::find_device("h100-sxm"),
+                                 {.attention = std::string(perfmodel::kOwnAttention)});
+  const AttentionSizes sizes{8, 1024, 12, 12, 64};
+  const std::int64_t width = sizes.heads * sizes.head_dim;
+  program::Program program;
+  program.add_tensor({.name = "qkv", .shape = {sizes.batch, sizes.seq, 3 * width}, .dtype = DType::f32});
+  program.add_tensor({.name = "kv", .shape = {sizes.batch, sizes.seq, 2 * width}, .dtype = DType::f32});
+  program::Op block;
+  block.def = &program::ops::kAttentionBlock;
+  block.inputs = {0, 1};
+  block.attrs = {{"heads", sizes.heads},
+                 {"kv_heads", sizes.kv_heads},
+                 {"head_dim", sizes.head_dim},
+                 {"parts", 2},
+                 {"index", 0},
+                 {"from", 0}};
+  program.append(std::move(block), "y");
+  const double alone_s = seconds_of(sizes, DType::f32).forward;
+  const double hz = 1.98e9;
+  const auto time = times.time_of(program, program.ops[0]);
+  EXPECT_NEAR(perfmodel::OpTimes::at_clock(time, hz / times.power().table_hz) / alone_s, 1, 0.1);
+}
+
 /// Kernels of warp groups, at the clock of the tables' attention: 0.044 ms, and 0.108 ms before the gradient
 /// had fewer instructions.
 TEST(AttentionTimes, LengthsThatCudnnDoesNotTakeRunOnOwnKernelsInBf16) {
