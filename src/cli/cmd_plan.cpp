@@ -23,6 +23,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "perfmodel/plan.h"
+#include "report/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {
@@ -120,12 +121,36 @@ void plan_what(const PlanOptions& options, Plans& plans) {
   options.search ? search_all(options, plans) : plan_all(options, plans);
 }
 
+/// Refuses columns that the tables of these options never have.
+void require_plan_columns(const PlanOptions& options, const TableStyle& style) {
+  if (!options.against.empty())
+    return require_columns_of(std::array<std::string, 1>{"plan_against.cpp"}, style);
+  require_columns(options.explain.empty() ? plan_example()
+                                          : Table{.columns = report::term_columns(), .rows = {}, .notes = {}},
+                  style);
+}
+
+/// Adds the named columns that no row has, which stay empty: what is out of memory has no times.
+Table with_named_columns(Table table, const report::ColumnChoice& choice) {
+  if (choice.names.empty()) return table;
+  const Table example = plan_example();
+  for (const std::string& name : choice.names) {
+    const auto is_it = [&](const Column& column) { return column.key == name || column.title == name; };
+    const bool is_cell =
+        std::ranges::any_of(table.rows, [&](const Row& row) { return row.find(name) != nullptr; });
+    if (is_cell || std::ranges::any_of(table.columns, is_it)) continue;
+    const auto found = std::ranges::find_if(example.columns, is_it);
+    if (found != example.columns.end()) table.columns.push_back(*found);
+  }
+  return table;
+}
+
 void print_plans(const PlanOptions& options, const Plans& plans, const perfmodel::RunBudget& budget,
                  const TableStyle& style) {
   std::vector<Row> rows;
   for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
   if (options.explain.empty()) {
-    write_out(show_table(plan_table(std::move(rows), plans.runs), style));
+    write_out(show_table(with_named_columns(plan_table(std::move(rows), plans.runs), style.columns), style));
     return;
   }
   // Columns that are named are those of the explanation.
@@ -150,7 +175,7 @@ int show_what_it_would(const PlanOptions& options) {
 
 int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
-  require_columns_of(std::array<std::string, 2>{"plan_report.cpp", "plan_against.cpp"}, style);
+  require_plan_columns(options, style);
   if (options.device.empty()) {
     std::string known;
     for (const devices::Device& device : devices::catalog()) known += ' ' + device.key;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -78,12 +79,21 @@ void compare_curve(std::vector<PlannedRun>& runs, std::size_t first) {
   }
 }
 
-/// What --largest makes larger.
+/// What --largest makes larger: `unit`, 2 `unit`, .. and at last `most`.
 struct Growth {
   std::int64_t unit = 1, most = 1;
   std::int64_t offset = 0;  ///< less than so many units
   std::function<void(PlanPoint&, std::int64_t)> set;
+
+  [[nodiscard]] std::int64_t units() const { return (most + unit - 1) / unit; }
+  [[nodiscard]] std::int64_t value(std::int64_t units) const { return std::min(units * unit, most) - offset; }
 };
+
+/// What tensor-parallel ranks that share the rows of a micro-batch ask of one factor of their number.
+std::int64_t least_share(const compile::Sharding& sharding, std::int64_t other_factor) {
+  return sharding.sequence_parallel ? sharding.tensor / std::gcd(std::int64_t{sharding.tensor}, other_factor)
+                                    : 1;
+}
 
 Growth growth_of(const std::string& what, const PlanPoint& base) {
   constexpr std::int64_t kMostSequences = 1 << 20;
@@ -91,19 +101,63 @@ Growth growth_of(const std::string& what, const PlanPoint& base) {
   constexpr std::int64_t kMostLayers = 100'000;
   constexpr std::int64_t kTokens = 128;
   const compile::Sharding& sharding = base.step.sharding;
-  if (what == "batch")
-    return {.most = kMostSequences, .set = [](PlanPoint& p, std::int64_t value) { p.micro_batch = value; }};
+  const std::int64_t context = sharding.context;
+  if (what == "batch") {
+    const std::int64_t unit = least_share(sharding, base.seq / context);
+    return {.unit = unit, .most = kMostSequences / unit * unit, .set = [](PlanPoint& p, std::int64_t value) {
+              p.micro_batch = value;
+            }};
+  }
   if (what == "seq") {
     const std::int64_t positions = base.config.max_seq > 0 ? base.config.max_seq : kMostTokens;
-    const std::int64_t unit = std::min(kTokens * sharding.context * sharding.tensor, positions);
-    return {.unit = unit, .most = positions, .set = [](PlanPoint& p, std::int64_t value) { p.seq = value; }};
+    const std::int64_t pieces = context > 1 ? 2 * context : 1;
+    const std::int64_t needed = std::lcm(pieces, context * least_share(sharding, base.micro_batch));
+    return {.unit = std::lcm(kTokens, needed),
+            .most = positions / needed * needed,
+            .set = [](PlanPoint& p, std::int64_t value) { p.seq = value; }};
   }
-  if (what == "layers")
-    return {.unit = sharding.parts(),
-            .most = kMostLayers,
+  if (what == "layers") {
+    const std::int64_t unit = sharding.parts();
+    return {.unit = unit,
+            .most = kMostLayers / unit * unit,
             .offset = sharding.short_ends ? 2 : 0,
             .set = [](PlanPoint& p, std::int64_t value) { p.config.layers = value; }};
+  }
   throw core::UsageError(fmt::format("--largest {}: there are batch, seq and layers", what));
+}
+
+/// What memory falls by, at most, where the loss goes to one more chunk: the logits of one and their
+/// gradients.
+double loss_bytes(const PlanPoint& point) {
+  constexpr std::int64_t kWhole = std::int64_t{1} << 40U;  // of frameworks without chunks
+  return point.step.loss_chunk_bytes < kWhole ? 2 * static_cast<double>(point.step.loss_chunk_bytes) : 0;
+}
+
+/// Numbers of GPUs that --smallest tries: all up to a node, then whole nodes, and the most.
+std::int64_t next_count(std::int64_t count, std::int64_t node, std::int64_t most) {
+  return std::min(most, count < node ? count + 1 : (count / node + 1) * node);
+}
+
+/// The fewest GPUs that some split fits. More of them need not fit, too: what divides the batch and the
+/// layers does. So each number is tried, up to a few nodes, and beyond them up to the first power of two that
+/// fits.
+std::optional<std::int64_t> fewest_that_fit(const std::function<bool(std::int64_t)>& fits, std::int64_t node,
+                                            std::int64_t most) {
+  constexpr std::int64_t kFewNodes = 8;
+  const std::int64_t few = std::min(most, kFewNodes * node);
+  const auto first_of = [&](std::int64_t from, std::int64_t to) -> std::optional<std::int64_t> {
+    for (std::int64_t count = from;; count = next_count(count, node, most)) {
+      if (fits(count)) return count;
+      if (count >= to) return std::nullopt;
+    }
+  };
+  if (const auto found = first_of(1, few); found || few == most) return found;
+  std::int64_t enough = few;
+  while (enough < most) {
+    enough = std::min(most, 2 * enough);
+    if (fits(enough)) return first_of(next_count(few, node, most), enough);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -192,34 +246,41 @@ void plan_largest(const PlanOptions& options, Plans& plans) {
     const auto sharding = single(shardings_of(options, single(gpus_of(options), "--largest")), "--largest");
     const PlanPoint whole = split_point(base, setting.framework, sharding, global_batch_of(options));
     const Growth growth = growth_of(options.largest, whole);
-    const auto value_of = [&](std::int64_t units) { return units * growth.unit - growth.offset; };
     const auto planned = [&](std::int64_t units) {
       PlanPoint point = whole;
-      growth.set(point, value_of(units));
+      growth.set(point, growth.value(units));
       return std::pair(point, perfmodel::make_plan(point, setting));
     };
-    const std::int64_t most = growth.most / growth.unit;
+    const std::int64_t most = growth.units();
     // Of short ends a part of one layer has none left for the first.
     std::int64_t fits = 0;
     std::int64_t too_large = options.largest == "layers" && sharding.short_ends ? 2 : 1;
     while (too_large <= most && planned(too_large).second.fits) {
       fits = too_large;
-      too_large *= 2;
+      too_large = too_large < most ? std::min(2 * too_large, most) : most + 1;
     }
-    too_large = std::min(too_large, most + 1);
     while (too_large - fits > 1) {
       const std::int64_t middle = fits + (too_large - fits) / 2;
       (planned(middle).second.fits ? fits : too_large) = middle;
     }
+    // Memory falls where the loss goes to one more chunk: a larger value may fit again.
+    constexpr std::int64_t kMostTried = 64;
+    const double spare_bytes = options.largest == "layers" ? 0 : loss_bytes(whole);
+    for (std::int64_t units = too_large + 1; spare_bytes > 0 && units <= most; ++units) {
+      const perfmodel::Plan plan = planned(units).second;
+      if (plan.fits) fits = units;
+      if (units - fits > kMostTried || plan.memory.total() - spare_bytes > plan.memory_limit_bytes) break;
+    }
+    too_large = fits + 1;
     if (fits > 0) {
       auto [point, plan] = planned(fits);
       plans.add(std::move(point), setting, std::move(plan),
-                fmt::format("--{} {} is the largest that fits{}", options.largest, value_of(fits),
+                fmt::format("--{} {} is the largest that fits{}", options.largest, growth.value(fits),
                             too_large > most ? ": all that there can be" : ""));
     }
     if (too_large <= most) {
       auto [point, plan] = planned(too_large);
-      std::string reason = fmt::format("--{} {}: {}", options.largest, value_of(too_large), needs(plan));
+      std::string reason = fmt::format("--{} {}: {}", options.largest, growth.value(too_large), needs(plan));
       plans.add(std::move(point), setting, std::move(plan), std::move(reason));
     }
   }
@@ -230,45 +291,37 @@ void plan_smallest(const PlanOptions& options, Plans& plans) {
   const std::int64_t most = options.gpus.empty() ? kMost : parse_integer("--gpus", options.gpus);
   for (const Setting& setting : plans.settings) {
     const auto base = single(points_of(options, setting), "--smallest");
-    const auto best_of = [&](std::int64_t gpus) -> std::optional<perfmodel::Candidate> {
-      try {
-        auto found = perfmodel::search(base, setting, degree("--gpus", gpus), global_batch_of(options), 1);
-        return std::move(found.candidates.front());
-      } catch (const core::UsageError&) {  // no split of so many divides the batch
-        return std::nullopt;
-      }
-    };
-    std::optional<perfmodel::Candidate> failed;
-    std::optional<perfmodel::Candidate> best;
-    std::int64_t fewer = 0;
-    std::int64_t gpus = 1;
+    const std::int64_t batch = global_batch_of(options);
+    std::vector<std::int64_t> failed;
     const auto fits = [&](std::int64_t count) {
-      auto candidate = best_of(count);
-      const bool is_enough = candidate && candidate->plan.fits;
-      if (candidate) (is_enough ? best : failed) = std::move(candidate);
+      const int gpus = degree("--gpus", count);
+      const auto found = perfmodel::may_fit(base, setting, gpus)
+                             ? perfmodel::leanest(base, setting, gpus, batch, 0)
+                             : std::nullopt;
+      const bool is_enough = found && found->plan.fits;
+      if (!is_enough) failed.push_back(count);
       return is_enough;
     };
-    while (!fits(gpus) && gpus < most) {
-      fewer = gpus;
-      gpus = std::min(2 * gpus, most);
+    const auto fewest = fewest_that_fit(fits, setting.cluster.per_node, most);
+    if (fewest) {
+      auto found = perfmodel::search(base, setting, degree("--gpus", *fewest), batch, 1);
+      perfmodel::Candidate& best = found.candidates.front();
+      plans.add(std::move(best.point), setting, std::move(best.plan), "the fewest GPUs that it fits");
     }
-    // Whole nodes between the last two; within a node any number.
-    const std::int64_t node = setting.cluster.per_node;
-    while (best && gpus - fewer > node && fewer >= node) {
-      const std::int64_t middle = (fewer + (gpus - fewer) / 2) / node * node;
-      if (middle == fewer) break;
-      (fits(middle) ? gpus : fewer) = middle;
+    // The most of those that are fewer, or of all; not all of them have a split.
+    std::ranges::sort(failed, std::greater());
+    constexpr std::size_t kClosest = 4;
+    std::optional<perfmodel::Candidate> closest;
+    for (const std::int64_t count : failed) {
+      if (fewest && count > *fewest) continue;
+      closest = perfmodel::leanest(base, setting, degree("--gpus", count), batch, kClosest);
+      if (closest) break;
     }
-    for (std::int64_t count = fewer + 1; best && count < gpus && gpus <= node; ++count) {
-      if (fits(count)) break;
+    if (closest) {
+      std::string reason = needs(closest->plan);
+      plans.add(std::move(closest->point), setting, std::move(closest->plan), std::move(reason));
     }
-    if (best)
-      plans.add(std::move(best->point), setting, std::move(best->plan), "the fewest GPUs that it fits");
-    if (failed) {
-      std::string reason = needs(failed->plan);
-      plans.add(std::move(failed->point), setting, std::move(failed->plan), std::move(reason));
-    }
-    if (!best && !failed)
+    if (!fewest && !closest)
       throw core::UsageError(fmt::format("--smallest: no split of up to {} GPUs divides the batch", most));
   }
 }

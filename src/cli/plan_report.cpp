@@ -148,6 +148,27 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   return row;
 }
 
+/// What of a plan is not as its options say.
+std::vector<std::string> point_notes(const PlannedRun& run) {
+  const perfmodel::PlanPoint& point = *run.point;
+  const compile::Sharding& sharding = point.step.sharding;
+  std::vector<std::string> notes;
+  const std::int64_t vocab = perfmodel::planned_vocabulary(point.config, sharding);
+  if (vocab != point.config.padded_vocab) {
+    notes.push_back(fmt::format(
+        "Framework {} pads the vocabulary of {} to {} with --tp {}: memory and times have all rows, "
+        "parameters and MFU those of the model.",
+        run.setting->framework.name, point.config.padded_vocab, vocab, sharding.tensor));
+  }
+  if (sharding.context > 1 && point.step.fp32_products != program::Fp32Products::plain) {
+    notes.push_back(
+        fmt::format("--cp: blocks of ring attention have kernels for fp32 only, and take its time with "
+                    "--dtype {}, too.",
+                    compile::dtype_name(point.step)));
+  }
+  return notes;
+}
+
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
   std::vector<std::string> notes = {
       "This is a plan: nothing was run. The interval (from, to) takes all ops to be wrong in the same "
@@ -164,6 +185,7 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
                       "GEMMs, including recomputed ones and those that several ranks repeat.",
                       core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
+    for (std::string& note : point_notes(run)) lines.insert(std::move(note));
     if (!run.setting->calibration.empty()) {
       std::string factors;
       for (const auto& [work, factor] : run.setting->calibration)
@@ -188,6 +210,30 @@ Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role) {
   row.set("stage", std::int64_t{role.stage});
   set_memory(row, role.memory, run);
   return row;
+}
+
+Table plan_example() {
+  const perfmodel::PlanPoint point{
+      .config = model::preset("tiny"), .step = {.dtype = core::DType::bf16}, .micro_batch = 1, .seq = 1};
+  perfmodel::Setting setting{.device = devices::find_device("h100-sxm"),
+                             .framework = perfmodel::frameworks().front(),
+                             .what_if = {.compute = 2}};
+  setting.cluster = perfmodel::cluster_of(setting.device);
+  const perfmodel::Plan plan{.step_s = 1, .low_s = 1, .high_s = 1, .model_flop = 1, .clock_hz = 1};
+  const std::vector<PlannedRun> runs = {{.point = &point,
+                                         .setting = &setting,
+                                         .plan = &plan,
+                                         .reason = "it is an example",
+                                         .speed_up = 1,
+                                         .efficiency = 1}};
+  Table table =
+      plan_table({plan_row(runs.front(), {.price_per_gpu_hour = 1, .mtbf_s = 1, .checkpoint_s = 1})}, runs);
+  const auto is_column = [&](const std::string& key) {
+    return std::ranges::any_of(table.columns, [&](const Column& column) { return column.key == key; });
+  };
+  for (const auto& [key, cell] : table.rows.front().cells())
+    if (!is_column(key)) table.columns.push_back({.key = key, .title = key, .show = Show::brief});
+  return table;
 }
 
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {

@@ -27,6 +27,8 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget);
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs);
 /// Memory of one kind of rank by role: its keys are those of plan_row.
 Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role);
+/// A row with all that any plan has, and a column for each of its cells: what --columns may name.
+Table plan_example();
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
 /// step_s term by term; the terms add up to it.
 Table explain_step(const PlannedRun& run);

@@ -103,20 +103,27 @@ double LayerBook::parameters_of_rank(const PlanPoint& point) {
   return in_layers * layers / static_cast<double>(config.layers) / sharding.tensor;
 }
 
-double LayerBook::least_bytes(const PlanPoint& point) {
+double LayerBook::state_bytes(const PlanPoint& point) {
+  return point.step.optimizer.kind == passes::OptimizerKind::adamw ? 12 : 4;
+}
+
+double LayerBook::least_model_bytes(const PlanPoint& point) const {
   const compile::Sharding& sharding = point.step.sharding;
   const double parameters = parameters_of_rank(point);
-  const double state_bytes = point.step.optimizer.kind == passes::OptimizerKind::adamw ? 12 : 4;
-  double bytes = state_bytes * parameters / (sharding.zero > 0 ? sharding.data_ranks() : 1);
+  double bytes = state_bytes(point) * parameters / (sharding.zero > 0 ? sharding.data_ranks() : 1);
   // Whole gradients of the micro-batches before are there while the next one runs.
   constexpr double kHalf = 2;
   if (sharding.zero < 2 && point.micro_batches > 1) bytes += kHalf * parameters;
+  return kLeastShare * bytes + setting_->framework.context_bytes;
+}
+
+double LayerBook::least_bytes(const PlanPoint& point) {
+  const compile::Sharding& sharding = point.step.sharding;
   const std::int64_t of_part = sharding.layers_per_part(point.config.layers);
   const auto layers = static_cast<double>(of_part * sharding.interleave - (sharding.short_ends ? 1 : 0));
   const double in_flight_of_first = sharding.pipeline > 1 ? in_flight(0, sharding, point.micro_batches) : 1;
-  const double parts = sharding.interleave;
-  bytes += in_flight_of_first * layers / parts * of(point).saved_bytes;
-  return kLeastShare * bytes + setting_->framework.context_bytes;
+  const double saved_bytes = in_flight_of_first * layers / sharding.interleave * of(point).saved_bytes;
+  return least_model_bytes(point) + kLeastShare * saved_bytes;
 }
 
 }  // namespace rooflm::perfmodel

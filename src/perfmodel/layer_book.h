@@ -29,10 +29,13 @@ class LayerBook {
   /// The least that a step takes: the layers of a stage for all its micro-batches, and the bubble, in which
   /// the others are waited for; or what data-parallel ranks say to each other, one message after the other.
   double least_seconds(const PlanPoint& point);
-  /// The least that the first stage keeps: masters and moments of its layers, and what micro-batches in
-  /// flight keep for their backward passes; of several micro-batches whole gradients, too, where ranks do not
-  /// keep parts.
+  /// The least that the first stage keeps: masters and moments of its layers, and, of several micro-batches,
+  /// whole gradients where ranks do not keep parts. No layer is built for it.
+  [[nodiscard]] double least_model_bytes(const PlanPoint& point) const;
+  /// The same with what micro-batches in flight keep for their backward passes.
   double least_bytes(const PlanPoint& point);
+  /// What an optimizer keeps of a parameter.
+  static double state_bytes(const PlanPoint& point);
 
  private:
   double least_computing_s(const PlanPoint& point);

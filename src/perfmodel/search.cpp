@@ -11,6 +11,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -355,6 +356,85 @@ SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std
   }
   rank_frontier(result.frontier, result.candidates.front().plan);
   return result;
+}
+
+bool may_fit(const PlanPoint& base, const Setting& setting, int gpus) {
+  constexpr double kSafely = 0.97;
+  const double state_bytes =
+      LayerBook::state_bytes(base) * static_cast<double>(model::parameter_count(base.config)) / gpus;
+  return kSafely * state_bytes + setting.framework.context_bytes <= setting.memory_limit_bytes;
+}
+
+namespace {
+
+/// A split with a kind of recompute, and the least that it keeps in memory.
+struct Bounded {
+  PlanPoint point{};
+  double least_bytes = 0;
+};
+
+/// Leanest first, and nothing whose model alone is too large, unless that is asked for. What cannot be
+/// planned has no bound: plans of it say why.
+std::vector<Bounded> bounded_points(const std::vector<PlanPoint>& points, const Setting& setting,
+                                    bool has_hopeless) {
+  LayerBook layers(setting);
+  std::vector<Bounded> all;
+  for (const PlanPoint& point : points) {
+    if (!has_hopeless && layers.least_model_bytes(point) > setting.memory_limit_bytes) continue;
+    for (const passes::Recompute recompute : kRecompute) {
+      all.push_back({.point = point});
+      all.back().point.step.recompute = recompute;
+    }
+  }
+  on_all_cores(all.size(), [&] {
+    return [&](std::size_t i) {
+      try {
+        all[i].least_bytes = layers.least_bytes(all[i].point);
+      } catch (const std::exception&) {
+        all[i].least_bytes = 0;
+      }
+    };
+  });
+  std::ranges::stable_sort(all, {}, &Bounded::least_bytes);
+  return all;
+}
+
+}  // namespace
+
+std::optional<Candidate> leanest(const PlanPoint& base, const Setting& setting, int gpus,
+                                 std::int64_t global_batch, std::size_t few) {
+  require_links(setting.cluster, setting.device, gpus);
+  if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
+  const std::vector<Bounded> all =
+      bounded_points(points_of(base, setting, gpus, global_batch), setting, few > 0);
+  const auto within = static_cast<std::size_t>(std::ranges::count_if(
+      all, [&](const Bounded& one) { return one.least_bytes <= setting.memory_limit_bytes; }));
+  std::vector<Tried> tried(std::min(all.size(), std::max(within, few)));
+  std::atomic<bool> is_found = false;
+  on_all_cores(tried.size(), [&] {
+    return [&, forwards = Forwards()](std::size_t i) mutable {
+      if (is_found) return;
+      try {
+        Plan plan = make_plan(all[i].point, setting, forwards, {.when_too_large = true, .is_rough = true});
+        if (plan.fits) is_found = true;
+        tried[i].candidates.push_back({.point = all[i].point, .plan = std::move(plan)});
+      } catch (const core::Unavailable& error) {
+        tried[i].unplanned = error.what();
+      } catch (const core::UsageError& error) {  // a combination that a pass refuses
+        tried[i].unplanned = error.what();
+      } catch (...) {
+        tried[i].error = std::current_exception();
+      }
+    };
+  });
+  std::string unplanned;
+  SearchResult result = gather(std::move(tried), unplanned);
+  if (result.candidates.empty() && !unplanned.empty()) throw core::Unavailable(unplanned);
+  if (result.candidates.empty()) return std::nullopt;
+  const auto order = [](const Candidate& one) { return std::pair(!one.plan.fits, one.plan.memory.total()); };
+  Candidate& least = *std::ranges::min_element(result.candidates, {}, order);
+  least.plan = make_plan(least.point, setting);
+  return std::move(least);
 }
 
 }  // namespace rooflm::perfmodel

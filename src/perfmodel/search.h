@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,15 @@ inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>:
 /// its bounds say that another plan beats it in both time and memory.
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
                     std::size_t top = kEveryCandidate, SearchFor what = SearchFor::best);
+
+/// False where the state of the model alone, split over all of them, is too much for `gpus` devices.
+bool may_fit(const PlanPoint& base, const Setting& setting, int gpus);
+
+/// Of all that a search tries on that many devices, one that fits, or else the one that needs least memory of
+/// the `few` whose bounds are least: a search that ends with the first that fits, and ranks nothing. Nothing
+/// where no split divides the model and the batch, or where none can fit and `few` is 0. Throws
+/// core::Unavailable where no program is made of any.
+std::optional<Candidate> leanest(const PlanPoint& base, const Setting& setting, int gpus,
+                                 std::int64_t global_batch, std::size_t few);
 
 }  // namespace rooflm::perfmodel
