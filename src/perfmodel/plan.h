@@ -91,8 +91,8 @@ struct Plan {
 };
 
 /// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a
-/// pipeline in order. Micro-batches beyond the second cost what the second does. When the memory of a rank
-/// does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
+/// pipeline in order. Micro-batches beyond those that are built cost what the last of these does. When the
+/// memory of a rank does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
 /// cannot be split so, core::Unavailable for what no program is made of yet.
 Plan make_plan(const PlanPoint& point, const Setting& setting);
 
