@@ -20,13 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The tokens at which texts begin and end, as far as the tokenizer of a checkpoint has some.
-model::TextEnds text_ends(const fs::path& tokenizer) {
-  const auto known = text::Tokenizer::load(tokenizer);
-  const auto begin = known.special_id("<|begin_of_text|>");
-  return {.begin = begin ? begin : known.eot(), .end = known.eot()};
-}
-
 void write(const fs::path& checkpoint, const train::PartFiles& parts, const fs::path& directory) {
   const model::ModelConfig config =
       train::read_checkpoint_config(checkpoint, train::read_checkpoint_state(checkpoint));
@@ -35,7 +28,8 @@ void write(const fs::path& checkpoint, const train::PartFiles& parts, const fs::
   const bool has_tokenizer = fs::exists(tokenizer, ignored);
   model::save_model(
       directory, config, [&](const std::string& name, std::span<float> values) { parts.read(name, values); },
-      core::DType::f32, model::kMaxShardBytes, {}, has_tokenizer ? text_ends(tokenizer) : model::TextEnds());
+      core::DType::f32, model::kMaxShardBytes, {},
+      has_tokenizer ? train::text_ends(text::Tokenizer::load(tokenizer)) : model::TextEnds());
   if (has_tokenizer) {
     const core::MappedFile file(tokenizer);
     core::write_file_atomically(directory / "tokenizer.json", file.text());

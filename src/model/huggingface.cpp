@@ -179,8 +179,9 @@ void load_weights(const std::filesystem::path& directory, const ModelConfig& con
   }
 }
 
-void save_config(const std::filesystem::path& directory, const ModelConfig& config, core::DType dtype) {
-  core::write_file_atomically(directory / "config.json", config_json(config, dtype));
+void save_config(const std::filesystem::path& directory, const ModelConfig& config, core::DType dtype,
+                 const TextEnds& ends) {
+  core::write_file_atomically(directory / "config.json", config_json(config, dtype, ends));
 }
 
 void save_model(const std::filesystem::path& directory, const ModelConfig& config, const WeightSource& source,

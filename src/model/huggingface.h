@@ -49,9 +49,9 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// shape or dtype. Values are checked for finiteness when they are read.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
 
-/// Writes only config.json. Throws core::InputError.
+/// Writes only config.json, with `ends`. Throws core::InputError.
 void save_config(const std::filesystem::path& directory, const ModelConfig& config,
-                 core::DType dtype = core::DType::f32);
+                 core::DType dtype = core::DType::f32, const TextEnds& ends = {});
 
 /// Writes config.json and the weights as `dtype` (f32, bf16, f16) in the layout of Hugging Face transformers,
 /// without padding rows. `source` is called once per parameter in the order of parameters(config). Each file

@@ -92,8 +92,8 @@ struct Plan {
 
 /// Builds the program of one rank of each role, prices its ops, lets its lanes run, and puts the stages of a
 /// pipeline in order. Micro-batches beyond those that are built cost what the last of these does. When the
-/// memory of a rank does not fit, times are predicted all the same and `fits` is false. Throws core::UsageError for what
-/// cannot be split so, core::Unavailable for what no program is made of yet.
+/// memory of a rank does not fit, times are predicted all the same and `fits` is false. Throws
+/// core::UsageError for what cannot be split so, core::Unavailable for what no program is made of yet.
 Plan make_plan(const PlanPoint& point, const Setting& setting);
 
 /// What a search needs no plan of. Roles are looked at one after the other, and each is as expensive as the

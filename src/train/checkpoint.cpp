@@ -161,12 +161,14 @@ void verify(const fs::path& checkpoint) {
   for (const auto& [name, saved] : state.checksums) verify_file(checkpoint / name, saved);
 }
 
-void write_whole(const fs::path& directory, const Session& session, const core::OnProgress& on_progress) {
+void write_whole(const fs::path& directory, const Session& session, const model::TextEnds& ends,
+                 const core::OnProgress& on_progress) {
   const auto read = [&](const std::string& name, std::span<float> values) {
     session.read_whole(name, values);
     require_finite(name, values);
   };
-  model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress);
+  model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress,
+                    ends);
   write_optimizer(directory / kOptimizer, session, on_progress);
 }
 
@@ -181,7 +183,8 @@ std::uint64_t write_own_part(const fs::path& directory, const Session& session) 
 }
 
 /// On the first rank.
-void write_parts(const fs::path& directory, CheckpointState& state, const Session& session) {
+void write_parts(const fs::path& directory, CheckpointState& state, const Session& session,
+                 const model::TextEnds& ends) {
   ranks::Transport& ranks = *session.transport();
   release(ranks);
   const std::uint64_t own = write_own_part(directory, session);
@@ -189,19 +192,19 @@ void write_parts(const fs::path& directory, CheckpointState& state, const Sessio
   const std::vector<std::uint64_t> sums = collect(ranks, own);
   for (std::size_t i = 0; i < sums.size(); ++i)
     state.checksums[part_name(static_cast<int>(i), state.parts)] = text_of_sum(sums[i]);
-  model::save_config(directory, session.config());
+  model::save_config(directory, session.config(), core::DType::f32, ends);
 }
 
 void write_files(const fs::path& directory, CheckpointState state, const Session& session,
-                 std::string_view tokenizer) {
+                 const CheckpointTokenizer& tokenizer) {
   const core::OnProgress on_progress = session.keep_waiting();
   state.checksums.clear();
   if (state.parts > 0) {
-    write_parts(directory, state, session);
+    write_parts(directory, state, session, tokenizer.ends);
   } else {
-    write_whole(directory, session, on_progress);
+    write_whole(directory, session, tokenizer.ends, on_progress);
   }
-  if (!tokenizer.empty()) core::write_file_atomically(directory / "tokenizer.json", tokenizer);
+  if (!tokenizer.text.empty()) core::write_file_atomically(directory / "tokenizer.json", tokenizer.text);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     std::string& checksum = state.checksums[entry.path().filename().string()];
     if (checksum.empty()) checksum = text_of_sum(sum_of_file(entry.path(), on_progress));
@@ -226,8 +229,13 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
   return checkpoints;
 }
 
+model::TextEnds text_ends(const text::Tokenizer& tokenizer) {
+  const auto begin = tokenizer.special_id("<|begin_of_text|>");
+  return {.begin = begin ? begin : tokenizer.eot(), .end = tokenizer.eot()};
+}
+
 fs::path save_checkpoint(const fs::path& out, const CheckpointState& state, const Session& session,
-                         std::string_view tokenizer, std::int64_t keep) {
+                         const CheckpointTokenizer& tokenizer, std::int64_t keep) {
   fs::path checkpoint = checkpoint_of(out, state.step);
   const fs::path unfinished = unfinished_of(checkpoint);
   std::error_code error;

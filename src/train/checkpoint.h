@@ -16,6 +16,8 @@
 
 #include "core/descriptor.h"
 #include "model/config.h"
+#include "model/huggingface.h"
+#include "text/tokenizer.h"
 #include "train/data_loader.h"
 #include "train/session.h"
 #include "train/train_options.h"
@@ -66,14 +68,22 @@ model::ModelConfig read_model_config(const std::filesystem::path& directory);
 /// be written.
 void settle_checkpoints(const std::filesystem::path& out, std::int64_t keep);
 
+/// What a checkpoint takes from the tokenizer of its data.
+struct CheckpointTokenizer {
+  std::string text{};      ///< of tokenizer.json; "": there is none
+  model::TextEnds ends{};  ///< for config.json
+};
+/// The tokens at which texts begin and end, as far as the tokenizer has some.
+model::TextEnds text_ends(const text::Tokenizer& tokenizer);
+
 /// Saves weights and optimizer state of `session` to OUT/checkpoint-STEP: written aside, synchronised,
 /// renamed; then OUT/latest is moved to it, and older checkpoints but the last `keep` are removed.
 /// Of several ranks the first calls it, and the others Session::serve_parts: a checkpoint does not know how
-/// many there were. With `state.parts`, their number, the others call save_part. `tokenizer` is the text of
-/// tokenizer.json; "" makes none. Returns the checkpoint. Throws core::InputError when it cannot be written;
-/// what was there is then untouched.
+/// many there were. With `state.parts`, their number, the others call save_part. Returns the checkpoint.
+/// Throws core::InputError when it cannot be written; what was there is then untouched.
 std::filesystem::path save_checkpoint(const std::filesystem::path& out, const CheckpointState& state,
-                                      const Session& session, std::string_view tokenizer, std::int64_t keep);
+                                      const Session& session, const CheckpointTokenizer& tokenizer,
+                                      std::int64_t keep);
 
 /// On the others of a checkpoint of parts: writes what this rank has, and returns when the checkpoint is
 /// there.

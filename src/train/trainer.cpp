@@ -118,7 +118,7 @@ class Trainer::Loop {
   std::int64_t eval_batch_ = 0;
   std::unique_ptr<TrainLog> log_;
   /// For checkpoints: the folder of the data may be prepared again, or go, while this trains.
-  std::string tokenizer_text_;
+  CheckpointTokenizer saved_tokenizer_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::optional<OverlapTrial> overlap_;  ///< until it is decided
   TrainSummary summary_;
@@ -163,8 +163,9 @@ void Trainer::Loop::open_data(const model::ModelConfig& config) {
   eval_batch_ = options_.batch;
   validation_ = open_validation(data_.val, eval_batch_, options_.seq, vocab);
   if (!data_.tokenizer.empty()) {
-    tokenizer_text_ = core::MappedFile(data_.tokenizer).text();
     tokenizer_ = std::make_unique<text::Tokenizer>(text::Tokenizer::load(data_.tokenizer));
+    saved_tokenizer_ = {.text = std::string(core::MappedFile(data_.tokenizer).text()),
+                        .ends = text_ends(*tokenizer_)};
   }
   if (options_.sample_every > 0 && !tokenizer_) {
     throw core::UsageError("--sample-every needs a tokenizer: --data with a prepared directory");
@@ -323,7 +324,7 @@ void Trainer::Loop::save() {
     return in_parts ? save_part(options_.out, state_, session_) : session_.serve_parts();
   try {
     if (options_.gemm_choices) state_.gemm_choices = options_.gemm_choices();
-    summary_.checkpoint = save_checkpoint(options_.out, state_, session_, tokenizer_text_, options_.keep);
+    summary_.checkpoint = save_checkpoint(options_.out, state_, session_, saved_tokenizer_, options_.keep);
     if (!in_parts) session_.end_parts();
   } catch (const core::CheckFailed& error) {
     throw core::CheckFailed(
