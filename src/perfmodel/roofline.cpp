@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
-#include <set>
-#include <string>
 #include <utility>
 
 #include "program/fp32_products.h"
@@ -15,8 +12,6 @@
 
 namespace rooflm::perfmodel {
 namespace {
-
-constexpr const char* kStep = "step";
 
 using program::Op;
 using program::Program;
@@ -84,27 +79,6 @@ class Sum {
   std::map<std::string, double> by_bound_;
 };
 
-/// Bytes of the weights that GEMMs of each phase, and of the step, read: each weight once.
-std::map<std::string, double> weight_bytes(const Program& program) {
-  std::map<std::string, std::set<program::TensorId>> weights;
-  for (const Op& op : program.ops) {
-    if (op.phase == program::Phase::setup || op.def->work != program::Work::matmul) continue;
-    for (const program::TensorId id : op.inputs) {
-      if (id == program::kNone) continue;
-      const program::TensorId base = program.tensor(id).view_of;
-      const program::TensorId whole = base == program::kNone ? id : base;
-      if (program.tensor(whole).role != program::Role::weight) continue;
-      weights[kStep].insert(whole);
-      if (op.lane == program::Lane::compute) weights[std::string(program::name_of(op.phase))].insert(whole);
-    }
-  }
-  std::map<std::string, double> bytes;
-  for (const auto& [subject, ids] : weights) {
-    for (const program::TensorId id : ids) bytes[subject] += static_cast<double>(program.tensor(id).bytes());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Machine Machine::from_ceilings(const std::vector<record::Ceiling>& ceilings, const std::string& device,
@@ -147,8 +121,7 @@ Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
                            .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)});
 }
 
-std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs,
-                                              const std::map<std::string, double>& weights) {
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs) {
   std::vector<record::Prediction> rows;
   std::map<std::string, Sum> phases;
   Sum step;
@@ -173,19 +146,10 @@ std::vector<record::Prediction> predict_roofs(const Machine& machine, const std:
     rows.push_back(is_one ? prediction_of(subject, roofs[begin].roof) : of_op.prediction(subject));
     begin = end;
   }
-  // What caches cannot hold until the next step comes from memory again, though each op's weights would fit.
-  const auto raise = [&](Sum& sum, const std::string& subject) {
-    const auto found = weights.find(subject);
-    if (found == weights.end()) return;
-    const auto [seconds, level] = memory_time(machine, found->second);
-    sum.raise(seconds, level);
-  };
-  for (auto& [phase, sum] : phases) raise(sum, phase);
-  raise(step, kStep);
   step.raise(matmul_s, dtype_bound);
   step.raise(memory_s, machine.levels.empty() ? "" : machine.levels.back().name);
   for (const auto& [phase, sum] : phases) rows.push_back(sum.prediction("phase:" + phase));
-  rows.push_back(step.prediction(kStep));
+  rows.push_back(step.prediction("step"));
   return rows;
 }
 
@@ -199,7 +163,7 @@ std::vector<record::Prediction> predict_roofs(const Machine& machine, const Prog
                      .roof = roof_of(machine, program, op),
                      .is_in_sum = op.lane == program::Lane::compute});
   }
-  return predict_roofs(machine, roofs, weight_bytes(program));
+  return predict_roofs(machine, roofs);
 }
 
 }  // namespace rooflm::perfmodel

@@ -60,12 +60,10 @@ struct OpRoof {
   bool is_in_sum = true;  ///< not beside ops of other phases
 };
 /// Predictions for a record: 'roof_s' of "op:N", "phase:NAME" and "step". Several of one op add up; they are
-/// one after the other. `weights`: bytes of distinct weights that GEMMs of a phase, or of the "step", read.
-std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs,
-                                              const std::map<std::string, double>& weights = {});
+/// one after the other.
+std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs);
 
-/// The same of a program, whose weights are known. An op's weights may be in a cache from the op before, but
-/// all of a step, where they are larger, cannot: decoding is bound by the outermost memory.
+/// The same of a program.
 std::vector<record::Prediction> predict_roofs(const Machine& machine, const program::Program& program);
 
 }  // namespace rooflm::perfmodel

@@ -83,30 +83,6 @@ TEST(Roofline, PhasesAndStepAreSumsOfOps) {
   EXPECT_EQ(rows[4].bound, "matmul fp32");
 }
 
-/// Ten layers whose weights fit the cache one by one (0.4 MB), but not together.
-TEST(Roofline, WeightsOfAllLayersComeFromMemoryInEachStep) {
-  program::Program program;
-  const auto input = program.add_tensor({.name = "x", .shape = {1, 10}});
-  for (int layer = 0; layer < 10; ++layer) {
-    const auto weight = program.add_tensor(
-        {.name = "w" + std::to_string(layer), .shape = {10, 10000}, .role = program::Role::weight});
-    program::Op op;
-    op.def = &program::ops::kMatmul;
-    op.inputs = {input, weight};
-    op.attrs = {{"batch", 1}, {"m", 1}, {"n", 10000}, {"k", 10}};
-    program.append(op, "y" + std::to_string(layer));
-    op.phase = program::Phase::backward;  // the same weights again
-    program.append(std::move(op), "z" + std::to_string(layer));
-  }
-  std::map<std::string, record::Prediction> roofs;
-  for (const auto& row : perfmodel::predict_roofs(machine(), program)) roofs[row.subject] = row;
-  EXPECT_EQ(roofs.at("op:0").bound, "L3");
-  for (const char* subject : {"phase:forward", "phase:backward", "step"}) {
-    EXPECT_EQ(roofs.at(subject).bound, "DRAM") << subject;
-    EXPECT_DOUBLE_EQ(roofs.at(subject).value, (10 * 400e3 - 1e6) / 10e9) << subject;
-  }
-}
-
 TEST(Roofline, WhatMayRunBesideOtherPhasesIsInTheStepOnly) {
   auto program = product(1000, 1000, 1000);  // 2 ms of arithmetic, 1.1 ms of traffic
   const auto thin = product(10'000'000, 1, 1);
