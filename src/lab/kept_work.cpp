@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/fp32_products.h"
 #include "program/ops.h"
 
 namespace rooflm::lab {
