@@ -6,22 +6,13 @@ Usage: test_plan_limits.py BINARY [unittest options]"""
 import csv
 import io
 import json
-import subprocess
 import sys
 import unittest
 
-BINARY = ""
+import test_plan
+from test_plan import plan, rooflm
+
 H100 = ("--device", "h100-sxm")
-
-
-def rooflm(*arguments):
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-
-
-def plan(*arguments):
-    done = rooflm("plan", *arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 class Columns(unittest.TestCase):
@@ -129,5 +120,5 @@ class Notes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    BINARY = sys.argv.pop(1)
+    test_plan.BINARY = sys.argv.pop(1)
     unittest.main()

@@ -27,6 +27,19 @@ class CheckpointTest : public ::testing::Test {
         testing::tiny_model(), options_, data_,
         {.weights = {}, .checkpoint = list_checkpoints(out()).back(), .may_resume = true});
   }
+  /// A model whose vocabulary was padded.
+  static model::ModelConfig padded_model() {
+    model::ModelConfig config = testing::tiny_model();
+    config.vocab = 257;
+    config.padded_vocab = 320;
+    return config;
+  }
+  /// Its checkpoint after four steps.
+  fs::path train_with_tokenizer() {
+    data_.tokenizer = directory_ / "tokenizer.json";
+    testing::run_training(padded_model(), options_, data_);
+    return out() / "checkpoint-000004";
+  }
   /// The message of the InputError that resuming throws.
   std::string complaint() {
     try {
@@ -45,12 +58,7 @@ class CheckpointTest : public ::testing::Test {
 };
 
 TEST_F(CheckpointTest, HoldsEverythingAndLatestPointsToIt) {
-  data_.tokenizer = directory_ / "tokenizer.json";
-  model::ModelConfig config = testing::tiny_model();
-  config.vocab = 257;
-  config.padded_vocab = 320;
-  testing::run_training(config, options_, data_);
-  const fs::path checkpoint = out() / "checkpoint-000004";
+  const fs::path checkpoint = train_with_tokenizer();
   for (const char* name :
        {"config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer.json"}) {
     EXPECT_TRUE(fs::exists(checkpoint / name)) << name;
@@ -174,12 +182,7 @@ TEST_F(CheckpointTest, AFlippedBitIsFound) {
 }
 
 TEST_F(CheckpointTest, AModelIsVerifiedWithoutTheOptimizer) {
-  data_.tokenizer = directory_ / "tokenizer.json";
-  model::ModelConfig config = testing::tiny_model();
-  config.vocab = 257;
-  config.padded_vocab = 320;
-  testing::run_training(config, options_, data_);
-  const fs::path checkpoint = out() / "checkpoint-000004";
+  const fs::path checkpoint = train_with_tokenizer();
   EXPECT_NO_THROW(verify_model(checkpoint));
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
     const std::string whole = testing::read_text(checkpoint / name);
@@ -206,11 +209,8 @@ TEST_F(CheckpointTest, AModelIsVerifiedWithoutTheOptimizer) {
 TEST_F(CheckpointTest, TheTokenizerIsThatOfTheBeginning) {
   data_.tokenizer = directory_ / "tokenizer.json";
   const std::string before = testing::read_text(data_.tokenizer);
-  model::ModelConfig config = testing::tiny_model();
-  config.vocab = 257;
-  config.padded_vocab = 320;
   const auto backend = testing::backend_for(options_.step.engine);
-  Trainer trainer(*backend, config, options_, data_, {}, nullptr);
+  Trainer trainer(*backend, padded_model(), options_, data_, {}, nullptr);
   fs::remove(data_.tokenizer);
   trainer.run();
   EXPECT_EQ(testing::read_text(out() / "checkpoint-000004/tokenizer.json"), before);
