@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -145,19 +147,64 @@ std::string who_of_several() {
   }
 }
 
-bool is_of_several() { return !who_of_several().empty(); }
+/// Set once, before anything else is done, so that saying it takes no memory. Empty before that.
+std::string& who() {
+  static std::string name;
+  return name;
+}
+
+const char* prefix() { return coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: "; }
 
 /// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
   constexpr std::size_t kMostCharacters = 4000;
   std::string text = core::printable(message, kMostCharacters);
-  if (const std::string who = who_of_several(); !text.starts_with(who))
-    text = fmt::format("{}: {}", who, text);
+  if (!text.starts_with(who())) text = fmt::format("{}: {}", who(), text);
   std::fflush(stdout);
-  std::fputs(
-      fmt::format("{}{}\n", coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: ", text).c_str(),
-      stderr);
+  std::fputs(fmt::format("{}{}\n", prefix(), text).c_str(), stderr);
   return code;
+}
+
+/// The same without an allocation.
+int fail_without_memory() {
+  std::fflush(stdout);
+  for (const char* part : {prefix(), who().c_str(), who().empty() ? "" : ": ", "out of memory\n"})
+    std::fputs(part, stderr);
+  return static_cast<int>(core::ExitCode::out_of_memory);
+}
+
+// Static, because these handlers have no argument.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+std::terminate_handler g_usual_end = nullptr;
+std::atomic<bool> g_memory_ran_out = false;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+[[noreturn]] void note_no_memory() {
+  g_memory_ran_out = true;
+  throw std::bad_alloc();
+}
+
+/// Too little memory ends in its line and exit code also where nobody can catch it: in a thread of a team, in
+/// the statics of a library, in a function that is noexcept and allocates (libstdc++, oneDNN).
+[[noreturn]] void end_uncaught() {
+  bool is_memory = g_memory_ran_out;  // out of a noexcept function no exception comes along
+  if (std::current_exception() != nullptr) {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      is_memory = true;
+    } catch (...) {
+      is_memory = false;
+    }
+  }
+  if (is_memory) ::_exit(fail_without_memory());
+  g_usual_end();  // says what it was
+  std::abort();
+}
+
+void take_uncaught() {
+  g_usual_end = std::set_terminate(end_uncaught);
+  std::set_new_handler(note_no_memory);
 }
 
 int run_and_report(const std::vector<std::string>& words) {
@@ -173,8 +220,9 @@ int run_and_report(const std::vector<std::string>& words) {
   } catch (const core::Error& error) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {
-    return fail("out of memory", static_cast<int>(core::ExitCode::out_of_memory));
+    return fail_without_memory();
   } catch (const std::filesystem::filesystem_error& error) {
+    if (error.code() == std::errc::not_enough_memory) return fail_without_memory();
     // A path that cannot be looked at: a folder without permission, a loop of links, a name that is too long.
     return fail(fmt::format("cannot access '{}': {}", error.path1().string(), error.code().message()),
                 static_cast<int>(core::ExitCode::bad_input));
@@ -188,14 +236,18 @@ int run_and_report(const std::vector<std::string>& words) {
   }
 }
 
+// Called before the statics of any library are made.
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kFirst)() = take_uncaught;
+
 }  // namespace
 }  // namespace rooflm::cli
 
 int main(int argc, char** argv) {
   rooflm::core::prepare_process();
+  rooflm::cli::who() = rooflm::cli::who_of_several();
   const int code = rooflm::cli::run_and_report(std::vector<std::string>(argv + 1, argv + argc));
   // Threads of libraries may wait for ranks that are gone for as long as anybody waits for them.
-  if (code != 0 && rooflm::cli::is_of_several()) {
+  if (code != 0 && !rooflm::cli::who().empty()) {
     std::fflush(nullptr);
     ::_exit(code);
   }

@@ -141,18 +141,19 @@ ChildProcesses::ChildProcesses() : before_(hold_signals()) {}
 
 ChildProcesses::~ChildProcesses() {
   send(SIGKILL);
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    if (!has_ended_[i]) ::waitpid(numbers_[i], nullptr, 0);
+  for (const Child& child : children_) {
+    if (!child.has_ended) ::waitpid(child.number, nullptr, 0);
   }
 }
 
 std::size_t ChildProcesses::start(const std::vector<std::string>& command,
                                   const std::vector<std::pair<std::string, std::string>>& environment,
                                   int inherited) {
-  numbers_.push_back(
-      spawn(command, environment, {.mask = before_, .inherited = inherited, .has_group = true}));
-  has_ended_.push_back(false);
-  return numbers_.size() - 1;
+  // Its place first: a process that has started must not be lost for want of memory.
+  Child& child = children_.emplace_back();
+  child.number = spawn(command, environment, {.mask = before_, .inherited = inherited, .has_group = true});
+  child.has_ended = false;
+  return children_.size() - 1;
 }
 
 std::optional<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
@@ -162,10 +163,10 @@ std::optional<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(std::min(seconds, 1e6)));
   while (true) {
-    for (std::size_t i = 0; i < numbers_.size(); ++i) {
-      if (has_ended_[i]) continue;
-      if (const auto end = end_of(numbers_[i])) {
-        has_ended_[i] = true;
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+      if (children_[i].has_ended) continue;
+      if (const auto end = end_of(children_[i].number)) {
+        children_[i].has_ended = true;
         return Ended{.index = i, .end = *end};
       }
     }
@@ -180,13 +181,13 @@ std::optional<ChildProcesses::Ended> ChildProcesses::wait(double seconds) {
 }
 
 void ChildProcesses::send(int signal) const {
-  for (std::size_t i = 0; i < numbers_.size(); ++i) {
-    if (!has_ended_[i]) ::kill(numbers_[i], signal);
+  for (const Child& child : children_) {
+    if (!child.has_ended) ::kill(child.number, signal);
   }
 }
 
 std::size_t ChildProcesses::running() const {
-  return static_cast<std::size_t>(std::ranges::count(has_ended_, false));
+  return static_cast<std::size_t>(std::ranges::count(children_, false, &Child::has_ended));
 }
 
 void end_as(int signal) {

@@ -38,11 +38,14 @@ class ChildProcesses {
   std::optional<Ended> wait(double seconds);
   void send(int signal) const;  ///< to all running children
   [[nodiscard]] std::size_t running() const;
-  [[nodiscard]] int number(std::size_t index) const { return numbers_.at(index); }
+  [[nodiscard]] int number(std::size_t index) const { return children_.at(index).number; }
 
  private:
-  std::vector<int> numbers_;
-  std::vector<bool> has_ended_;
+  struct Child {
+    int number = 0;
+    bool has_ended = true;  ///< or has never started
+  };
+  std::vector<Child> children_;
   sigset_t before_;  ///< the signal mask before
 };
 

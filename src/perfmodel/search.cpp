@@ -249,13 +249,24 @@ class Search {
 template <class MakeWork>
 void on_all_cores(std::size_t count, MakeWork make_work) {
   std::atomic<std::size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
   const auto run = [&] {
-    auto work = make_work();
-    for (std::size_t i = next++; i < count; i = next++) work(i);
+    try {
+      auto work = make_work();
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      next = count;
+    }
   };
-  std::vector<std::jthread> helpers;
-  for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(run);
-  run();
+  {
+    std::vector<std::jthread> helpers;
+    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) helpers.emplace_back(run);
+    run();
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
 }
 
 /// Those that may be fastest come first.

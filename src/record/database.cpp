@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cstring>
+#include <new>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -18,6 +20,7 @@ namespace {
 /// Longer texts are refused when written. In damaged rows SQLite reports them as too long before it allocates
 /// memory.
 constexpr int kMaxValueBytes = 64 << 20;
+constexpr int kLeastLimit = 1 << 20;  // of a value: text of statements counts, too
 
 /// Virtual machine instructions between two calls of the progress handler.
 constexpr int kInstructions = 1000;
@@ -156,6 +159,10 @@ void Database::distrust() {
   constexpr std::int64_t kLeast = 64 << 20;
   constexpr std::int64_t kPerByte = 64;
   const std::int64_t bytes = bytes_of_file(path_);
+  // A damaged row may claim to be larger than its file, and would take that much memory before SQLite sees
+  // it.
+  sqlite3_limit(connection, SQLITE_LIMIT_LENGTH,
+                static_cast<int>(std::clamp<std::int64_t>(bytes, kLeastLimit, kMaxValueBytes)));
   allowance_ = std::make_unique<Allowance>(
       Allowance{.bytes = kLeast + kPerByte * bytes, .instructions = 4 * (kLeast + kPerByte * bytes)});
   sqlite3_progress_handler(connection, kInstructions, &Database::count_instructions, allowance_.get());
@@ -191,6 +198,8 @@ std::int64_t Database::query_integer(std::string_view sql) const {
   return statement.step() ? statement.integer(0) : 0;
 }
 
+bool Database::is_in_transaction() const { return sqlite3_get_autocommit(connection_.get()) == 0; }
+
 std::int64_t Database::last_insert_id() const { return sqlite3_last_insert_rowid(connection_.get()); }
 
 void Database::check(int status) const {
@@ -204,7 +213,7 @@ void Database::check(int status) const {
   if (primary == SQLITE_CONSTRAINT || primary == SQLITE_MISUSE || primary == SQLITE_RANGE) {
     throw std::logic_error(fmt::format("{}: {}", path_.string(), reason));
   }
-  if (primary == SQLITE_NOMEM && writes_) throw std::bad_alloc();
+  if (primary == SQLITE_NOMEM) throw std::bad_alloc();
   if ((primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL) &&
       system_error != 0) {
     reason = std::generic_category().message(system_error);
@@ -216,10 +225,9 @@ void Database::check(int status) const {
   if (primary == SQLITE_INTERRUPT) {
     throw DamagedFile(doing + "it is damaged (there is more in it than its size explains)");
   }
-  // A missing table or column that this schema version requires is damage, too. A damaged row may claim to be
-  // larger than memory.
+  // A missing table or column that this schema version requires is damage, too.
   if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR ||
-      primary == SQLITE_NOMEM || (primary == SQLITE_TOOBIG && !writes_)) {
+      (primary == SQLITE_TOOBIG && !writes_)) {
     throw DamagedFile(fmt::format("{}it is damaged ({})", doing, reason));
   }
   throw core::InputError(doing + reason);

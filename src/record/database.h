@@ -93,6 +93,7 @@ class Database {
   [[nodiscard]] Statement prepare(std::string_view sql) const;
   /// The result of a query for one integer; 0 if it has no row.
   [[nodiscard]] std::int64_t query_integer(std::string_view sql) const;
+  [[nodiscard]] bool is_in_transaction() const;
   [[nodiscard]] std::int64_t last_insert_id() const;
   /// Throws the exception for an SQLite status, unless it is a success.
   void check(int status) const;

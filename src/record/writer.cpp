@@ -9,6 +9,7 @@
 #include <ctime>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -152,8 +153,14 @@ struct Writer::State {
     begun = Clock::now();
   }
 
-  void commit() {
+  void end() {
+    // SQLite took the rows back when it had no memory for them, and somebody has caught that.
+    if (!database.is_in_transaction()) throw std::bad_alloc();
     database.execute("COMMIT");
+  }
+
+  void commit() {
+    end();
     begin();
   }
 
@@ -206,7 +213,7 @@ struct Writer::State {
 
   /// Ends the last transaction and merges the -wal into the file; false if a reader prevents it.
   bool close_transaction() {
-    database.execute("COMMIT");
+    end();
     try {
       Statement mode = database.prepare("PRAGMA journal_mode = DELETE");
       const bool is_one_file = mode.step() && mode.text(0) == "delete";

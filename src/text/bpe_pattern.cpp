@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <new>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -99,6 +100,7 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
   // \C would match a part of a character.
   code_->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(spelled.data()), spelled.size(),
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr));
+  if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (code_->code == nullptr) {
     throw core::InputError(
         fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, near character {}", where,
@@ -117,6 +119,7 @@ struct PatternMatcher::Memory {
 };
 
 PatternMatcher::PatternMatcher() : memory_(std::make_unique<Memory>()) {
+  if (!memory_->match || !memory_->context || !memory_->stack) throw std::bad_alloc();
   pcre2_jit_stack_assign(memory_->context.get(), nullptr, memory_->stack.get());
 }
 
@@ -131,6 +134,7 @@ std::optional<std::pair<std::size_t, std::size_t>> PatternMatcher::find(const Co
   const int found = match(code.code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY,
                           memory_->match.get(), memory_->context.get());
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
+  if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
   if (found < 0) {
     throw core::InputError(fmt::format("the tokenizer's splitting pattern fails at byte {} of a text: {}",
                                        from, reason_of(found)));

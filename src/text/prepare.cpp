@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -214,6 +217,7 @@ auto with_input_errors(const PrepareOptions& options, const Work& work) {
   try {
     return work(message);
   } catch (const std::filesystem::filesystem_error& error) {
+    if (error.code() == std::errc::not_enough_memory) throw std::bad_alloc();
     throw core::InputError(fmt::format("cannot read {}: {}", error.path1().string(), error.code().message()));
   }
 }

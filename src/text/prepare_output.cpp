@@ -132,18 +132,13 @@ void StagedOutput::remove_made() const {
 }
 
 void StagedOutput::move_all(const Moves& moves) const {
-  Moves done;
-  for (const auto& move : moves) {
+  for (std::size_t done = 0; done < moves.size(); ++done) {
     std::error_code error;
-    fs::rename(move.first, move.second, error);
-    if (!error) {
-      done.push_back(move);
-      continue;
-    }
-    std::reverse(done.begin(), done.end());
-    for (const auto& back : done) {
+    fs::rename(moves[done].first, moves[done].second, error);
+    if (!error) continue;
+    while (done-- > 0) {
       std::error_code ignored;
-      fs::rename(back.second, back.first, ignored);
+      fs::rename(moves[done].second, moves[done].first, ignored);
     }
     fail(directory_, error.message());
   }
