@@ -5,10 +5,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cmath>
 #include <latch>
 #include <thread>
 #include <vector>
 
+#include "core/control_groups.h"
 #include "core/error.h"
 
 namespace rooflm::backends {
@@ -29,7 +31,11 @@ void start_and_end(int count) {
 
 }  // namespace
 
-int default_team() { return std::min(omp_get_num_procs(), omp_get_thread_limit()); }
+int default_team() {
+  static const double share = std::ceil(core::ControlGroups().processors());
+  const int most = std::min(omp_get_num_procs(), omp_get_thread_limit());
+  return share < most ? static_cast<int>(share) : most;
+}
 
 void allow_whole_teams() {
   if (omp_get_dynamic() != 0) omp_set_dynamic(0);

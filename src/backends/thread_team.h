@@ -3,7 +3,8 @@
 
 namespace rooflm::backends {
 
-/// Threads of a team by default: the processors of this process, or OMP_THREAD_LIMIT if that is less.
+/// Threads of a team by default: the least of the processors of this process, what its control groups give it
+/// of their time (rounded up: more threads would be stopped in turn), and OMP_THREAD_LIMIT.
 int default_team();
 
 /// Undoes OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS=0 for the calling thread: OpenMP would make smaller teams

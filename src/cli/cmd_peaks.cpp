@@ -22,6 +22,7 @@
 #include "lab/gpu_ceilings.h"
 #include "lab/machine_ceilings.h"
 #include "measure/instruction_peaks.h"
+#include "measure/machine.h"
 #include "record/missing_peak.h"
 #include "report/ceiling_rows.h"
 
@@ -69,9 +70,9 @@ void write_missing_instructions(const std::string& device, const std::string& dt
 std::set<int> thread_counts(const std::string& typed) {
   std::set<int> threads;
   for (const std::int64_t count : parse_integers("--threads", typed)) {
-    if (count > resolve_threads(0)) {
+    if (const int most = measure::query_processor().threads; count > most) {
       throw core::UsageError(
-          fmt::format("--threads {}: this process may use at most {} processors", count, resolve_threads(0)));
+          fmt::format("--threads {}: this process may use at most {} processors", count, most));
     }
     threads.insert(static_cast<int>(count));
   }

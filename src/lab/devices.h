@@ -52,8 +52,7 @@ ComputeDtype compute_dtype_of(const compile::StepOptions& step);
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,
                                                 backends::MakeOptions options = {});
 
-/// Threads that the processor backend uses for `threads`: one per core that this process may use for 0
-/// (OMP_THREAD_LIMIT may lower it).
+/// Threads that the processor backend uses for `threads`: for 0 as backends::default_team.
 int resolve_threads(int threads);
 
 }  // namespace rooflm::lab

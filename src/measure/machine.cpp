@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <thread>
+
+#include "core/control_groups.h"
 
 namespace rooflm::measure {
 namespace {
@@ -85,12 +88,8 @@ std::optional<std::int64_t> smaller(std::optional<std::int64_t> a, std::optional
   return a ? a : b;
 }
 
-/// A control group's number; absent without a limit ("max") or without control groups.
-std::optional<std::int64_t> group_value(const char* name) {
-  const std::string text = first_line(fs::path("/sys/fs/cgroup") / name);
-  std::int64_t value = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return {};
-  return value;
+std::optional<std::int64_t> bytes_of(double bytes) {
+  return std::isfinite(bytes) ? std::optional(static_cast<std::int64_t>(bytes)) : std::nullopt;
 }
 
 }  // namespace
@@ -132,12 +131,9 @@ std::int64_t last_level_cache_bytes(const Processor& processor) {
 SystemMemory query_memory() {
   SystemMemory memory{.total_bytes = kilobytes("/proc/meminfo", "MemTotal"),
                       .available_bytes = kilobytes("/proc/meminfo", "MemAvailable")};
-  const auto limit = group_value("memory.max");
-  const auto used = group_value("memory.current");
-  memory.total_bytes = smaller(memory.total_bytes, limit);
-  if (limit && used) {
-    memory.available_bytes = smaller(memory.available_bytes, std::max<std::int64_t>(0, *limit - *used));
-  }
+  const core::ControlGroups::Memory group = core::ControlGroups().memory();
+  memory.total_bytes = smaller(memory.total_bytes, bytes_of(group.limit_bytes));
+  memory.available_bytes = smaller(memory.available_bytes, bytes_of(group.left_bytes));
   return memory;
 }
 

@@ -89,7 +89,7 @@ class CpuBackend final : public Backend {
 
 std::unique_ptr<Backend> make_cpu_backend(CpuKernels kernels, int threads) {
   if (threads < 0) throw core::UsageError(fmt::format("--threads {}: must not be negative", threads));
-  const int used = threads > 0 ? threads : cpu::available_cores();
+  const int used = threads > 0 ? threads : default_team();
   return std::make_unique<CpuBackend>(kernels, std::make_shared<cpu::Resources>(used));
 }
 

@@ -13,7 +13,7 @@
 #include <limits>
 #include <string>
 
-#include "backends/thread_team.h"
+#include "core/control_groups.h"
 #include "core/error.h"
 #include "core/units.h"
 
@@ -25,59 +25,6 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20U;
 // Allocations of at least this size check free memory first: overcommitted memory would swap later.
 constexpr std::size_t kAskFrom = std::size_t{32} << 20U;
 
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
-/// The first number in a file, or infinity when there is none ("max").
-double number_in(const std::string& path) {
-  std::ifstream file(path);
-  double value = 0;
-  return file >> value ? value : kUnlimited;
-}
-
-/// The value of "name value" in a file, or 0.
-double named_number_in(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word) {
-    double value = 0;
-    if (word == name && file >> value) return value;
-    file.clear();
-  }
-  return 0;
-}
-
-/// Bytes left in a control group: its limit minus its usage, not counting page cache that can be dropped.
-double left_of_group(const std::string& limit, const std::string& usage, const std::string& stat) {
-  const double limit_bytes = number_in(limit);
-  const double used_bytes = number_in(usage);
-  if (limit_bytes > 1e18 || used_bytes > 1e18) return kUnlimited;
-  return limit_bytes - used_bytes + named_number_in(stat, "inactive_file");
-}
-
-/// Path of this process's group below the mount point: what follows "0::" (v2) or ":memory:" (v1).
-std::string group_path(const std::string& marker) {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (const auto at = line.find(marker); at != std::string::npos) return line.substr(at + marker.size());
-  }
-  return "";
-}
-
-double left_of_groups() {
-  double left = kUnlimited;
-  for (const std::string& group : {std::string(), group_path("0::")}) {
-    const std::string v2 = "/sys/fs/cgroup" + group;
-    left = std::min(left, left_of_group(v2 + "/memory.max", v2 + "/memory.current", v2 + "/memory.stat"));
-  }
-  for (const std::string& group : {std::string(), group_path(":memory:")}) {
-    const std::string v1 = "/sys/fs/cgroup/memory" + group;
-    left = std::min(left, left_of_group(v1 + "/memory.limit_in_bytes", v1 + "/memory.usage_in_bytes",
-                                        v1 + "/memory.stat"));
-  }
-  return left;
-}
-
 /// Bytes of the last-level caches of this process's cores, each cache counted once.
 std::int64_t last_caches_bytes() {
   cpu_set_t cores;
@@ -88,8 +35,8 @@ std::int64_t last_caches_bytes() {
     const std::string cache = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/", core);
     std::ifstream file(cache + "shared_cpu_list");
     std::string sharers;
-    const double kilobytes = number_in(cache + "size");  // "32768K"
-    if (std::getline(file, sharers) && kilobytes < kUnlimited) bytes_of[sharers] = 1024 * kilobytes;
+    const double kilobytes = core::number_in(cache + "size");  // "32768K"
+    if (std::getline(file, sharers) && std::isfinite(kilobytes)) bytes_of[sharers] = 1024 * kilobytes;
   }
   double sum = 0;
   for (const auto& [sharers, bytes] : bytes_of) sum += bytes;
@@ -105,25 +52,9 @@ bool is_streamed(std::int64_t bytes) {
 }
 
 double available_memory_bytes() {
-  const double available = 1024 * named_number_in("/proc/meminfo", "MemAvailable:");
-  return std::max(0.0, std::min(available > 0 ? available : kUnlimited, left_of_groups()));
-}
-
-int available_cores() {
-  double share = kUnlimited;
-  for (const std::string& group : {std::string(), group_path("0::")}) {
-    std::ifstream file("/sys/fs/cgroup" + group + "/cpu.max");
-    double quota = 0;
-    double period = 0;
-    if (file >> quota >> period && period > 0) share = std::min(share, quota / period);
-  }
-  for (const std::string& group : {std::string(), group_path(":cpu:")}) {
-    const std::string v1 = "/sys/fs/cgroup/cpu" + group;
-    const double quota = number_in(v1 + "/cpu.cfs_quota_us");
-    const double period = number_in(v1 + "/cpu.cfs_period_us");
-    if (quota > 0 && period > 0 && period < 1e18) share = std::min(share, quota / period);
-  }
-  return std::max(1, std::min(default_team(), static_cast<int>(std::min(std::ceil(share), 1e6))));
+  const double available = 1024 * core::named_number_in("/proc/meminfo", "MemAvailable:");
+  const double left = core::ControlGroups().memory().left_bytes;
+  return available > 0 ? std::min(available, left) : left;
 }
 
 void keep_released_memory() {

@@ -26,10 +26,6 @@ double available_memory_bytes();
 void keep_released_memory();
 void trim_memory() noexcept;
 
-/// Cores available to this process: the least of its affinity, its control group's CPU share, and
-/// OMP_THREAD_LIMIT.
-int available_cores();
-
 /// Whether a result of `bytes` is written with streaming stores. If it exceeds the last-level caches of this
 /// process's cores, its beginning is evicted before its end is written, so readers read memory in any case;
 /// streaming then avoids reading the lines that are overwritten. The bits do not change. Cache sizes come
