@@ -241,6 +241,14 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
   table.columns = report::plan_columns(rows);
   table.rows = std::move(rows);
   table.notes = plan_notes(runs);
+  for (const Row& row : table.rows) {
+    if (row.find("goodput") == nullptr || row.number("goodput") > 0) continue;
+    table.notes.push_back(
+        fmt::format("Goodput 0: with a failure every {} and {} to save a checkpoint, the run never ends.",
+                    core::format_seconds(row.number("cluster_mtbf_s")),
+                    core::format_seconds(row.number("checkpoint_s"))));
+    break;
+  }
   return table;
 }
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "program/fp32_products.h"
@@ -35,16 +38,46 @@ double needed_share(const Program& program, const Op& op) {
   return (seq + 1) / (2 * seq);
 }
 
-/// Slowest level that `bytes` must pass, and its time.
-std::pair<double, std::string> memory_time(const Machine& machine, double bytes) {
+/// Slowest level that the bytes must pass, and its time.
+std::pair<double, std::string> memory_time(const Machine& machine, const Work& work) {
   double inner_bytes = 0;
   std::pair<double, std::string> slowest{0, ""};
   for (const MemoryLevel& level : machine.levels) {
-    const double seconds = std::max(0.0, bytes - inner_bytes) / level.byte_per_s;
+    const double seconds = std::max(work.far_bytes, work.bytes - inner_bytes) / level.byte_per_s;
     if (seconds > slowest.first) slowest = {seconds, level.name};
     inner_bytes = std::max(inner_bytes, level.capacity_bytes);
   }
   return slowest;
+}
+
+Work work_of(const Program& program, const Op& op) {
+  const program::Cost cost = program::cost_of(program, op);
+  return {.dtype = product_dtype(program, op),
+          .needed_flop = static_cast<double>(cost.matmul_flop) * needed_share(program, op),
+          .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)};
+}
+
+/// For each op, the bytes of weights that it alone reads, and whole. Setup does not count.
+std::vector<double> own_weight_bytes(const Program& program) {
+  constexpr std::size_t kNobody = ~std::size_t{0};
+  std::map<program::TensorId, std::size_t> reader;  // kNobody: several
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (program.ops[i].phase == program::Phase::setup) continue;
+    for (const program::TensorId id : program.ops[i].inputs) {
+      if (id == program::kNone) continue;
+      const program::TensorId base = program.tensor(id).view_of;
+      const program::TensorId whole = base == program::kNone ? id : base;
+      if (program.tensor(whole).role != program::Role::weight) continue;
+      const auto [found, is_new] = reader.try_emplace(whole, i);
+      if (!is_new && found->second != i) found->second = kNobody;
+    }
+  }
+  std::vector<double> bytes(program.ops.size());
+  for (const auto& [id, op] : reader) {
+    if (op == kNobody || program.ops[op].def->work != program::Work::matmul) continue;
+    bytes[op] += static_cast<double>(program.tensor(id).bytes());
+  }
+  return bytes;
 }
 
 record::Prediction prediction_of(const std::string& subject, const Roof& roof) {
@@ -106,7 +139,7 @@ Roof roof_of(const Machine& machine, const Work& work) {
   if (const auto rate = machine.flop_per_s.find(work.dtype); rate != machine.flop_per_s.end()) {
     roof.matmul_s = work.needed_flop / rate->second;
   }
-  const auto [memory_s, level] = memory_time(machine, work.bytes);
+  const auto [memory_s, level] = memory_time(machine, work);
   roof.memory_s = memory_s;
   roof.roof_s = std::max(roof.matmul_s, roof.memory_s);
   roof.bound = roof.matmul_s >= roof.memory_s ? fmt::format("matmul {}", work.dtype) : level;
@@ -115,10 +148,23 @@ Roof roof_of(const Machine& machine, const Work& work) {
 }
 
 Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
-  const program::Cost cost = program::cost_of(program, op);
-  return roof_of(machine, {.dtype = product_dtype(program, op),
-                           .needed_flop = static_cast<double>(cost.matmul_flop) * needed_share(program, op),
-                           .bytes = static_cast<double>(cost.bytes_read + cost.bytes_written)});
+  return roof_of(machine, work_of(program, op));
+}
+
+std::vector<Roof> roofs_of(const Machine& machine, const Program& program) {
+  const std::vector<double> own = own_weight_bytes(program);
+  const double all = std::accumulate(own.begin(), own.end(), 0.0);
+  double held = 0;
+  for (const MemoryLevel& level : machine.levels) held = std::max(held, level.capacity_bytes);
+  const double far_share = all > held ? 1 - held / all : 0;
+  std::vector<Roof> roofs;
+  roofs.reserve(program.ops.size());
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    Work work = work_of(program, program.ops[i]);
+    work.far_bytes = std::min(work.bytes, far_share * own[i]);
+    roofs.push_back(roof_of(machine, work));
+  }
+  return roofs;
 }
 
 std::vector<record::Prediction> predict_roofs(const Machine& machine, const std::vector<OpRoof>& roofs) {
@@ -154,13 +200,14 @@ std::vector<record::Prediction> predict_roofs(const Machine& machine, const std:
 }
 
 std::vector<record::Prediction> predict_roofs(const Machine& machine, const Program& program) {
+  const std::vector<Roof> all = roofs_of(machine, program);
   std::vector<OpRoof> roofs;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == program::Phase::setup) continue;
     roofs.push_back({.op = static_cast<std::int64_t>(i),
                      .phase = std::string(program::name_of(op.phase)),
-                     .roof = roof_of(machine, program, op),
+                     .roof = all[i],
                      .is_in_sum = op.lane == program::Lane::compute});
   }
   return predict_roofs(machine, roofs);

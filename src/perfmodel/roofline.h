@@ -44,11 +44,17 @@ struct Roof {
 /// has no roof of its own here.
 Roof roof_of(const Machine& machine, const program::Program& program, const program::Op& op);
 
+/// Roofs of all ops of a program that runs again and again. A weight that one op alone reads (decoding and
+/// evaluating: all of a layer's) is read again only after all the others: of W bytes of such weights, caches
+/// of C bytes keep at most C, so the share 1 - C / W of each op's comes from the outermost memory.
+std::vector<Roof> roofs_of(const Machine& machine, const program::Program& program);
+
 /// Work whose kind is known, but not its program: of somebody else's op.
 struct Work {
   std::string dtype{};     ///< of the matrix products
   double needed_flop = 0;  ///< of them, those that cannot be left out
   double bytes = 0;        ///< read and written
+  double far_bytes = 0;    ///< of them, those that no cache can hold
 };
 Roof roof_of(const Machine& machine, const Work& work);
 

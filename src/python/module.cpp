@@ -224,7 +224,9 @@ py::dict op_columns(const program::Program& program, const std::optional<perfmod
     if (!columns.contains(key)) columns[key] = py::list();
     columns[key].cast<py::list>().append(value);
   };
-  for (const program::Op& op : program.ops) {
+  const auto roofs = machine ? perfmodel::roofs_of(*machine, program) : std::vector<perfmodel::Roof>();
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const program::Op& op = program.ops[i];
     const program::Cost cost = program::cost_of(program, op);
     add("op", std::string(op.def->name));
     add("scope", op.scope);
@@ -236,9 +238,8 @@ py::dict op_columns(const program::Program& program, const std::optional<perfmod
     add("bytes_written", cost.bytes_written);
     add("launches", cost.launches);
     if (!machine) continue;
-    const perfmodel::Roof roof = perfmodel::roof_of(*machine, program, op);
-    add("roof_s", roof.roof_s);
-    add("bound", roof.bound);
+    add("roof_s", roofs[i].roof_s);
+    add("bound", roofs[i].bound);
   }
   return columns;
 }
@@ -278,9 +279,10 @@ py::dict price(const Asked& asked) {
   totals["by_block"] = blocks;
   totals["memory"] = memory_of(program);
   if (machine) {
+    const std::vector<perfmodel::Roof> roofs = perfmodel::roofs_of(*machine, program);
     double roof_s = 0;
-    for (const program::Op& op : program.ops) {
-      if (op.phase != program::Phase::setup) roof_s += perfmodel::roof_of(*machine, program, op).roof_s;
+    for (std::size_t i = 0; i < program.ops.size(); ++i) {
+      if (program.ops[i].phase != program::Phase::setup) roof_s += roofs[i].roof_s;
     }
     totals["roof_s"] = roof_s;
     totals["device"] = device->name;

@@ -132,6 +132,8 @@ std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
   const auto idle_s = [&](IdleCause cause) -> double& {
     return means.idle_s.at(static_cast<std::size_t>(cause));
   };
+  // Traced steps may take longer than those that the advice is about.
+  for (double& idle : means.idle_s) idle = std::min(idle, *step_s);
   // Of steps that are timed alone the device does as much, and what the host needs less is less waiting for
   // it.
   const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);

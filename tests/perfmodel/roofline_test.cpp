@@ -104,6 +104,49 @@ TEST(Roofline, WhatMayRunBesideOtherPhasesIsInTheStepOnly) {
   EXPECT_DOUBLE_EQ(roofs.at("step"), 1.1e-3 + thin_s);
 }
 
+/// `layers` products of one row with weights of 1000 x 100 fp32 (0.4 MB), each of its own, or all with the
+/// first.
+program::Program layers_of(int layers, bool share_weights) {
+  program::Program program;
+  program.add_tensor({.name = "a", .shape = {1, 1000}});
+  for (int layer = 0; layer < layers; ++layer) {
+    const auto weight =
+        share_weights && layer > 0
+            ? program::TensorId{1}
+            : program.add_tensor({.name = "w", .shape = {1000, 100}, .role = program::Role::weight});
+    program::Op op;
+    op.def = &program::ops::kMatmul;
+    op.inputs = {0, weight};
+    op.attrs = {{"batch", 1}, {"m", 1}, {"n", 100}, {"k", 1000}};
+    program.append(std::move(op), "c");
+  }
+  return program;
+}
+
+TEST(Roofline, WeightsThatCachesCannotHoldTogetherComeFromMemory) {
+  // Two layers fit the cache of 1 MB: 404.4 kB of each op at 100 GB/s.
+  const double near_s = 404.4e3 / 100e9;
+  for (const auto& roof : perfmodel::roofs_of(machine(), layers_of(2, false))) {
+    EXPECT_DOUBLE_EQ(roof.roof_s, near_s);
+    EXPECT_EQ(roof.bound, "L3");
+  }
+  // Ten are 4 MB: the cache can keep a quarter of them, the rest comes at 10 GB/s.
+  const program::Program ten = layers_of(10, false);
+  double sum = 0;
+  for (const auto& roof : perfmodel::roofs_of(machine(), ten)) {
+    EXPECT_DOUBLE_EQ(roof.roof_s, 0.75 * 400e3 / 10e9);
+    EXPECT_EQ(roof.bound, "DRAM");
+    sum += roof.roof_s;
+  }
+  // What several ops read may be there from the op before.
+  for (const auto& roof : perfmodel::roofs_of(machine(), layers_of(10, true)))
+    EXPECT_DOUBLE_EQ(roof.roof_s, near_s);
+  std::map<std::string, double> roofs;
+  for (const auto& row : perfmodel::predict_roofs(machine(), ten)) roofs[row.subject] = row.value;
+  EXPECT_DOUBLE_EQ(roofs.at("phase:forward"), sum);
+  EXPECT_DOUBLE_EQ(roofs.at("op:3"), 0.75 * 400e3 / 10e9);
+}
+
 TEST(Machine, TakesTheCeilingsOfItsDeviceAndThreads) {
   const std::vector<record::Ceiling> ceilings = {
       {.device = "cpu", .what = "matmul", .dtype = "fp32", .threads = 2, .value = 200e9, .unit = "flop/s"},
