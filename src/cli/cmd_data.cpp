@@ -177,7 +177,9 @@ Body declare_data_prepare(CommandLine& line) {
   line.add_option("--vocab", a->vocab, "Vocabulary size of a learned tokenizer")
       .type_name("N")
       .show_default();
-  line.add_option("--val-fraction", a->val_fraction, "Share of the bytes for validation, below 1")
+  line.add_option(
+          "--val-fraction", a->val_fraction,
+          "Share for validation, below 1: of the documents and of the bytes at most, in whole documents")
       .type_name("X")
       .show_default();
   line.add_option("--seed", a->seed, "Seed for choosing validation documents").type_name("N").show_default();

@@ -93,13 +93,22 @@ CommandRecord::CommandRecord(const std::string& output, bool overwrite, const st
     lock_ = open_folder(folder_);
     core::lock(lock_.get(), false);
   }
-  writer_ = lab::open_record(path_, command, overwrite, has_machine);
+  try {
+    writer_ = lab::open_record(path_, command, overwrite, has_machine);
+  } catch (...) {
+    remove_folder();
+    throw;
+  }
+}
+
+void CommandRecord::remove_folder() const {
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
 CommandRecord::~CommandRecord() {
   writer_.reset();
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  remove_folder();
 }
 
 void CommandRecord::finish() {

@@ -33,6 +33,8 @@ class CommandRecord {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
+  void remove_folder() const;
+
   std::filesystem::path folder_;  ///< temporary; empty when the record is kept
   core::Descriptor lock_;         ///< of the temporary folder
   std::filesystem::path path_;

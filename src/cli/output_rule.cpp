@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include "cli/output.h"
 #include "cli/values.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "model/config.h"
@@ -69,16 +71,18 @@ void require_folder(const fs::path& path) {
     throw core::InputError(
         fmt::format("cannot write {}: there is no folder {}", path.string(), folder.string()));
   }
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw core::InputError(fmt::format("cannot write {}: no permission to write to the folder {}",
-                                       path.string(), folder.string()));
-  }
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  const int error = errno;
+  if (error != EACCES) core::fail_on("write", path, error);
+  throw core::InputError(fmt::format("cannot write {}: no permission to write to the folder {}",
+                                     path.string(), folder.string()));
 }
 
 void check_target(const fs::path& path, bool overwrite) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(path, ignored))) return require_folder(path);
-  const fs::file_status status = fs::status(path, ignored);
+  const fs::path target = core::follow_links(path);
+  const fs::file_status status = fs::status(target, ignored);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     throw core::InputError(fmt::format("cannot write {}: it is {}, not a regular file", path.string(),
                                        fs::is_directory(status) ? "a directory" : "a device or a pipe"));
@@ -87,7 +91,7 @@ void check_target(const fs::path& path, bool overwrite) {
     throw core::InputError(
         fmt::format("cannot write {}: it exists (--overwrite replaces it)", path.string()));
   }
-  require_folder(path);
+  require_folder(target);
 }
 
 }  // namespace

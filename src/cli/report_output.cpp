@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
+#include "core/units.h"
 #include "record/reader.h"
 #include "report/answers.h"
 #include "report/compare.h"
@@ -210,6 +211,10 @@ void show_request(const ReportRequest& request) {
   if (prints_page) return write_out(report::fill_page(report::page_template(), document));
   report::write_page(request.html, document, request.overwrite);
   note("page: {}", request.html.string());
+  constexpr double kLarge = 20e6;  // bytes that a browser is slow with
+  if (static_cast<double>(document.size()) > kLarge && set.runs.size() > 1)
+    note("the page has {}: --run shows fewer of its {} runs",
+         core::format_bytes(static_cast<double>(document.size())), set.runs.size());
 }
 
 void show_records(const std::vector<fs::path>& records, const std::vector<std::string>& views,

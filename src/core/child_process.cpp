@@ -101,7 +101,9 @@ int spawn(const std::vector<std::string>& command,
   posix_spawnattr_destroy(&attributes);
   if (error == 0) return number;
   sigprocmask(SIG_SETMASK, &given.mask, nullptr);
-  throw InputError(fmt::format("cannot start '{}': {}", command.front(), std::strerror(error)));
+  const std::string why = fmt::format("cannot start '{}': {}", command.front(), std::strerror(error));
+  if (error == EAGAIN || error == ENOMEM) throw OutOfMemory(why, 0);
+  throw InputError(why);
 }
 
 /// How the process ended; nothing while it runs.

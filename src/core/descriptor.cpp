@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -36,6 +37,7 @@ Descriptor::~Descriptor() {
 }
 
 void fail_on(std::string_view doing, const std::filesystem::path& path, int error) {
+  if (error == ENOMEM) throw std::bad_alloc();
   throw InputError(
       fmt::format("cannot {} {}: {}", doing, path.string(), std::generic_category().message(error)));
 }

@@ -57,9 +57,14 @@ class RandomFile {
 /// Receives bytes in order. Throws InputError on failure ("cannot write FILE: No space left on device").
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-/// A new file, written as ".NAME.rooflm-tmp" in the folder of `path` and renamed to `path` by commit(). If
-/// destroyed before, it removes what it wrote. A temporary file left by a killed process is reused by the
-/// next writer of `path`; concurrent writers take turns.
+/// What a chain of symbolic links leads to, which need not be there; `path` itself if it is no link. Throws
+/// InputError if the chain passes /dev or /proc ("/dev/stdout"), or is a loop.
+std::filesystem::path follow_links(const std::filesystem::path& path);
+
+/// A new file, written as ".NAME.rooflm-tmp" in the folder of `path` and renamed to `path` by commit(). Links
+/// are followed, and a file that is replaced hands on its permissions. If destroyed before, it removes what
+/// it wrote. A temporary file left by a killed process is reused by the next writer of `path`; concurrent
+/// writers take turns.
 class NewFile {
  public:
   /// Throws InputError if the file cannot be created, or if `path` is a device, a pipe or a socket.

@@ -89,6 +89,8 @@ std::span<const InstructionLoop> instruction_loops() {
 }
 
 std::string why_missing(const InstructionLoop& loop, const Processor& processor) {
+  if (processor.features.empty() && !loop.needs.empty())
+    return "the system does not say what this processor has (/proc/cpuinfo)";
   for (const char* need : loop.needs) {
     if (std::ranges::find(processor.features, need) == processor.features.end()) {
       return fmt::format("this processor has no {}", need);

@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +40,46 @@ std::int64_t bytes_of_file(const std::filesystem::path& path) {
     if (!error) bytes += static_cast<std::int64_t>(size);
   }
   return bytes;
+}
+
+// Static, because SQLite tells of it only where the whole library logs.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+thread_local bool g_malloc_failed = false;
+
+/// SQLITE_NOMEM is also what a size that is no size leads to: only of an allocation that failed SQLite logs
+/// "failed to allocate N bytes of memory".
+void notice_failed_allocations() {
+  constexpr auto kNotice = +[](void* /*context*/, int code, const char* message) {
+    if (code == SQLITE_NOMEM && std::string_view(message).starts_with("failed to allocate"))
+      g_malloc_failed = true;
+  };
+  static const int once = sqlite3_config(SQLITE_CONFIG_LOG, kNotice, nullptr);
+  static_cast<void>(once);  // refused where the process has used SQLite before
+}
+
+/// Whether SQLite cannot make the files that it keeps beside a record while it reads one whose run was
+/// killed.
+bool is_in_closed_folder(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  return ::access(folder.c_str(), W_OK) != 0;
+}
+
+/// As a URI that says that nobody changes the file, so that SQLite reads it without files beside it.
+std::string immutable_uri(const std::filesystem::path& path) {
+  std::string uri = "file:";
+  for (const char c : path.string()) {
+    if (c == '%' || c == '?' || c == '#') {
+      uri += fmt::format("%{:02X}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      uri += c;
+    }
+  }
+  return uri + "?immutable=1";
+}
+
+bool is_there(const std::filesystem::path& path, const char* suffix) {
+  std::error_code ignored;
+  return std::filesystem::exists(path.string() + suffix, ignored);
 }
 
 }  // namespace
@@ -115,9 +157,15 @@ Database::Database(std::filesystem::path path, Mode mode, std::chrono::milliseco
     : path_(std::move(path)), writes_(mode == Mode::write) {
   const int flags =
       (writes_ ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY) | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+  notice_failed_allocations();
   sqlite3* connection = nullptr;
   // Absolute, because names such as ":memory:" are special to SQLite.
-  const int status = sqlite3_open_v2(std::filesystem::absolute(path_).c_str(), &connection, flags, nullptr);
+  const std::filesystem::path whole = std::filesystem::absolute(path_);
+  const bool is_fixed =
+      !writes_ && is_in_closed_folder(whole) && !is_there(whole, "-wal") && !is_there(whole, "-journal");
+  const int status =
+      is_fixed ? sqlite3_open_v2(immutable_uri(whole).c_str(), &connection, flags | SQLITE_OPEN_URI, nullptr)
+               : sqlite3_open_v2(whole.c_str(), &connection, flags, nullptr);
   connection_.reset(connection);
   check(status);
   check(sqlite3_busy_timeout(connection, static_cast<int>(patience.count())));
@@ -213,21 +261,27 @@ void Database::check(int status) const {
   if (primary == SQLITE_CONSTRAINT || primary == SQLITE_MISUSE || primary == SQLITE_RANGE) {
     throw std::logic_error(fmt::format("{}: {}", path_.string(), reason));
   }
-  if (primary == SQLITE_NOMEM) throw std::bad_alloc();
+  if (primary == SQLITE_NOMEM && (writes_ || std::exchange(g_malloc_failed, false))) throw std::bad_alloc();
   if ((primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL) &&
       system_error != 0) {
     reason = std::generic_category().message(system_error);
   }
   const std::string doing = fmt::format("cannot {} {}: ", writes_ ? "write" : "read", path_.string());
+  if (primary == SQLITE_CANTOPEN && !writes_ && is_there(path_, "-wal") && is_in_closed_folder(path_)) {
+    throw core::InputError(doing +
+                           "its run was killed, and its last steps are in the file ...-wal beside it; to "
+                           "read them the folder must be writable: copy both files to another one");
+  }
   if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
     throw LockedFile(doing + "another process has locked it");
   }
-  if (primary == SQLITE_INTERRUPT) {
+  if (primary == SQLITE_INTERRUPT || (primary == SQLITE_TOOBIG && !writes_)) {
     throw DamagedFile(doing + "it is damaged (there is more in it than its size explains)");
   }
   // A missing table or column that this schema version requires is damage, too.
+  // A damaged row may claim to be larger than any memory, which SQLite does not ask for then.
   if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_ERROR ||
-      (primary == SQLITE_TOOBIG && !writes_)) {
+      primary == SQLITE_NOMEM) {
     throw DamagedFile(fmt::format("{}it is damaged ({})", doing, reason));
   }
   throw core::InputError(doing + reason);

@@ -3,7 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "record/database.h"
@@ -29,6 +30,13 @@ bool is_empty_file(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path, error) == 0 &&
          !error;
+}
+
+/// Device and inode; zeros of no file.
+std::pair<std::uint64_t, std::uint64_t> identity_of(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  return {info.st_dev, info.st_ino};
 }
 
 /// Throws core::InputError unless `path` is a run record or an empty file, and no process is writing it.
@@ -73,7 +81,8 @@ void remove_unfinished(const std::filesystem::path& left, bool is_needed) {
 
 }  // namespace
 
-RecordFile::RecordFile(std::filesystem::path path, bool overwrite) : path_(std::move(path)), written_(path_) {
+RecordFile::RecordFile(const std::filesystem::path& path, bool overwrite)
+    : path_(core::follow_links(path)), written_(path_) {
   const bool exists = std::filesystem::exists(std::filesystem::symlink_status(path_));
   const auto left = with_suffix(path_, ".new");
   if (exists) {
@@ -89,17 +98,21 @@ RecordFile::RecordFile(std::filesystem::path path, bool overwrite) : path_(std::
              : std::filesystem::is_regular_file(left, ignored) && looks_like_record(left)) {
     remove_unfinished(left, exists);
   }
+  // A record that is replaced hands on its permissions.
+  struct stat old {};
+  const bool has_mode = exists && ::stat(path_.c_str(), &old) == 0;
   constexpr mode_t kMode = 0644;
-  const int descriptor = ::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  if (descriptor < 0) {
-    throw core::InputError(
-        fmt::format("cannot write {}: {}", written_.string(), std::generic_category().message(errno)));
-  }
-  ::close(descriptor);
+  constexpr mode_t kPermissions = 0777;
+  const mode_t mode = has_mode ? (old.st_mode & kPermissions) | S_IRUSR | S_IWUSR : kMode;
+  const core::Descriptor file(::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (file.get() < 0) core::fail_on("write", written_, errno);
+  if (has_mode) ::fchmod(file.get(), mode);  // the umask took some
+  identity_ = identity_of(written_);
 }
 
 RecordFile::~RecordFile() {
-  if (!keep_) remove_with_logs(written_);
+  // Another process may have taken the empty file of this name for one that was left, and replaced it.
+  if (!keep_ && identity_of(written_) == identity_) remove_with_logs(written_);
 }
 
 void RecordFile::publish() {

@@ -1,7 +1,9 @@
 // The file of a new record, and how it replaces an old one. Private to the room.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <utility>
 
 namespace rooflm::record {
 
@@ -9,11 +11,11 @@ namespace rooflm::record {
 /// until `publish`.
 class RecordFile {
  public:
-  /// Creates the file. Throws core::InputError if `path` exists and is not a run record or may not be
-  /// overwritten, if another process is writing it, or if the file cannot be created. An empty file counts as
-  /// a record: a run that was killed while creating its record leaves one. A "NAME.new" left by a killed run
-  /// is removed.
-  RecordFile(std::filesystem::path path, bool overwrite);
+  /// Creates the file; links are followed. Throws core::InputError if `path` exists and is not a run record
+  /// or may not be overwritten, if another process is writing it, or if the file cannot be created. An empty
+  /// file counts as a record: a run that was killed while creating its record leaves one. A "NAME.new" left
+  /// by a killed run is removed.
+  RecordFile(const std::filesystem::path& path, bool overwrite);
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
   /// Removes the file unless it is to be kept.
@@ -31,6 +33,7 @@ class RecordFile {
  private:
   std::filesystem::path path_;
   std::filesystem::path written_;
+  std::pair<std::uint64_t, std::uint64_t> identity_;  ///< of the file that was made
   bool keep_ = false;
 };
 

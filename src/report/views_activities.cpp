@@ -112,7 +112,7 @@ std::int64_t covered_ns(std::vector<std::pair<std::int64_t, std::int64_t>>& span
   return covered;
 }
 
-Table lane_table(const RunData& run) {
+Table lane_table(const RunData& run, std::size_t top) {
   Table table{.columns = {{"lane", "lane"},
                           {"kind", "kind"},
                           {"device", "device"},
@@ -127,6 +127,10 @@ Table lane_table(const RunData& run) {
     spans[activity.lane].emplace_back(activity.start_ns, activity.end_ns);
   }
   for (auto& [lane, of_lane] : spans) {
+    if (top > 0 && table.rows.size() == top) {
+      table.notes.push_back(fmt::format("{} more lanes (--top 0 shows all)", spans.size() - top));
+      break;
+    }
     const auto known = std::ranges::find(run.lanes, lane, &record::Lane::lane);
     std::int64_t last = of_lane.front().second;
     for (const auto& [from, to] : of_lane) last = std::max(last, to);
@@ -147,7 +151,7 @@ Table lane_table(const RunData& run) {
 
 void add_activities(const RunData& run, const ViewOptions& options, View& view) {
   view.add("activities", "Activities by name", name_table(run, options.top));
-  view.add("activities.lanes", "Lanes", lane_table(run));
+  view.add("activities.lanes", "Lanes", lane_table(run, options.top));
 }
 
 constexpr std::array kActivitiesViews = {ViewDef{

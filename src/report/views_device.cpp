@@ -22,7 +22,7 @@ namespace {
 constexpr double kViewsDeviceNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
-Table step_table(const RunData& run, const DeviceTimes& times) {
+Table step_table(const RunData& run, const DeviceTimes& times, std::size_t top) {
   Table table{.columns = {{"step", "step"},
                           {"kind", "kind"},
                           {"kernels", "kernels"},
@@ -47,6 +47,10 @@ Table step_table(const RunData& run, const DeviceTimes& times) {
                     core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
   for (const DeviceStep& step : times.steps) {
+    if (top > 0 && table.rows.size() == top) {
+      table.notes.push_back(fmt::format("{} more steps (--top 0 shows all)", times.steps.size() - top));
+      break;
+    }
     Row row;
     row.set("step", step.step);
     row.set("kind", step.kind);
@@ -202,7 +206,7 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
-  view.add("device", "Traced steps", step_table(run, kernels.times()));
+  view.add("device", "Traced steps", step_table(run, kernels.times(), options.top));
   view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
   view.add("device.idle", "Idle time by cause", idle_table(kernels, options.top));
 }

@@ -17,6 +17,9 @@ namespace rooflm::text {
 namespace {
 
 constexpr std::uint32_t kBytes = 256;
+/// Bytes. Text without blanks (base64, Chinese) is one word for the pattern, and each merge writes the whole
+/// word again: learning takes such words in parts. Tokenizing does not.
+constexpr std::size_t kLongestWord = 1024;
 
 struct HashText {
   using is_transparent = void;
@@ -170,12 +173,15 @@ void BpeTrainer::add(std::string_view text) {
   for (std::size_t n = words_->splitter.next(ends); n > 0; n = words_->splitter.next(ends)) {
     core::StopSignals::check();
     for (std::size_t i = 0; i < n; first = ends[i++]) {
-      const auto word = text.substr(first, ends[i] - first);
-      const auto found = words_->counts.find(word);
-      if (found != words_->counts.end()) {
-        ++found->second;
-      } else {
-        words_->counts.emplace(word, 1);
+      for (auto word = text.substr(first, ends[i] - first); !word.empty();) {
+        const auto part = word.substr(0, kLongestWord);
+        word.remove_prefix(part.size());
+        const auto found = words_->counts.find(part);
+        if (found != words_->counts.end()) {
+          ++found->second;
+        } else {
+          words_->counts.emplace(part, 1);
+        }
       }
     }
   }

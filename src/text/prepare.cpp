@@ -176,12 +176,31 @@ Tokenizer get_tokenizer(const PrepareOptions& options, const std::vector<Documen
   return tokenizer;
 }
 
+/// Whole documents are dealt out, which may miss the share that was asked for.
+void say_share(const Split& split, double fraction, const Message& message) {
+  const auto bytes_of = [](const std::vector<Document>& documents) {
+    double bytes = 0;
+    for (const Document& document : documents) bytes += static_cast<double>(document.bytes);
+    return bytes;
+  };
+  const double val = bytes_of(split.val);
+  const double share = val / (val + bytes_of(split.train));
+  constexpr double kFar = 2;
+  if (val == 0 || (share <= kFar * fraction && kFar * share >= fraction)) return;
+  message(
+      fmt::format("validation is {:.2g} % of the bytes where {:.2g} % was asked for: documents are not cut "
+                  "(only a single "
+                  "one is), and it gets at most that share of them, but one",
+                  100 * share, 100 * fraction));
+}
+
 PreparedData prepare_checked(const PrepareOptions& options, const Message& message) {
   StagedOutput output(options.output, options.overwrite);  // fails early when it cannot be written
   const auto documents = find_documents(options.inputs, options.output, message);
   const Split split = split_documents(documents, options.val_fraction, options.seed);
   if (options.val_fraction > 0 && split.val.empty())
     message("the text is too short to be split: no validation part");
+  say_share(split, options.val_fraction, message);
   const Tokenizer tokenizer = get_tokenizer(options, split.train, message);
   if (!tokenizer.eot()) {
     throw core::InputError(fmt::format(

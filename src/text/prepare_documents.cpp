@@ -23,16 +23,19 @@ bool is_hidden(const fs::path& path) {
   return name.size() > 1 && name.front() == '.' && name != "..";
 }
 
-/// `output` is canonical.
 std::vector<fs::path> files_below(const fs::path& folder, const fs::path& output) {
   std::vector<fs::path> files;
+  // By device and inode: a canonical path of each folder takes a call for each folder above it.
+  const auto is_output = [&output](const fs::path& path) {
+    std::error_code ignored;  // an output that is not there yet
+    return fs::equivalent(path, output, ignored);
+  };
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
     const auto& path = entry->path();
     if (entry->is_directory()) {
-      if (is_hidden(path) || fs::weakly_canonical(path) == output) entry.disable_recursion_pending();
+      if (is_hidden(path) || is_output(path)) entry.disable_recursion_pending();
     } else if (entry->is_regular_file() && !is_hidden(path)) {
-      const bool is_ours =
-          is_prepared_name(path.filename().string()) && fs::weakly_canonical(path.parent_path()) == output;
+      const bool is_ours = is_prepared_name(path.filename().string()) && is_output(path.parent_path());
       if (!is_ours) files.push_back(path);
     }
   }
@@ -79,14 +82,13 @@ DocumentText::DocumentText(const Document& document)
 std::vector<Document> find_documents(const std::vector<fs::path>& inputs, const fs::path& output,
                                      const Message& message) {
   std::vector<Document> documents;
-  const fs::path canonical_output = fs::weakly_canonical(output);
   for (const auto& input : inputs) {
     core::StopSignals::check();
     if (!fs::is_directory(input)) {
       add_file(input, documents, message);  // says so when there is no such file
       continue;
     }
-    for (const auto& file : files_below(input, canonical_output)) {
+    for (const auto& file : files_below(input, output)) {
       core::StopSignals::check();
       add_file(file, documents, message);
     }

@@ -61,7 +61,7 @@ std::string_view kept_part(std::string_view text, std::int64_t keep_until_step,
 TrainLog::TrainLog(const std::filesystem::path& path)
     : path_(path),
       // A pipe that nobody reads is an error, not waited for.
-      file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)) {
+      file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644)) {
   struct stat info {};
   if (file_.get() < 0 || ::fstat(file_.get(), &info) != 0 || ::fcntl(file_.get(), F_SETFL, O_APPEND) != 0)
     core::fail_on("write", path, errno);

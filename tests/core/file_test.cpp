@@ -48,6 +48,35 @@ TEST_F(FileTest, WritesAndMaps) {
   EXPECT_EQ(entries(), 1U);
 }
 
+TEST_F(FileTest, LinksAreFollowed) {
+  const fs::path link = directory_ / "link", real = directory_ / "real.txt";
+  fs::create_symlink("real.txt", link);
+  write_file_atomically(link, "first");  // the target is made
+  write_file_atomically(link, "second");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(contents(real), "second");
+  EXPECT_EQ(entries(), 2U);
+  fs::create_symlink("loop", directory_ / "loop");
+  EXPECT_THROW(write_file_atomically(directory_ / "loop", "x"), InputError);
+}
+
+TEST_F(FileTest, ALinkToAnOpenFileIsNotReplaced) {
+  const fs::path link = directory_ / "output";
+  fs::create_symlink("/proc/self/fd/1", link);
+  EXPECT_THROW(write_file_atomically(link, "x"), InputError);
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_THROW(static_cast<void>(follow_links("/dev/stdout")), InputError);
+}
+
+TEST_F(FileTest, AReplacedFileHandsOnItsPermissions) {
+  const fs::path path = directory_ / "a.txt";
+  write_file_atomically(path, "first");
+  const auto only_me = fs::perms::owner_read | fs::perms::owner_write;
+  fs::permissions(path, only_me);
+  write_file_atomically(path, "second");
+  EXPECT_EQ(fs::status(path).permissions(), only_me);
+}
+
 TEST_F(FileTest, AFailedWriteLeavesWhatWasThere) {
   const fs::path path = directory_ / "a.txt";
   write_file_atomically(path, "first");

@@ -72,6 +72,31 @@ TEST(RecordFile, AKilledWriterLeavesARecordThatIsPartial) {
       << "whole batches or nothing";
 }
 
+TEST(RecordFile, AReplacedRecordHandsOnItsPermissionsAndItsLink) {
+  const TemporaryFolder folder;
+  const auto real = folder / "real.rooflm", link = folder / "link.rooflm";
+  write_record(real, "old");
+  std::filesystem::create_symlink("real.rooflm", link);
+  ASSERT_EQ(::chmod(real.c_str(), 0600), 0);
+  write_record(link, "new", true);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(Reader(real).meta("command"), "new");
+  struct stat info {};
+  ASSERT_EQ(::stat(real.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+TEST(RecordFile, WhatAnotherProcessPutInItsPlaceIsNotRemoved) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm", other = folder / "other.rooflm";
+  write_record(other, "other");
+  {
+    const Writer unfinished(path, "first");  // nothing measured: its file goes with it
+    std::filesystem::rename(other, path);
+  }
+  EXPECT_EQ(Reader(path).meta("command"), "other");
+}
+
 TEST(RecordFile, BatchesAreCommittedAsTimeGoesOn) {
   const TemporaryFolder folder;
   const auto path = folder / "a.rooflm";

@@ -132,6 +132,27 @@ TEST_F(Prepare, SingleDocumentGivesItsTail) {
   EXPECT_FALSE(open_prepared(options_.output).val_unigram_cross_entropy);
 }
 
+TEST_F(Prepare, AShareThatWholeDocumentsMissIsSaid) {
+  const std::string text(20000, 'x');
+  options_.inputs = {write_text(folder_ / "a.txt", text), write_text(folder_ / "b.txt", text)};
+  options_.val_fraction = 0.01;
+  EXPECT_EQ(prepare(options_).val.documents, 1U);
+  EXPECT_NE(messages_.find("validation is 50 % of the bytes where 1 % was asked for"), std::string::npos)
+      << messages_;
+}
+
+TEST_F(Prepare, FoldersInFoldersAreWalkedOnce) {
+  std::filesystem::path deep = folder_ / "deep";
+  for (int level = 0; level < 400; ++level) deep /= "d";
+  std::filesystem::create_directories(deep);
+  write_text(deep / "a.txt", "the cat sat on the mat\n");
+  options_.inputs = {folder_ / "deep"};
+  options_.output = folder_ / "deep/out";  // within the input
+  EXPECT_EQ(prepare(options_).train.documents, 1U);
+  options_.overwrite = true;
+  EXPECT_EQ(prepare(options_).train.documents, 1U);
+}
+
 TEST(PrepareSplit, SeedAndSizesDecide) {
   std::vector<Document> documents;
   for (std::uint64_t i = 0; i < 100; ++i) documents.push_back({std::to_string(i), 10, 0, 10});
