@@ -217,6 +217,10 @@ int run_and_report(const std::vector<std::string>& words) {
   } catch (const core::Stopped& stopped) {
     return fail(fmt::format("stopped by {}", stopped.signal == SIGINT ? "SIGINT" : "SIGTERM"),
                 core::stopped_code(stopped.signal));
+  } catch (const ranks::RankLost& error) {
+    // The rank that writes ends when nobody reads any more, which is no error of the others either.
+    if (is_output_closed()) ::_exit(0);
+    return fail(error.what(), static_cast<int>(error.code()));
   } catch (const core::Error& error) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {

@@ -51,12 +51,16 @@ std::size_t terminal_width() {
   return isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
+bool is_output_closed() {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+}
+
 void flush_out() {
   if (std::fflush(stdout) != 0) fail();
   if (std::ferror(stdout) == 0) return;
   // A note came between, before which standard output is flushed: what could not be written then is lost.
-  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
-  if (::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0) throw OutputClosed{};
+  if (is_output_closed()) throw OutputClosed{};
   throw core::InputError("cannot write to standard output: not all of it was written");
 }
 

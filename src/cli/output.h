@@ -14,6 +14,8 @@ struct OutputClosed {};
 /// Writes to standard output. Throws OutputClosed when it is a closed pipe, core::InputError for other
 /// failures (a full disk).
 void write_out(std::string_view text);
+/// Whether standard output is a pipe that nobody reads any more.
+bool is_output_closed();
 /// Columns of the terminal that standard output is; COLUMNS says otherwise where it is set to a number (0: no
 /// limit). 0 for pipes and files.
 std::size_t terminal_width();

@@ -91,6 +91,17 @@ class Texts(Ranks):
             self.assertEqual(done.returncode, 0)
             self.assertNotIn("standard output", (self.folder / "said").read_text(), "whoever closes the pipe has seen enough")
 
+    def test_ranks_end_quietly_when_nobody_reads_any_more(self):
+        self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
+        process = subprocess.Popen([self.binary, "launch", "-n", "2", "--", "generate", "--model", str(self.out), "--prompt", "a", "--tokens", "100000000",
+                                    "--tp", "2", "--threads", "1", "--device", "cpu", "--ignore-eot", "--no-cache"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.read(process.stdout.fileno(), 1)
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        process.stderr.close()
+        self.assertEqual(process.wait(timeout=60), 0, said)
+        self.assertNotIn("has ended", said)
+
     def test_a_rank_that_hangs_ends_generating(self):
         self.ok(*self.words(self.out, "--steps", 2, "--batch", "4"))
         process = subprocess.Popen([self.binary, "launch", "-n", "2", "--timeout", "2", "--", "generate", "--model", str(self.out), "--prompt", "a", "--tokens", "100000000",
