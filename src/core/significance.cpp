@@ -13,8 +13,16 @@
 namespace rooflm::core {
 namespace {
 
-/// Beyond this, exact enumeration gets slow and the normal approximation is accurate.
+/// Up to so many samples in total the distribution of the rank sum is counted.
 constexpr std::size_t kMostExact = 40;
+/// If the smaller set has at most so many, the tails of the normal approximation are far off: counted, too,
+/// as long as the product of its size and all samples is at most kMostCounted (about 10 ms).
+constexpr std::size_t kSmallSet = 10;
+constexpr std::size_t kMostCounted = 4000;
+
+bool is_counted(std::size_t smaller, std::size_t all) {
+  return all <= kMostExact || (smaller <= kSmallSet && smaller * all <= kMostCounted);
+}
 
 /// Ranks of the pooled samples, doubled so that midranks are integers.
 struct Ranks {
@@ -42,24 +50,27 @@ Ranks pooled_ranks(std::span<const double> a, std::span<const double> b) {
 }
 
 /// Share of all choices of `chosen` ranks whose sum is at least as far from `expected` as `observed`. Counts
-/// are integers below 2^53: exact in double.
-double exact_p(const std::vector<std::size_t>& ranks, std::size_t chosen, double observed, double expected) {
-  const std::size_t total = std::accumulate(ranks.begin(), ranks.end(), std::size_t{0});
+/// below 2^53 are exact in double, larger ones to 16 digits.
+double exact_p(std::vector<std::size_t> ranks, std::size_t chosen, double observed, double expected) {
+  std::sort(ranks.begin(), ranks.end());
+  const std::size_t n = ranks.size();
+  std::vector<std::size_t> sums(n + 1, 0);  // of the lowest ranks
+  std::partial_sum(ranks.begin(), ranks.end(), sums.begin() + 1);
   // ways[k][s]: number of choices of k of the ranks so far with sum s.
-  std::vector<std::vector<double>> ways(chosen + 1, std::vector<double>(total + 1, 0.0));
+  std::vector<std::vector<double>> ways(chosen + 1);
+  for (std::size_t k = 0; k <= chosen; ++k) ways[k].assign(sums[n] - sums[n - k] + 1, 0.0);
   ways[0][0] = 1;
-  std::size_t seen = 0;
-  std::size_t largest = 0;
-  for (const std::size_t rank : ranks) {
-    ++seen;
-    largest += rank;
+  for (std::size_t seen = 1; seen <= n; ++seen) {
+    const std::size_t rank = ranks[seen - 1];
     for (std::size_t k = std::min(seen, chosen); k > 0; --k) {
-      for (std::size_t s = rank; s <= largest; ++s) ways[k][s] += ways[k - 1][s - rank];
+      const std::size_t least = sums[k - 1];
+      const std::size_t most = sums[seen - 1] - sums[seen - k];  // of k - 1 of the ranks before this one
+      for (std::size_t s = least; s <= most; ++s) ways[k][s + rank] += ways[k - 1][s];
     }
   }
   double far = 0;
   double all = 0;
-  for (std::size_t s = 0; s <= total; ++s) {
+  for (std::size_t s = 0; s < ways[chosen].size(); ++s) {
     all += ways[chosen][s];
     if (std::abs(static_cast<double>(s) - expected) >= std::abs(observed - expected)) far += ways[chosen][s];
   }
@@ -123,8 +134,27 @@ double mann_whitney_p(std::span<const double> a, std::span<const double> b) {
   const auto n_a = static_cast<double>(a.size());
   const auto n_b = static_cast<double>(b.size());
   const double expected = n_a * (n_a + n_b + 1);
-  if (ranks.doubled.size() <= kMostExact) return exact_p(ranks.doubled, a.size(), observed, expected);
-  return normal_p(observed, expected, n_a, n_b, ranks.tie_term);
+  const std::size_t smaller = std::min(a.size(), b.size());
+  if (!is_counted(smaller, ranks.doubled.size())) {
+    return normal_p(observed, expected, n_a, n_b, ranks.tie_term);
+  }
+  if (smaller == a.size()) return exact_p(ranks.doubled, smaller, observed, expected);
+  const double all = (n_a + n_b) * (n_a + n_b + 1);
+  return exact_p(ranks.doubled, smaller, all - observed, all - expected);
+}
+
+double least_p(std::size_t n_a, std::size_t n_b) {
+  const std::size_t smaller = std::min(n_a, n_b);
+  if (!is_counted(smaller, n_a + n_b)) {
+    const auto a = static_cast<double>(n_a);
+    const auto b = static_cast<double>(n_b);
+    return normal_p(a * (a + 1), a * (a + b + 1), a, b, 0);
+  }
+  double splits = 1;
+  for (std::size_t i = 1; i <= smaller; ++i) {
+    splits *= static_cast<double>(n_a + n_b - smaller + i) / static_cast<double>(i);
+  }
+  return std::min(1.0, 2 / splits);
 }
 
 Interval median_ratio_interval(std::span<const double> a, std::span<const double> b, double confidence,

@@ -2,6 +2,7 @@
 // tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,10 +13,15 @@ namespace rooflm::core {
 
 /// Two-sided p-value of the Mann-Whitney U test (Wilcoxon rank-sum test): the probability, under equal
 /// distributions, of a rank sum at least as far from its expectation. Assumes no particular distribution;
-/// samples must be independent. Up to 40 samples in total: exact, ties included (every split of the pooled
-/// midranks counts once). More: normal approximation with continuity correction and a variance corrected for
-/// ties. 1 if all samples are equal. Throws std::invalid_argument for an empty sample or NaN.
+/// samples must be independent. Exact, ties included (every split of the pooled midranks counts once), up to
+/// 40 samples in total, and up to 4000 / n in total where the smaller set has n <= 10. More: normal
+/// approximation with continuity correction and a variance corrected for ties. 1 if all samples are equal.
+/// Throws std::invalid_argument for an empty sample or NaN.
 double mann_whitney_p(std::span<const double> a, std::span<const double> b);
+
+/// What mann_whitney_p gives two sets of these sizes, without ties, that do not overlap: no difference is
+/// more significant. Where it is exact, 2 / C(n_a + n_b, n_a). 1 if one is empty.
+double least_p(std::size_t n_a, std::size_t n_b);
 
 /// Confidence interval of median(b) / median(a): percentile bootstrap (Efron and Tibshirani, 1993, chapter
 /// 13), 4000 draws from each set with Philox, so equal seeds give equal results. Conservative for medians of

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -62,6 +63,38 @@ TEST(MannWhitney, NormalAndExactAgreeWhereTheyMeet) {
   const double exact = mann_whitney_p(a, b);
   a.push_back(median(a));
   EXPECT_NEAR(std::log(mann_whitney_p(a, b) / exact), 0.0, 0.3);
+}
+
+TEST(MannWhitney, AFewAgainstManyAreCounted) {
+  // 4 below 40: 2 of C(44, 4) = 135751 splits. The normal approximation says 0.00117.
+  const std::vector<double> few = {1, 2, 3, 4};
+  std::vector<double> many;
+  for (int i = 0; i < 40; ++i) many.push_back(10 + i);
+  EXPECT_NEAR(mann_whitney_p(few, many), 2.0 / 135751, 1e-12);
+  EXPECT_NEAR(mann_whitney_p(many, few), 2.0 / 135751, 1e-12);
+  // 3 below all but the lowest of 98: sums of 1 3 4 or less are 1 2 3, 1 2 4, 1 2 5 and 1 3 4 of C(101, 3).
+  many.assign(98, 0);
+  for (int i = 0; i < 98; ++i) many[static_cast<std::size_t>(i)] = i == 0 ? 1.5 : 10 + i;
+  EXPECT_NEAR(mann_whitney_p(std::vector<double>{1, 2, 3}, many), 8.0 / 166650, 1e-12);
+  // One of three is tied with the lowest of 40: midranks 1, 2, 3.5; the same sum with either of the tied.
+  const std::vector<double> tied = {1, 2, 10};
+  many.clear();
+  for (int i = 0; i < 40; ++i) many.push_back(10 + i);
+  EXPECT_NEAR(mann_whitney_p(tied, many), 3.0 / 12341, 1e-12);
+}
+
+TEST(MannWhitney, NoSetsOfASizeGiveLessThanTheLeastP) {
+  EXPECT_NEAR(least_p(4, 4), 2.0 / 70, 1e-15);
+  EXPECT_NEAR(least_p(6, 6), 2.0 / 924, 1e-15);
+  EXPECT_EQ(least_p(0, 9), 1);
+  EXPECT_EQ(least_p(1, 1), 1);
+  for (const auto& [n_a, n_b] : {std::pair{3, 7}, std::pair{4, 40}, std::pair{30, 30}, std::pair{4, 1200}}) {
+    std::vector<double> a;
+    std::vector<double> b;
+    for (int i = 0; i < n_a; ++i) a.push_back(i);
+    for (int i = 0; i < n_b; ++i) b.push_back(n_a + i);
+    EXPECT_NEAR(mann_whitney_p(a, b) / least_p(a.size(), b.size()), 1, 1e-9) << n_a << " " << n_b;
+  }
 }
 
 TEST(MannWhitney, RefusesWhatItCannotRank) {
