@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -21,6 +22,14 @@ std::vector<double> sorted(std::span<const double> samples) {
   std::vector<double> values(samples.begin(), samples.end());
   std::sort(values.begin(), values.end());
   return values;
+}
+
+std::vector<double> distances_from_median(std::span<const double> samples) {
+  const double center = median(samples);
+  std::vector<double> distances;
+  distances.reserve(samples.size());
+  for (const double x : samples) distances.push_back(std::abs(x - center));
+  return distances;
 }
 
 /// P(Binomial(n, 1/2) = k), by logarithms: 2^-n underflows where the probability does not.
@@ -56,17 +65,19 @@ double quantile(std::span<const double> samples, double q) {
 double median(std::span<const double> samples) { return quantile(samples, 0.5); }
 
 double median_absolute_deviation(std::span<const double> samples) {
-  const double center = median(samples);
-  std::vector<double> distances;
-  for (const double x : samples) distances.push_back(std::abs(x - center));
-  return median(distances);
+  return median(distances_from_median(samples));
 }
 
 double outlier_distance(std::span<const double> samples) {
-  // MAD * 1.4826 estimates the standard deviation of a normal distribution
-  constexpr double kNormal = 1.4826;
+  // Factors to the standard deviation of a normal distribution: of the MAD, and of the mean distance.
+  constexpr double kOfMad = 1.4826;
+  constexpr double kOfMean = 1.2533;
   constexpr double kFar = 5;
-  return kFar * kNormal * median_absolute_deviation(samples);
+  constexpr std::size_t kFewest = 6;
+  const std::vector<double> distances = distances_from_median(samples);
+  if (samples.size() < kFewest) return std::numeric_limits<double>::infinity();
+  const double mad = median(distances);
+  return kFar * (mad > 0 ? kOfMad * mad : kOfMean * mean(distances));
 }
 
 Drift measure_drift(std::span<const double> samples) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -79,6 +80,18 @@ TEST(Rates, IntervalOfTheRatioCovers) {
                         name_of(shape), n, covered, promised));
       EXPECT_GE(covered, promised - tolerance(promised, kTrials)) << name_of(shape) << n;
     }
+  }
+}
+
+TEST(Rates, OutliersOfNormalSeriesAreRare) {
+  constexpr int kTrials = 20000;
+  for (const auto& [n, most] : {std::pair{3U, 0.0}, std::pair{5U, 0.0}, std::pair{6U, 0.08},
+                                std::pair{10U, 0.05}, std::pair{30U, 0.01}}) {
+    const double flagged = rate(kTrials, [n = n](std::uint64_t trial) {
+      return summarise(times(Shape::normal, trial, n)).outliers > 0;
+    });
+    print(fmt::format("outliers, normal, n {}: in {:.4f} of the series", n, flagged));
+    EXPECT_LE(flagged, most) << n;
   }
 }
 

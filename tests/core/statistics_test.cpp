@@ -60,6 +60,20 @@ TEST(Statistics, OutliersAreFarFromTheMedian) {
   EXPECT_EQ(summarise(std::vector<double>{1, 1, 1, 1}).outliers, 0U);
 }
 
+TEST(Statistics, AClockThatCountsInStepsHasNoOutliers) {
+  // Most samples are equal: the MAD is 0, the mean distance 0.4, the limit 5 * 1.2533 * 0.4 = 2.5066.
+  std::vector<double> samples = {100, 100, 100, 100, 100, 100, 101, 101, 99, 99};
+  EXPECT_DOUBLE_EQ(outlier_distance(samples), 2.5066);
+  EXPECT_EQ(summarise(samples).outliers, 0U);
+  samples.back() = 120;
+  EXPECT_EQ(summarise(samples).outliers, 1U) << "20 is further than 6.2665 * 2.3";
+}
+
+TEST(Statistics, FewSamplesHaveNoOutliers) {
+  EXPECT_EQ(summarise(std::vector<double>{1, 1.001, 0.999, 1, 9}).outliers, 0U);
+  EXPECT_EQ(summarise(std::vector<double>{1, 1.001, 0.999, 1, 1.002, 9}).outliers, 1U);
+}
+
 TEST(Statistics, DriftComparesTheHalves) {
   // 1..5 and 6..10: the two most extreme of 252 splits.
   const Drift rising = measure_drift(one_to(10));
