@@ -25,7 +25,8 @@ struct RunMatch {
 
 struct RunMatches {
   std::vector<RunMatch> matches;
-  std::vector<std::string> notes;  ///< remaining differences, and runs without a counterpart
+  std::vector<std::string> only_a;  ///< labels of the first side's configurations without a counterpart
+  std::vector<std::string> notes;   ///< remaining differences, and runs without a counterpart
 };
 
 /// Records of either side of a comparison; at least one.
@@ -34,16 +35,19 @@ using Side = std::span<const record::Reader>;
 /// Whether a run is of a foreign program, which has no configuration.
 [[nodiscard]] bool is_foreign(const record::Run& run);
 
-/// Matches by the identifying fields of the configuration (record::identity_of). If one side has only foreign
-/// programs and the other only rooflm's runs, they are matched with each configuration of rooflm. If nothing
-/// matches and each side has one run, these two are matched and the notes list the differences. Throws
+/// Matches by the identifying fields of the configuration (record::identity_of). Where a side ran one of them
+/// with several numbers of threads, of warm-up steps or ways to search GEMMs, these are matched one by one:
+/// only runs that differ in the seed at most are samples of one time. If one side has only foreign programs
+/// and the other only rooflm's runs, they are matched with each configuration of rooflm. If nothing matches
+/// and each side has one run, these two are matched and the notes list the differences. Throws
 /// core::InputError, naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
 
 /// "a.rooflm, b.rooflm".
 [[nodiscard]] std::string names_of(Side side);
 
-/// "engine: eager / fused" for each field that differs, those that do not matter for a match included.
-[[nodiscard]] std::vector<std::string> differences(const record::Run& a, const record::Run& b);
+/// "engine: eager / fused", "seed: 1, 2 / 3" for each field whose values differ between the sides, those that
+/// do not matter for a match included.
+[[nodiscard]] std::vector<std::string> differences(std::span<const FoundRun> a, std::span<const FoundRun> b);
 
 }  // namespace rooflm::report
