@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/significance.h"
 #include "record/rows.h"
 #include "report/common_parts.h"
+#include "report/compare_rows.h"
 #include "report/match_runs.h"
 #include "report/run_data.h"
 
@@ -24,17 +24,11 @@ namespace rooflm::report {
 namespace {
 
 constexpr double kSecondsPerNs = 1e-9;
-/// Fewer samples do not show that nothing has changed.
-constexpr std::size_t kFewestForSame = 5;
 /// Programs that do as much are of the same model.
 constexpr double kSameWork = 0.02;
 /// Parts of less than this share of the step lie within what waking a thread takes.
 constexpr double kLeastShown = 0.05;
-constexpr std::string_view kWholeStep = "step";
 constexpr std::string_view kOutsideKernels = "outside kernels";
-
-/// Seconds of each step, run by run.
-using Runs = std::vector<std::vector<double>>;
 
 /// By subject, in the order in which subjects are shown.
 class Times {
@@ -133,57 +127,8 @@ bool all_positive(const Runs& runs) {
   }) && std::ranges::any_of(runs, [](const std::vector<double>& seconds) { return !seconds.empty(); });
 }
 
-/// Steps of all runs.
-std::vector<double> pooled(const Runs& runs) {
-  std::vector<double> all;
-  for (const std::vector<double>& seconds : runs) all.insert(all.end(), seconds.begin(), seconds.end());
-  return all;
-}
-
-std::vector<double> medians(const Runs& runs) {
-  std::vector<double> all;
-  for (const std::vector<double>& seconds : runs) {
-    if (!seconds.empty()) all.push_back(core::median(seconds));
-  }
-  return all;
-}
-
-/// Normalised MAD over median of a run's steps.
-double spread(const std::vector<double>& seconds) {
-  constexpr double kNormal = 1.4826;  // MAD of a normal distribution to its standard deviation
-  if (seconds.size() < 2) return 0;
-  const core::Summary summary = core::summarise(seconds);
-  return kNormal * summary.mad / summary.median;
-}
-
-double widest_spread(const Runs& a, const Runs& b) {
-  double widest = 0;
-  for (const Runs* runs : {&a, &b}) {
-    for (const std::vector<double>& seconds : *runs) widest = std::max(widest, spread(seconds));
-  }
-  return widest;
-}
-
-ComparedTime compare_times(const Runs& runs_a, const Runs& runs_b, double restart,
-                           const CompareOptions& options) {
-  constexpr double kSpreads = 3;
-  std::vector<double> a = medians(runs_a);
-  std::vector<double> b = medians(runs_b);
-  ComparedTime row;
-  if (std::min(a.size(), b.size()) < kFewestRuns) {
-    a = pooled(runs_a);
-    b = pooled(runs_b);
-    row.allowance = std::max(restart, kSpreads * widest_spread(runs_a, runs_b));
-  }
-  row.a_s = core::median(a);
-  row.b_s = core::median(b);
-  row.a_samples = a.size();
-  row.b_samples = b.size();
-  row.ratio = row.b_s / row.a_s;
-  row.interval = core::median_ratio_interval(a, b, options.confidence, options.seed);
-  row.p = core::mann_whitney_p(a, b);
-  return row;
-}
+/// Median of all steps, of which there are some.
+double step_of(const Times& times) { return core::median(pooled(*times.find(std::string(kWholeStep)))); }
 
 /// Sentences about runs of a processor that others used, too.
 std::vector<std::string> busy_notes(const RunMatch& match) {
@@ -200,30 +145,26 @@ std::vector<std::string> busy_notes(const RunMatch& match) {
   return notes;
 }
 
-/// Rows without verdicts, whose p are not adjusted yet.
-void compare_match(const RunMatch& match, const Times& a, const Times& b, const CompareOptions& options,
-                   Comparison& comparison) {
+/// The times that both sides have.
+void add_pairs(const RunMatch& match, const Times& a, const Times& b, const CompareOptions& options,
+               std::vector<TimePair>& pairs, std::vector<std::string>& notes) {
   std::vector<std::string> lonely;
   const double usual =
       match.a.front().run.config.text("device") == "cpu" ? kProcessorRestart : kDeviceRestart;
-  const Runs* steps = a.find(std::string(kWholeStep));
-  const double step_s = steps == nullptr ? 0 : core::median(pooled(*steps));
+  const double step_s = a.find(std::string(kWholeStep)) == nullptr ? 0 : step_of(a);
   const std::vector<std::string> busy = busy_notes(match);
-  comparison.notes.insert(comparison.notes.end(), busy.begin(), busy.end());
+  notes.insert(notes.end(), busy.begin(), busy.end());
   for (const auto& [subject, seconds] : a) {
     const Runs* others = b.find(subject);
     if (others == nullptr || !all_positive(seconds) || !all_positive(*others)) {
       lonely.push_back(subject);
       continue;
     }
-    ComparedTime row = compare_times(seconds, *others, options.restart.value_or(usual), options);
-    row.run = match.label;
-    row.subject = subject;
-    const bool is_hidden = std::max(row.a_s, row.b_s) < kLeastShown * step_s;
-    if (row.allowance > 0 && (is_hidden || !busy.empty())) {
-      row.allowance = std::numeric_limits<double>::infinity();
-    }
-    comparison.rows.push_back(std::move(row));
+    TimePair& pair =
+        pairs.emplace_back(TimePair{.run = match.label, .subject = subject, .a = seconds, .b = *others});
+    const double longer_s = std::max(core::median(pooled(seconds)), core::median(pooled(*others)));
+    pair.restart = longer_s < kLeastShown * step_s || !busy.empty() ? std::numeric_limits<double>::infinity()
+                                                                    : options.restart.value_or(usual);
   }
   for (const auto& [subject, seconds] : b) {
     if (a.find(subject) == nullptr) lonely.push_back(subject);
@@ -231,13 +172,13 @@ void compare_match(const RunMatch& match, const Times& a, const Times& b, const 
   if (!lonely.empty()) {
     std::string text = match.label + ": without a time in both:";
     for (const std::string& subject : lonely) text += " " + subject;
-    comparison.notes.push_back(text);
+    notes.push_back(text);
   }
 }
 
 /// What a step of somebody else's program and ours differ in, in sentences: the work, and the parts whose
-/// times make the difference.
-void explain_across(const RunMatch& match, Comparison& comparison) {
+/// times make the difference. `step_s`: how much longer a step of B takes.
+void explain_across(const RunMatch& match, double step_s, Comparison& comparison) {
   const auto flop_of = [](const FoundRun& found) {
     const auto fact = found.record->fact(found.run.id, "matmul_flop");
     return fact ? fact->value.value_or(0) : 0;
@@ -252,10 +193,8 @@ void explain_across(const RunMatch& match, Comparison& comparison) {
           : fmt::format("{}: the work cannot be compared because the FLOP of one side are missing",
                         match.label));
   std::vector<const ComparedTime*> rows;
-  double step_s = 0;
   for (const ComparedTime& row : comparison.rows) {
     if (row.run != match.label) continue;
-    if (row.subject == kWholeStep) step_s = row.b_s - row.a_s;
     if (row.subject == kOutsideKernels || row.subject.find('/') != std::string::npos) rows.push_back(&row);
   }
   const auto difference = [](const ComparedTime* row) { return std::abs(row->b_s - row->a_s); };
@@ -270,22 +209,38 @@ void explain_across(const RunMatch& match, Comparison& comparison) {
   comparison.notes.push_back(text);
 }
 
-/// Whole steps are one family of tests, their parts another: many parts must not hide what the step says.
-void adjust(std::vector<ComparedTime>& rows, const CompareOptions& options) {
-  for (const bool of_steps : {true, false}) {
-    std::vector<ComparedTime*> family;
-    std::vector<double> p;
-    for (ComparedTime& row : rows) {
-      if ((row.subject == kWholeStep) != of_steps) continue;
-      family.push_back(&row);
-      p.push_back(row.p);
-    }
-    const std::vector<double> adjusted = core::holm(p);
-    for (std::size_t i = 0; i < family.size(); ++i) {
-      family[i]->p = adjusted[i];
-      family[i]->verdict = verdict_of(*family[i], options);
-    }
+/// Whether the times of the whole step are times.
+bool is_usable(const Times& times) {
+  const Runs* steps = times.find(std::string(kWholeStep));
+  return steps != nullptr && all_positive(*steps);
+}
+
+/// Adds what the gate must know of a match: what B can no longer time, and what cannot be compared.
+void note_untimed(const RunMatch& match, const Times& a, const Times& b, Comparison& comparison) {
+  const bool timed_a = a.find(std::string(kWholeStep)) != nullptr;
+  const bool timed_b = b.find(std::string(kWholeStep)) != nullptr;
+  const std::string& status_b = match.b.front().run.status;
+  if (!timed_a || !timed_b) {
+    comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
+                                           match.a.front().run.status, status_b));
   }
+  if (match.is_across) return;  // another program is no earlier state of this one: nothing is lost
+  if (timed_a && !timed_b) {
+    comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
+  } else if (timed_a && !is_usable(a)) {
+    comparison.untimed.push_back(match.label + ": a time of its step in A is not positive");
+  } else if (timed_a && !is_usable(b)) {
+    comparison.lost.push_back(match.label + " (a time of its step is not positive)");
+  }
+}
+
+/// Whether a record of the side was cut short, so that it may lack configurations that run.
+bool is_unfinished(Side side) {
+  return std::ranges::any_of(side, [](const record::Reader& record) {
+    return !record.is_complete() || std::ranges::any_of(record.runs(), [](const record::Run& run) {
+      return run.status == "interrupted";
+    });
+  });
 }
 
 }  // namespace
@@ -304,15 +259,6 @@ std::string_view name_of(Verdict verdict) {
   return "?";
 }
 
-Verdict verdict_of(const ComparedTime& row, const CompareOptions& options) {
-  const auto [low, high, coverage] = row.interval;
-  const bool has_enough = std::min(row.a_samples, row.b_samples) >= kFewestForSame;
-  if (has_enough && low >= 1 - options.same && high <= 1 + options.same) return Verdict::same;
-  if (row.p >= 1 - options.confidence) return Verdict::unsure;
-  if (high < 1 - row.allowance) return Verdict::faster;
-  return low > 1 + row.allowance ? Verdict::slower : Verdict::unsure;
-}
-
 Comparison compare(const record::Reader& a, const record::Reader& b, const CompareOptions& options) {
   return compare(std::span(&a, 1), std::span(&b, 1), options);
 }
@@ -322,34 +268,30 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
   RunMatches found = match_runs(a, b);
   bool is_a_timed = found.matches.empty();
   bool is_b_timed = is_a_timed;
-  Comparison comparison{.rows = {}, .notes = std::move(found.notes), .lost = {}};
+  Comparison comparison{.rows = {}, .notes = std::move(found.notes)};
+  if (is_unfinished(b)) {
+    for (const std::string& label : found.only_a)
+      comparison.lost.push_back(label + " (missing, B is unfinished)");
+  }
+  std::vector<TimePair> pairs;
+  std::vector<double> longer_s;  // of each match, step of B - step of A
   for (const RunMatch& match : found.matches) {
     const Times times_a = times_of(match.a, match.is_across, options.ops);
     const Times times_b = times_of(match.b, match.is_across, options.ops);
-    const bool timed_a = times_a.find(std::string(kWholeStep)) != nullptr;
-    const bool timed_b = times_b.find(std::string(kWholeStep)) != nullptr;
-    const std::string& status_b = match.b.front().run.status;
-    is_a_timed = is_a_timed || timed_a;
-    is_b_timed = is_b_timed || timed_b;
-    if (!timed_a || !timed_b) {
-      comparison.notes.push_back(fmt::format("{}: not timed in both (status {} / {})", match.label,
-                                             match.a.front().run.status, status_b));
-    }
-    // Another program is no earlier state of this one: nothing is lost.
-    if (timed_a && !timed_b && !match.is_across)
-      comparison.lost.push_back(fmt::format("{} ({})", match.label, status_b));
-    compare_match(match, times_a, times_b, options, comparison);
-    if (match.is_across) explain_across(match, comparison);
+    is_a_timed = is_a_timed || times_a.find(std::string(kWholeStep)) != nullptr;
+    is_b_timed = is_b_timed || times_b.find(std::string(kWholeStep)) != nullptr;
+    note_untimed(match, times_a, times_b, comparison);
+    add_pairs(match, times_a, times_b, options, pairs, comparison.notes);
+    longer_s.push_back(is_usable(times_a) && is_usable(times_b) ? step_of(times_b) - step_of(times_a) : 0);
   }
   if (!options.ops.empty()) {
-    std::erase_if(comparison.rows,
-                  [](const ComparedTime& row) { return row.subject.find('/') == std::string::npos; });
-    if (comparison.rows.empty()) {
+    std::erase_if(pairs, [](const TimePair& pair) { return pair.subject.find('/') == std::string::npos; });
+    if (pairs.empty()) {
       throw core::UsageError(
           fmt::format("compare --op {}: no such op was timed on both sides", fmt::join(options.ops, ",")));
     }
   }
-  if (comparison.rows.empty() && comparison.lost.empty()) {
+  if (pairs.empty() && comparison.lost.empty()) {
     if (!is_a_timed && !is_b_timed) {
       throw core::InputError(fmt::format("{} and {} hold no timed steps", names_of(a), names_of(b)));
     }
@@ -360,8 +302,13 @@ Comparison compare(std::span<const record::Reader> a, std::span<const record::Re
     throw core::InputError(
         fmt::format("{} and {} hold no times of the same configuration", names_of(a), names_of(b)));
   }
-  adjust(comparison.rows, options);
-  if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) { return row.allowance > 0; })) {
+  judge(pairs, options, comparison);
+  for (std::size_t i = 0; i < found.matches.size(); ++i) {
+    if (found.matches[i].is_across) explain_across(found.matches[i], longer_s[i], comparison);
+  }
+  if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) {
+        return row.allowance > 0 && std::min(row.a_runs, row.b_runs) < kFewestRuns;
+      })) {
     comparison.notes.emplace_back(
         "fewer than four runs on a side: only changes beyond the allowed difference between runs count as "
         "FASTER or SLOWER; more records on each side, taken alternately, reveal smaller changes");
@@ -375,6 +322,30 @@ std::vector<ComparedTime> slower_steps(const Comparison& comparison, double shar
     return row.subject == kWholeStep && row.verdict == Verdict::slower && row.interval.low > 1 + share;
   });
   return slower;
+}
+
+std::vector<std::string> unseen_steps(const Comparison& comparison, double share) {
+  std::vector<std::string> texts = comparison.untimed;
+  double hidden = 0;
+  for (const ComparedTime& row : comparison.rows) {
+    if (row.subject != kWholeStep || row.verdict == Verdict::slower) continue;
+    if (row.needed_samples > 0) {
+      texts.push_back(
+          fmt::format("{}: {} and {} samples show no change, however large: {} on each side are needed",
+                      row.run, row.a_samples, row.b_samples, row.needed_samples));
+    } else if (std::isinf(row.allowance)) {
+      texts.push_back(row.run + ": other programs used the processors");
+    } else {
+      hidden = std::max(hidden, row.allowance);
+    }
+  }
+  if (hidden > share) {
+    texts.push_back(
+        fmt::format("changes of up to {:.3g}% may be differences between runs; more runs on each side "
+                    "show smaller ones",
+                    100 * hidden));
+  }
+  return texts;
 }
 
 }  // namespace rooflm::report

@@ -21,7 +21,7 @@ enum class Verdict : std::uint8_t { faster, slower, same, unsure };
 struct CompareOptions {
   double same = 0.01;        ///< ratios within 1 +- this are the same for all purposes
   double confidence = 0.95;  ///< of the intervals; 1 - confidence is the level of significance
-  /// With fewer than kFewestRuns runs on a side: changes within 1 +- this may be differences between runs.
+  /// Where steps are compared: changes of up to this, or to 1 / (1 + this), may be differences between runs.
   /// Absent: kProcessorRestart or kDeviceRestart.
   std::optional<double> restart;
   std::uint64_t seed = 0;  ///< of the bootstrap
@@ -35,7 +35,8 @@ struct CompareOptions {
 inline constexpr double kProcessorRestart = 0.50;
 inline constexpr double kDeviceRestart = 0.03;
 
-/// From so many runs on each side, runs are compared and not steps: with fewer a rank test cannot reach 5 %.
+/// From so many runs on each side, runs may be compared and not steps: with fewer a rank test cannot reach 5
+/// %. Among several rows it takes more (core::least_p times their number must be below the level).
 inline constexpr std::size_t kFewestRuns = 4;
 
 /// One time in both records.
@@ -44,17 +45,24 @@ struct ComparedTime {
   std::string subject{};                     ///< "step", "forward", "forward/attention", "outside kernels"
   double a_s = 0, b_s = 0;                   ///< medians
   std::size_t a_samples = 0, b_samples = 0;  ///< steps; with enough runs, runs
+  std::size_t a_runs = 0, b_runs = 0;        ///< that have this time
   double ratio = 0;                          ///< b_s / a_s
   core::Interval interval{};                 ///< of the ratio
   double p = 1;                              ///< of the rank test, adjusted for all rows of the comparison
-  double allowance = 0;  ///< allowed difference between runs: ratios within 1 +- this show nothing
+  double allowance = 0;  ///< allowed difference between runs: B / A or A / B up to 1 + this shows nothing
+  /// Samples on each side without which no change can be significant among so many rows; 0: it has them.
+  std::size_t needed_samples = 0;
   Verdict verdict = Verdict::unsure;
 };
 
 struct Comparison {
   std::vector<ComparedTime> rows;
   std::vector<std::string> notes;  ///< what differs between the records, and what has no counterpart
-  std::vector<std::string> lost;   ///< configurations that only the first record could time: "label (oom)"
+  /// Configurations that only the first record could time, "label (oom)", or that an unfinished second one
+  /// lacks.
+  std::vector<std::string> lost{};
+  /// Whole steps that could not be compared because of times that the first record has.
+  std::vector<std::string> untimed{};
 };
 
 /// Compares the configurations that both sides ran (see match_runs): the whole step and its phases by the
@@ -62,16 +70,18 @@ struct Comparison {
 /// each observed step.
 ///
 /// Steps of one run resemble each other more than steps of different runs: memory placement and load of the
-/// machine differ. With kFewestRuns runs or more on each side (several records, or a record that ran a
-/// configuration several times) the medians of the runs are compared. With fewer, steps are compared, and the
-/// difference between runs is unknown: only ratios beyond the allowance, options.restart or three times the
-/// spread of the steps (normalised MAD / median), whichever is more, are a change, and parts of less than 1 %
-/// of the step are UNSURE. While other programs had more than 5 % of the processors (fact 'others_share')
-/// everything of a processor is UNSURE then.
+/// machine differ. With enough runs on each side (several records, or a record that ran a configuration
+/// several times) the medians of the runs are compared: kFewestRuns, and so many that the test of a row can
+/// be significant among all whole steps, or among all parts. With fewer, steps are compared, and only ratios
+/// beyond an allowance for the difference between runs are a change: options.restart, or three times the
+/// spread (normalised MAD / median) of the steps or of kFewestRuns runs and more, whichever is most. Parts of
+/// less than 5 % of the step are no change then, nor is anything of a processor of which other programs had
+/// more than 5 % (fact 'others_share').
 ///
 /// The verdict: SAME when the interval of the ratio of medians (bootstrap) lies within 1 +- same, of five
-/// samples or more; else FASTER or SLOWER when the interval lies beyond 1 +- allowance and the Mann-Whitney
-/// test, adjusted for the number of whole steps or of parts (Holm), is significant; else UNSURE.
+/// samples or more; where steps are compared it says that these runs do not differ, not that the next would
+/// not. Else FASTER or SLOWER when the interval lies beyond the allowance and the Mann-Whitney test, adjusted
+/// for the number of whole steps or of parts (Holm), is significant; else UNSURE.
 ///
 /// A record of somebody else's program against ours: its recorded steps against our plain ones, and per phase
 /// the parts that both models have (common_parts), and what is outside of kernels. Notes say what makes the
@@ -87,7 +97,12 @@ struct Comparison {
 /// The verdict on a ratio; `p` is adjusted.
 [[nodiscard]] Verdict verdict_of(const ComparedTime& row, const CompareOptions& options);
 
-/// The whole steps that are SLOWER, and by more than `share`: whose interval lies above 1 + share.
+/// The whole steps that are SLOWER, and by more than `share`: whose interval lies above 1 + share. A `share`
+/// below CompareOptions::same finds no step that is SAME.
 [[nodiscard]] std::vector<ComparedTime> slower_steps(const Comparison& comparison, double share);
+
+/// Sentences on what slower_steps cannot find: whole steps of which no change could be shown, however large,
+/// and the largest change that the allowance hides, where that is more than `share`.
+[[nodiscard]] std::vector<std::string> unseen_steps(const Comparison& comparison, double share);
 
 }  // namespace rooflm::report

@@ -16,42 +16,14 @@
 #include "record/writer.h"
 #include "report/match_runs.h"
 #include "tests/record/record_testing.h"
+#include "tests/report/compared_runs.h"
 #include "tests/report/made_up_run.h"
 
 namespace rooflm::report {
 namespace {
 
-record::Reader write(const std::filesystem::path& path, const std::vector<MadeUpRun>& runs) {
-  record::Writer writer(path, "made up");
-  for (const MadeUpRun& run : runs) run.write(writer);
-  writer.finish();
-  return record::Reader(path);
-}
-
-Comparison compare_runs(const std::vector<MadeUpRun>& a, const std::vector<MadeUpRun>& b) {
-  const record::TemporaryFolder folder;
-  return compare(write(folder / "a.rooflm", a), write(folder / "b.rooflm", b), {.restart = 0.02});
-}
-
-MadeUpRun with_seq(MadeUpRun run, std::int64_t seq) {
-  run.run.config.set("seq", seq);
-  run.run.label = "T=" + std::to_string(seq);
-  return run;
-}
-
-const ComparedTime& row_of(const Comparison& comparison, std::string_view subject) {
-  const auto found = std::ranges::find(comparison.rows, subject, &ComparedTime::subject);
-  if (found == comparison.rows.end()) throw std::runtime_error("no such row");
-  return *found;
-}
-
 /// Below 5 % of the step.
 bool is_small(const ComparedTime& row) { return row.subject == "forward/loss"; }
-
-bool has_note(const Comparison& comparison, std::string_view part) {
-  return std::ranges::any_of(comparison.notes,
-                             [&](const std::string& note) { return note.find(part) != std::string::npos; });
-}
 
 /// As `rooflm record` makes one of PyTorch: modules by other names, recorded steps.
 MadeUpRun foreign_run(MadeUpRun run) {
@@ -109,8 +81,8 @@ TEST(Compare, OfKindsOfOpsTheirBlocksAlone) {
   const record::TemporaryFolder folder;
   MadeUpRun run = made_up_run();
   run.ops.front().kind = "softmax";
-  const record::Reader a = write(folder / "a.rooflm", {run});
-  const record::Reader b = write(folder / "b.rooflm", {run});
+  const record::Reader a = write_record(folder / "a.rooflm", {run});
+  const record::Reader b = write_record(folder / "b.rooflm", {run});
   const auto rows = compare(a, b, {.restart = 0.02, .ops = {"softmax"}}).rows;
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows.front().subject, run.ops.front().phase + "/attention");
@@ -228,17 +200,6 @@ TEST(Compare, AllowanceGrowsWithTheSpreadOfTheSteps) {
   EXPECT_EQ(step.verdict, Verdict::unsure);
 }
 
-/// Runs of one program: each starts a little different from the others, by `spread`.
-std::vector<MadeUpRun> started(double scale, double spread, std::uint64_t seed, std::size_t count = 8) {
-  std::vector<MadeUpRun> runs;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double offset =
-        spread * (static_cast<double>((i * 5 + seed) % count) / static_cast<double>(count) - 0.5);
-    runs.push_back(made_up_run({.scale = scale * (1 + offset), .seed = seed + i}));
-  }
-  return runs;
-}
-
 TEST(Compare, RunsAreTheUnitWhenThereAreEnough) {
   const auto same = compare_runs(started(1, 0.1, 1), started(1, 0.1, 3));
   EXPECT_EQ(row_of(same, "step").a_samples, 8U);
@@ -264,7 +225,8 @@ TEST(Compare, OneRunOfEachIsTrustedByDevice) {
     b.run.config.set("device", device);
     std::filesystem::remove(folder / "a.rooflm");
     std::filesystem::remove(folder / "b.rooflm");
-    return row_of(compare(write(folder / "a.rooflm", {a}), write(folder / "b.rooflm", {b}), {}), "step")
+    return row_of(compare(write_record(folder / "a.rooflm", {a}), write_record(folder / "b.rooflm", {b}), {}),
+                  "step")
         .verdict;
   };
   EXPECT_EQ(verdict("cpu", 1.2), Verdict::unsure);
@@ -290,9 +252,9 @@ TEST(Compare, SeveralRecordsMakeASide) {
   std::vector<record::Reader> b;
   for (int i = 0; i < 4; ++i) {
     const auto seed = static_cast<std::uint64_t>(i);
-    a.push_back(write(folder / fmt::format("a{}.rooflm", i), {made_up_run({.seed = 10 + seed})}));
-    b.push_back(
-        write(folder / fmt::format("b{}.rooflm", i), {made_up_run({.scale = 0.5, .seed = 20 + seed})}));
+    a.push_back(write_record(folder / fmt::format("a{}.rooflm", i), {made_up_run({.seed = 10 + seed})}));
+    b.push_back(write_record(folder / fmt::format("b{}.rooflm", i),
+                             {made_up_run({.scale = 0.5, .seed = 20 + seed})}));
   }
   const auto comparison = compare(a, b, {});
   EXPECT_EQ(row_of(comparison, "step").a_samples, 4U);
