@@ -46,6 +46,7 @@ Row time_row(const report::ComparedTime& time) {
   row.set("ratio", time.ratio);
   row.set("ci_low", time.interval.low);
   row.set("ci_high", time.interval.high);
+  row.set("ci_coverage", time.interval.coverage);
   row.set("p", time.p);
   if (std::isfinite(time.allowance)) row.set("allowance", time.allowance);
   row.set("verdict", std::string(report::name_of(time.verdict)));
@@ -73,18 +74,22 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
   constexpr const char* kWhichTimes =
       "step and phases: medians of plain steps; blocks: medians of device time over observed steps, layers "
       "summed";
-  table.notes = {"", fmt::format("A: {}, B: {}", options.a, options.b), kWhichTimes,
-                 fmt::format("low to high: {} confidence interval of B / A (bootstrap); p: Mann-Whitney, "
-                             "Holm-adjusted over all steps, or over all parts",
-                             options.confidence),
-                 fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
+  const bool has_intervals =
+      std::ranges::all_of(rows, [](const auto& row) { return row.interval.coverage > 0; });
+  table.notes = {
+      "", fmt::format("A: {}, B: {}", options.a, options.b), kWhichTimes,
+      fmt::format("low to high: {} confidence interval of B / A (bootstrap){}; p: Mann-Whitney, "
+                  "Holm-adjusted over all steps, or over all parts",
+                  options.confidence,
+                  has_intervals ? "" : ", and no more than a range with fewer than 5 samples on a side"),
+      fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
   const bool by_runs = std::ranges::all_of(rows, [](const auto& row) { return row.allowance == 0; });
   if (by_runs) {
     table.notes.emplace_back("FASTER, SLOWER: the interval excludes 1; medians of runs are compared");
   } else {
     table.notes.emplace_back(
-        "FASTER, SLOWER: the interval lies outside 1 +- the allowance for differences between runs; "
-        "--restart sets it");
+        "FASTER, SLOWER: the interval lies below 1 / (1 + allowance) or above 1 + allowance, which is for "
+        "differences between runs; --restart sets it");
     table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
   }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);
@@ -101,6 +106,8 @@ int gate(const report::Comparison& comparison, const CompareOptions& options) {
          step.run, step.a_s, step.b_s, step.interval.low);
   }
   for (const std::string& lost : comparison.lost) note("timed in A, but not in B: {}", lost);
+  for (const std::string& unseen : report::unseen_steps(comparison, share))
+    note("--fail-slower {} cannot judge: {}", options.fail_slower, unseen);
   const bool holds = slower.empty() && comparison.lost.empty();
   return static_cast<int>(holds ? core::ExitCode::done : core::ExitCode::check_failed);
 }
@@ -125,14 +132,29 @@ std::vector<record::Reader> open_all(const std::string& name, const std::string&
   return records;
 }
 
+bool are_same_file(const record::Reader& one, const record::Reader& other) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(one.path(), other.path(), ignored);
+}
+
+/// A record counts as one run, however often it is named.
+void require_different(std::span<const record::Reader> records) {
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!are_same_file(records[i], records[j])) continue;
+      throw core::UsageError(fmt::format(
+          "compare: {} and {} are the same file on one side: name each run once",
+          core::printable(records[j].path().string()), core::printable(records[i].path().string())));
+    }
+  }
+}
+
 /// The files that are on both sides, whatever their names.
 std::vector<std::string> on_both_sides(std::span<const record::Reader> a, std::span<const record::Reader> b) {
   std::vector<std::string> files;
   for (const record::Reader& one : a) {
-    const bool is_in_b = std::ranges::any_of(b, [&](const record::Reader& other) {
-      std::error_code ignored;
-      return std::filesystem::equivalent(one.path(), other.path(), ignored);
-    });
+    const bool is_in_b =
+        std::ranges::any_of(b, [&](const record::Reader& other) { return are_same_file(one, other); });
     if (is_in_b) files.push_back(one.path().string());
   }
   return files;
@@ -159,7 +181,7 @@ void filter_times(const report::Filter& filter, report::Comparison& comparison) 
 int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
   const TableStyle style = options.table.style();
-  require_columns(compare_table({.rows = {report::ComparedTime()}, .notes = {}, .lost = {}}, options), style);
+  require_columns(compare_table({.rows = {report::ComparedTime()}, .notes = {}}, options), style);
   report::CompareOptions settings{.same = parse_share("--same", options.same),
                                   .confidence = parse_share("--confidence", options.confidence),
                                   .restart = {},
@@ -168,13 +190,24 @@ int run(const CompareOptions& options) {
   if (settings.confidence < kLeastConfidence || settings.confidence >= 1) {
     throw core::UsageError(fmt::format("--confidence {}: from 50% to less than 100%", options.confidence));
   }
-  if (!options.fail_slower.empty()) (void)parse_share("--fail-slower", options.fail_slower);
+  if (!options.fail_slower.empty() && parse_share("--fail-slower", options.fail_slower) < settings.same) {
+    throw core::UsageError(
+        fmt::format("--fail-slower {} is less than --same {}: a change between them is SAME, so the gate "
+                    "would not see it; "
+                    "add --same {}",
+                    options.fail_slower, options.same, options.fail_slower));
+  }
   if (!options.fail_slower.empty() && !settings.ops.empty())
     throw core::UsageError("compare: --fail-slower compares whole steps: leave out --op");
   const auto a = open_all("A", options.a);
   const auto b = open_all("B", options.b);
+  require_different(a);
+  require_different(b);
   report::Comparison comparison = report::compare(a, b, settings);
-  filter_times(options.filter.filter(), comparison);
+  const report::Filter filter = options.filter.filter();
+  report::Comparison gated = comparison;  // whole steps, whichever parts are shown
+  filter_times({.runs = filter.runs}, gated);
+  filter_times(filter, comparison);
   for (const std::string& file : on_both_sides(a, b)) {
     comparison.notes.push_back(fmt::format("A and B are the same file: {}", core::printable(file)));
   }
@@ -182,7 +215,7 @@ int run(const CompareOptions& options) {
   if (style.format == Format::csv || style.format == Format::json) {
     for (const std::string& text : comparison.notes) note("note: {}", text);
   }
-  return gate(comparison, options);
+  return gate(gated, options);
 }
 
 }  // namespace
@@ -203,21 +236,27 @@ Body declare_compare(CommandLine& line) {
                   "Confidence level of the intervals; tests use 1 - this level")
       .type_name("SHARE")
       .show_default();
-  line.add_option("--restart", options->restart,
-                  "Difference between runs to allow for, with fewer than four runs on a side (default: 50% "
-                  "on CPUs, 3% on GPUs)")
+  line.add_option(
+          "--restart", options->restart,
+          "Difference between runs to allow for, with too few runs on a side to compare runs (default: "
+          "50% on CPUs, 3% on GPUs)")
       .type_name("SHARE");
   line.add_option(
           "--fail-slower", options->fail_slower,
-          "Exit code 1 if a step is slower by more than this over its whole interval, or no longer runs")
+          "Exit code 1 if a step is slower by more than this over its whole interval, or no longer runs; "
+          "what "
+          "could not be judged is on standard error. At least --same; whole steps, whatever --phase shows")
       .type_name("SHARE");
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision, in seconds");
   options->filter.add_to(line);
   line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two\n"
       "records of one run each are always compared, and differences in configuration are listed. Steps of\n"
-      "one run resemble each other more than steps of different runs. With at least four runs on each side\n"
-      "(record them alternately: A, B, A, B, ...), runs are therefore compared instead of steps.\n\n"
+      "one run resemble each other more than steps of different runs. With four runs on each side (five for "
+      "two\n"
+      "configurations, six for 7 to 23; record them alternately: A, B, A, B, ...), runs are therefore "
+      "compared\n"
+      "instead of steps. Notes say when there are too few. Name each record once.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
   return [options] { return run(*options); };
 }

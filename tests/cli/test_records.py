@@ -25,7 +25,7 @@ def rooflm(*arguments):
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
 
-def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success"):
+def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success", threads=2):
     """One run whose steps take `scale` times 35 ms, each a little different."""
     with contextlib.closing(sqlite3.connect(path)) as record, record:
         record.executescript(SCHEMA)
@@ -33,7 +33,8 @@ def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success")
         record.execute("PRAGMA user_version = 4")
         record.execute("INSERT INTO meta VALUES ('finished_utc', '2026-01-31T12:00:00Z')")
         record.execute("INSERT INTO run (id, label, status) VALUES (1, ?, ?)", (f"tiny T={seq}", status))
-        for key, value in (("model", "tiny"), ("engine", "fused"), ("device", "cpu"), ("batch", 1), ("seq", seq)):
+        for key, value in (("model", "tiny"), ("engine", "fused"), ("device", "cpu"), ("batch", 1), ("seq", seq),
+                           ("threads", threads)):
             record.execute("INSERT INTO config VALUES (1, ?, ?, ?)",
                            (key, value, "text" if isinstance(value, str) else "integer"))
         record.execute("INSERT INTO fact (run, key, value) VALUES (1, 'matmul_flop', ?)", (flop,))
@@ -136,11 +137,88 @@ class Records(unittest.TestCase):
         self.fails(1, "compare", a, b, *KNOWN, "--fail-slower", "0.03")
         self.fails(0, "compare", a, b, "--fail-slower", "3%")  # one run of each: starting anew may do as much
         self.fails(0, "compare", a, b, *KNOWN, "--fail-slower", "20%")
-        self.fails(0, "compare", b, a, *KNOWN, "--fail-slower", "0%")
+        self.fails(0, "compare", b, a, *KNOWN, "--fail-slower", "0%", "--same", "0%")
         self.fails(1, "compare", a, self.record("oom.rooflm", status="oom"), "--fail-slower", "3%", says=["oom"])
         self.fails(2, "compare", a, b, "--fail-slower", "3", says=["--fail-slower 3", "3%"])
         self.fails(2, "compare", a, b, "--same", "much", says=["--same"])
         self.fails(2, "compare", a, b, "--confidence", "100%", says=["--confidence"])
+
+    def change(self, path, *statements):
+        with contextlib.closing(sqlite3.connect(path)) as record, record:
+            for statement in statements:
+                record.execute(statement)
+        return path
+
+    def folder_of(self, name, count, scale, seqs, **options):
+        """`count` records, each with a run of every sequence length."""
+        (self.folder / name).mkdir()
+        for i in range(count):
+            path = self.record(f"{name}/{i}.rooflm", scale=scale * (1 + 0.001 * i), seq=seqs[0], **options)
+            for run, seq in enumerate(seqs[1:], 2):
+                self.change(path, f"INSERT INTO run SELECT {run}, 'tiny T={seq}', kind, status FROM run WHERE id = 1",
+                            f"INSERT INTO config SELECT {run}, key, CASE key WHEN 'seq' THEN {seq} ELSE value END, type"
+                            " FROM config WHERE run = 1",
+                            f"INSERT INTO sample SELECT {run}, step, phase, seconds, kind, 0 FROM sample WHERE run = 1")
+        return self.folder / name
+
+    def test_the_gate_sees_what_is_much_slower_whatever_the_numbers_of_runs_and_rows(self):
+        a, b = self.folder_of("a", 4, 1, (64, 128)), self.folder_of("b", 4, 10, (64, 128))
+        self.fails(1, "compare", a, b, "--fail-slower", "3%", says=["tiny T=64", "tiny T=128"])
+        self.assertIn("with 5 runs on each side, runs are compared", rooflm("compare", a, b).stdout)
+
+    def test_the_gate_says_what_it_could_not_see(self):
+        a, b = self.record("a.rooflm", steps=6), self.record("b.rooflm", steps=6, scale=10)
+        self.fails(0, "compare", a, b, "--fail-slower", "3%", says=["cannot judge", "3 and 3 samples", "4 on each side"])
+        few = rooflm("compare", a, b)
+        self.assertIn("no more than a range with fewer than 5 samples", few.stdout)
+        self.assertEqual(few.stderr, "", "there is no gate")
+        row = json.loads(rooflm("compare", a, b, "--format", "json").stdout)[0]
+        self.assertEqual((row["subject"], row["ci_coverage"]), ("step", 0))
+        many = [self.record(name, scale=scale) for name, scale in (("c.rooflm", 1), ("d.rooflm", 1.2))]
+        self.fails(0, "compare", *many, "--fail-slower", "3%", says=["changes of up to 50%"])
+        self.assertNotIn("cannot judge", rooflm("compare", *many, *KNOWN, "--fail-slower", "30%").stderr)
+
+    def test_the_gate_is_of_whole_steps_whatever_is_shown(self):
+        a, b = self.record("a.rooflm"), self.record("b.rooflm", scale=3)
+        for shown in (["--phase", "forward"], ["--scope", "attention"], ["--run", "T=64"]):
+            self.fails(1, "compare", a, b, *shown, "--fail-slower", "3%", says=["slower by more than 3%"])
+        self.assertNotIn("step", rooflm("compare", a, b, "--phase", "forward", "--format", "csv").stdout.split("\n", 1)[1])
+
+    def test_the_gate_of_compare_needs_limits_that_fit(self):
+        a, b = self.record("a.rooflm"), self.record("b.rooflm", scale=3)
+        self.fails(2, "compare", a, b, "--same", "300%", "--fail-slower", "3%", says=["--same 300%", "--fail-slower 3%"])
+        self.fails(2, "compare", a, b, "--fail-slower", "0.5%", says=["add --same 0.5%"])
+        self.fails(1, "compare", a, b, "--fail-slower", "1%")
+
+    def test_the_gate_misses_nothing_that_is_not_there(self):
+        a = self.folder_of("a", 1, 1, (64, 128)) / "0.rooflm"
+        zero = self.change(self.folder_of("zero", 1, 5, (64, 128)) / "0.rooflm",
+                           "UPDATE sample SET seconds = 0 WHERE run = 1 AND phase = 'step' AND step = 4")
+        self.fails(1, "compare", a, zero, "--run", "T=128", "--fail-slower", "450%", says=["tiny T=64 (a time of its step"])
+        whole = self.record("whole.rooflm")
+        self.fails(0, "compare", a, whole, "--fail-slower", "3%")
+        self.change(whole, "DELETE FROM meta WHERE key = 'finished_utc'")
+        self.fails(1, "compare", a, whole, "--fail-slower", "3%", says=["tiny T=128 (missing, B is unfinished)"])
+
+    def test_runs_with_other_threads_are_other_rows(self):
+        a, b = (self.folder / name for name in "ab")
+        for folder, slow in ((a, 1), (b, 10)):
+            folder.mkdir()
+            for threads in (1, 8):
+                write_record(folder / f"{threads}.rooflm", threads=threads,
+                             scale=8 / threads * (slow if threads == 8 else 1))
+        self.fails(1, "compare", a, b, "--fail-slower", "3%", says=["tiny T=64, threads=8"])
+        rows = json.loads(rooflm("compare", a, b, "--run", "threads=1", "--format", "json").stdout)
+        self.assertEqual({row["run"] for row in rows}, {"tiny T=64, threads=1"})
+        self.assertEqual({row["verdict"] for row in rows}, {"SAME"})
+
+    def test_a_record_counts_once_on_a_side(self):
+        a, b = self.record("a.rooflm"), self.record("b.rooflm")
+        (self.folder / "link.rooflm").symlink_to(a)
+        for side in (f"{a},{a}", f"{a},{self.folder}/link.rooflm"):
+            self.fails(2, "compare", side, b, says=["the same file on one side"])
+            self.fails(2, "compare", b, side, says=["the same file on one side"])
+        self.assertEqual(rooflm("compare", a, a).returncode, 0, "on both sides it may be")
 
     def test_compare_of_what_does_not_match(self):
         a, b = self.record("a.rooflm"), self.record("b.rooflm", seq=128)
