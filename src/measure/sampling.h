@@ -10,7 +10,7 @@ namespace rooflm::measure {
 /// When to stop: after `seconds`, but not before `min_samples`, and at `max_samples` at the latest.
 struct SamplingOptions {
   double seconds = 1.0;
-  int min_samples = 5;
+  int min_samples = 6;  ///< the fewest with a 95 % interval of the median
   int max_samples = 1000;
 };
 

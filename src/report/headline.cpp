@@ -14,17 +14,23 @@
 namespace rooflm::report {
 namespace {
 
+/// " (95% interval 12.9 ms to 13.4 ms, 20 steps)"; of fewer than six steps, for which there is no such
+/// interval, " (5 steps)".
+std::string sure_by(const RunData& run, const RunFigures& figures) {
+  constexpr double kConfidence = 0.95;
+  const std::size_t steps = run.seconds(kStep).size();
+  const std::string count = fmt::format("{} step{}", steps, steps == 1 ? "" : "s");
+  if (figures.step_coverage < kConfidence) return " (" + count + ")";
+  return fmt::format(" (95% interval {} to {}, {})", core::format_seconds(figures.step_low_s.value_or(0)),
+                     core::format_seconds(figures.step_high_s.value_or(0)), count);
+}
+
 /// "A step takes 13.1 ms (95% interval ...)"; for a program that was only recorded "A recorded step takes
 /// 59.3 ms on average, and kernels run for 17.6% of it"; "" if no step is known.
 std::string step_sentence(const RunData& run) {
   const RunFigures figures = figures_of(run);
   if (figures.step_s) {
-    std::string text = fmt::format("A step takes {}", core::format_seconds(*figures.step_s));
-    if (figures.step_low_s && figures.step_high_s) {
-      text += fmt::format(" (95% interval {} to {}, {} steps)", core::format_seconds(*figures.step_low_s),
-                          core::format_seconds(*figures.step_high_s), run.seconds(kStep).size());
-    }
-    return text;
+    return fmt::format("A step takes {}", core::format_seconds(*figures.step_s)) + sure_by(run, figures);
   }
   if (!is_foreign(run.run)) return "";
   const DeviceTimes& times = traced_kernels(run).times();

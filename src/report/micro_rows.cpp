@@ -243,7 +243,7 @@ Table comm_table(std::span<const record::Cell> cells) {
                   {"busbw", "busbw_B/s", Show::si},
                   {"wrong", "#wrong"}},
       .rows = rows_of(cells, "comm", kCommKeys, kCommTimes),
-      .notes = {"", "time_us: time of the last rank to finish; median, with its 95 % confidence interval.",
+      .notes = {"", "time_us: time of the last rank to finish; median, interval (95 % from 6 samples on).",
                 "size: bytes of the whole tensor; count: elements of it, or of one rank's part.",
                 "algbw: size / time; busbw: what each rank's link carries (nccl-tests)."}};
 }

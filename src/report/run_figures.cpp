@@ -60,6 +60,7 @@ RunFigures figures_of(const RunData& run) {
     figures.step_s = step->median;
     figures.step_low_s = step->median_ci.low;
     figures.step_high_s = step->median_ci.high;
+    figures.step_coverage = step->median_ci.coverage;
   }
   // Of programs of others steps were timed alone or recorded, never both.
   const auto traced = !figures.step_s || is_foreign(run.run) ? phase_time(run, kStep, kTraced) : std::nullopt;

@@ -12,6 +12,7 @@ namespace rooflm::report {
 struct RunFigures {
   std::optional<double> step_s;                   ///< median of whole steps without observer
   std::optional<double> step_low_s, step_high_s;  ///< confidence interval of step_s
+  double step_coverage = 0;                       ///< of that interval: below 0.95 with fewer than 6 steps
   std::optional<double>
       traced_step_s;  ///< median of steps while a profiler watched; of our own runs only without step_s
   std::size_t traced_steps = 0;                ///< how many these are

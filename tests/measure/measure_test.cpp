@@ -26,6 +26,12 @@ TEST(Sampling, DiscardsTheFirstRunAndObeysTheLimits) {
   EXPECT_GT(many.median, 0);
 }
 
+TEST(Sampling, TheUsualFewestSamplesHaveAnIntervalOf95Percent) {
+  const core::Summary few = measure_rate(1, [] {}, {.seconds = 0});
+  EXPECT_EQ(few.count, 6U);
+  EXPECT_GE(few.median_ci.coverage, 0.95);
+}
+
 TEST(Peaks, TheFastestProductCounts) {
   const auto wait = [](double seconds) {
     return [seconds] {

@@ -1,0 +1,30 @@
+// A run in a sentence: the interval of its step is there where there is one.
+#include "report/headline.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "report/run_data.h"
+
+namespace rooflm::report {
+namespace {
+
+RunData timed(int steps) {
+  RunData run;
+  run.run.kind = "bench";
+  run.run.status = "success";
+  for (int step = 0; step < steps; ++step) {
+    run.samples.push_back({.step = step, .phase = "step", .seconds = 0.01 + 0.0001 * step});
+  }
+  return run;
+}
+
+TEST(Headline, FewerThanSixStepsHaveNoIntervalOf95Percent) {
+  EXPECT_EQ(headline_of(timed(1), {}), "A step takes 10.0 ms (1 step).");
+  EXPECT_EQ(headline_of(timed(5), {}), "A step takes 10.2 ms (5 steps).");
+  EXPECT_EQ(headline_of(timed(6), {}), "A step takes 10.2 ms (95% interval 10.0 ms to 10.5 ms, 6 steps).");
+}
+
+}  // namespace
+}  // namespace rooflm::report
