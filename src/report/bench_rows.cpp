@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/correlation.h"
 #include "core/ratio.h"
 #include "core/statistics.h"
 #include "report/run_figures.h"
@@ -166,27 +167,48 @@ void add_warnings(Table& table, const RecordSet& set) {
     if (std::holds_alternative<double>(*drift_p) && row.number("drift_p") < core::Drift::kAlpha) {
       table.notes.push_back(fmt::format("{}: {}", label, run.text("drift")));
     }
+    const core::Neighbours neighbours = core::measure_neighbours(run.seconds(kStep));
+    if (neighbours.is_significant) {
+      table.notes.push_back(
+          fmt::format("{}: neighbouring steps resemble each other (correlation of ranks {:.2f}): the "
+                      "interval of the median "
+                      "assumes independent steps and is about {:.1f} times too narrow",
+                      label, neighbours.correlation, neighbours.narrowness()));
+    }
     for (const char* key : {"others_share", "device_ranks", "fp8_matmuls"}) {
       if (const std::string text = run.text(key); !text.empty())
         table.notes.push_back(fmt::format("{}: {}", label, text));
     }
     if (row.number("outliers") > 0) {
-      table.notes.push_back(
-          fmt::format("{}: {} of {} steps are outliers (further than 5 normalised MAD from the median)",
-                      label, row.number("outliers"), row.number("steps")));
+      table.notes.push_back(fmt::format(
+          "{}: {} of {} steps are outliers (further than 5 standard deviations, by MAD, from the median)",
+          label, row.number("outliers"), row.number("steps")));
     }
   }
 }
 
+/// "6 steps", "1 thread", "6 to 57 steps": a count of the rows that were timed.
+std::string counts_text(const std::vector<Row>& rows, const char* key, const char* what) {
+  double least = HUGE_VAL;
+  double most = 0;
+  for (const Row& row : rows) {
+    if (row.number("step_ms_mean") <= 0) continue;
+    least = std::min(least, row.number(key));
+    most = std::max(most, row.number(key));
+  }
+  if (least < most) return fmt::format("{:.0f} to {:.0f} {}s", least, most, what);
+  return fmt::format("{:.0f} {}{}", most, what, most == 1 ? "" : "s");
+}
+
 void add_notes(Table& table, const RecordSet& set) {
-  const Row& row = table.rows.front();
   table.notes.emplace_back();
   if (any_row(table.rows, "step_ms_mean", "-")) {
     table.notes.push_back(fmt::format(
-        "Times: wall time in ms, mean and standard deviation of {:.0f} steps after {:.0f} "
-        "warm-up steps, {:.0f} threads, no observer; total is the whole step. bwd/fwd and tokens/s are "
-        "of medians.",
-        row.number("steps"), row.number("warmup"), row.number("threads")));
+        "Times: wall time in ms, mean and standard deviation of {} after {}, {}, no observer; total is the "
+        "whole "
+        "step. bwd/fwd and tokens/s are of medians.",
+        counts_text(table.rows, "steps", "step"), counts_text(table.rows, "warmup", "warm-up step"),
+        counts_text(table.rows, "threads", "thread")));
   }
   add_warnings(table, set);
   table.notes.emplace_back("memory: weights, optimizer state, inputs and tensors of the step, as planned.");

@@ -104,6 +104,46 @@ TEST(BenchRows, NotesSayWhatIsOfMedians) {
   EXPECT_TRUE(times->ends_with("bwd/fwd and tokens/s are of medians.")) << *times;
 }
 
+/// Counts are those of all rows, not of the first.
+TEST(BenchRows, NotesCountTheStepsAndThreadsOfAllRows) {
+  const auto note_of = [](const RecordSet& set) {
+    for (const std::string& note : bench_table(set).notes) {
+      if (note.starts_with("Times: wall time")) return note;
+    }
+    return std::string();
+  };
+  RecordSet set;
+  set.runs = {benched("eager", 0, 0.3), benched("fused", 0, 0.2)};
+  for (RunData& run : set.runs) run.run.config.set("threads", 1);
+  EXPECT_NE(note_of(set).find("of 3 steps after 0 warm-up steps, 1 thread, no observer"), std::string::npos)
+      << note_of(set);
+  set.runs[1].run.config.set("threads", 8);
+  set.runs[1].samples.push_back({.step = 3, .phase = "step", .seconds = 0.2});
+  EXPECT_NE(note_of(set).find("of 3 to 4 steps after 0 warm-up steps, 1 to 8 threads, no observer"),
+            std::string::npos)
+      << note_of(set);
+}
+
+TEST(BenchRows, ANoteSaysWhereNeighbouringStepsResembleEachOther) {
+  const auto has_note = [](const RecordSet& set) {
+    return std::ranges::any_of(bench_table(set).notes, [](const std::string& note) {
+      return note.find("neighbouring steps resemble each other (correlation of ranks 0.85)") != note.npos;
+    });
+  };
+  RecordSet set;
+  set.runs = {benched("eager", 0, 0.3)};
+  RunData& run = set.runs.front();
+  run.facts.push_back({.key = "stop_reason", .value = {}, .unit = {}, .text = "20 samples"});
+  run.samples.clear();
+  for (int step = 0; step < 20; ++step) {
+    run.samples.push_back({.step = step, .phase = "step", .seconds = 0.3 + 0.001 * step});
+  }
+  EXPECT_TRUE(has_note(set));
+  for (record::Sample& sample : run.samples)
+    sample.seconds = 0.3 + 0.001 * static_cast<double>(sample.step * 7 % 20);
+  EXPECT_FALSE(has_note(set));
+}
+
 /// One decimal says nothing of steps that take microseconds.
 TEST(BenchRows, ShortTimesHaveMoreDecimals) {
   const auto total_of = [](double eager_s, double fused_s) {
