@@ -244,19 +244,16 @@ Body declare_compare(CommandLine& line) {
   line.add_option(
           "--fail-slower", options->fail_slower,
           "Exit code 1 if a step is slower by more than this over its whole interval, or no longer runs; "
-          "what "
-          "could not be judged is on standard error. At least --same; whole steps, whatever --phase shows")
+          "what cannot be judged is named on standard error. At least --same; whole steps, whatever is shown")
       .type_name("SHARE");
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision, in seconds");
   options->filter.add_to(line);
   line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two\n"
       "records of one run each are always compared, and differences in configuration are listed. Steps of\n"
-      "one run resemble each other more than steps of different runs. With four runs on each side (five for "
-      "two\n"
-      "configurations, six for 7 to 23; record them alternately: A, B, A, B, ...), runs are therefore "
-      "compared\n"
-      "instead of steps. Notes say when there are too few. Name each record once.\n\n"
+      "one run resemble each other more than steps of different runs. With enough runs on each side (four\n"
+      "of one configuration, five of 2 to 6, six of 7 to 23; record them alternately: A, B, A, ...), runs\n"
+      "are therefore compared instead of steps. Name each record once.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
   return [options] { return run(*options); };
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -126,8 +125,6 @@ std::vector<double> pooled(const Runs& runs) {
   for (const std::vector<double>& seconds : runs) all.insert(all.end(), seconds.begin(), seconds.end());
   return all;
 }
-
-bool is_blind(const ComparedTime& row) { return row.needed_samples > 0 || std::isinf(row.allowance); }
 
 Verdict verdict_of(const ComparedTime& row, const CompareOptions& options) {
   const auto [low, high, coverage] = row.interval;

@@ -24,10 +24,6 @@ struct TimePair {
 /// Steps of all runs.
 [[nodiscard]] std::vector<double> pooled(const Runs& runs);
 
-/// Whether no change of this time could be significant, however large: its row has too few samples among the
-/// others, or nothing is beyond its allowance.
-[[nodiscard]] bool is_blind(const ComparedTime& row);
-
 /// Adds a row with its verdict for each pair, in their order, and notes on what the numbers of samples allow.
 /// Whole steps are one family of tests, their parts another: many parts must not hide what the step says.
 void judge(const std::vector<TimePair>& pairs, const CompareOptions& options, Comparison& comparison);
