@@ -9,7 +9,7 @@
 
 A compiled module (_native) reads records and prices steps in this process. `plan` and `command`, which may measure for minutes,
 run the program `rooflm`: the one that the environment variable ROOFLM_BINARY names, the one installed with this package, or the
-one on the PATH. Units are SI: seconds, bytes, FLOP.
+one on the PATH. Units are SI (seconds, bytes, FLOP) unless a key says another ("step_ms_median").
 """
 
 import dataclasses
@@ -17,16 +17,17 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
-from rooflm.errors import BY_CODE, Error, InputError, OutOfMemory, Unavailable, UsageError
+from rooflm.errors import BY_CODE, CheckFailed, Error, InputError, OutOfMemory, Unavailable, UsageError
 
 try:
     from rooflm import _native
 except ImportError as missing:  # built without pybind11, or for another version of Python
     _native, _missing = None, str(missing)
 
-__all__ = ["Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price",
+__all__ = ["CheckFailed", "Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price",
            "views"]
 
 
@@ -54,22 +55,50 @@ def _arguments(options):
             continue
         arguments.append("--" + name.rstrip("_").replace("_", "-"))
         if value is not True:
-            arguments.append(",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+            arguments.append(",".join(map(str, value)) if isinstance(value, (list, tuple, set, range)) else str(value))
     return arguments
+
+
+def _run(line):
+    """Exit code, standard output and standard error. An interrupt (Ctrl-C) is passed on and waited for, so that the program keeps
+    what it has; a second one ends it at once."""
+    try:
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Unavailable(f"cannot start {line[0]}: {error.strerror}") from error
+    with process:
+        try:
+            output, errors = process.communicate()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)  # from a terminal it has come already, and is taken for the same
+            try:
+                process.communicate()
+            except KeyboardInterrupt:
+                process.kill()
+            raise
+    return process.returncode, output, errors
 
 
 def command(name, *arguments, **options):
     """What `rooflm NAME ARGUMENTS --options --format json` prints, as objects.
 
     For example `rooflm.command("bench", model="tiny", steps=10)`. Raises the errors of this module; OutOfMemory (exit code 4) only
-    if nothing was printed.
+    if nothing was printed; CheckFailed (exit code 1) has what was printed as `result`.
     """
+    if not name.split():
+        raise UsageError("name a command")
     line = [binary(), *name.split(), *map(str, arguments), *_arguments(options), "--format", "json", "--quiet"]
-    done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0 and not (done.returncode == 4 and done.stdout.strip()):
-        message = done.stderr.strip().removeprefix("rooflm: ") or f"rooflm {name}: exit code {done.returncode}"
-        raise BY_CODE.get(done.returncode, Error)(message)
-    return json.loads(done.stdout)
+    code, output, errors = _run(line)
+    try:
+        result = json.loads(output) if output.strip() else None
+    except ValueError as error:
+        if code == 0:
+            raise UsageError(f"rooflm {name}: it printed no JSON (help, or a file that goes to standard output)") from error
+        result = None
+    if code == 0 or (code == 4 and result is not None):
+        return result
+    message = errors.strip().removeprefix("rooflm: ") or f"rooflm {name}: exit code {code}"
+    raise CheckFailed(message, result) if code == 1 else BY_CODE.get(code, Error)(message)
 
 
 @dataclasses.dataclass
@@ -98,7 +127,7 @@ class Table:
 
 def _texts(value):
     """A filter as command-line texts."""
-    values = value if isinstance(value, (list, tuple)) else [value]
+    values = value if isinstance(value, (list, tuple, set, range)) else [value]
     return [str(one) for one in values if one is not None]
 
 

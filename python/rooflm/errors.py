@@ -5,6 +5,14 @@ class Error(Exception):
     """A failure; the text says why."""
 
 
+class CheckFailed(Error):
+    """A check found something: a law of `verify`, a gate of `compare` (exit code 1). `result`: what the command printed."""
+
+    def __init__(self, message, result=None):
+        super().__init__(message)
+        self.result = result
+
+
 class UsageError(Error, ValueError):
     """An unknown option, name or value (exit code 2)."""
 
@@ -21,4 +29,4 @@ class Unavailable(Error, RuntimeError):
     """A device or a feature that is not here (exit code 5)."""
 
 
-BY_CODE = {2: UsageError, 3: InputError, 4: OutOfMemory, 5: Unavailable}
+BY_CODE = {1: CheckFailed, 2: UsageError, 3: InputError, 4: OutOfMemory, 5: Unavailable}

@@ -66,8 +66,9 @@ void report_progress(const lab::Point& point, const lab::RunOutcome& outcome) {
 
 /// How a sweep ended.
 struct Progress {
-  int signal = 0;        ///< that asked to stop
-  std::size_t runs = 0;  ///< done
+  int signal = 0;         ///< that asked to stop
+  std::size_t runs = 0;   ///< done
+  bool has_part = false;  ///< some steps of one more
   bool all_oom = true;
 };
 
@@ -81,7 +82,9 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
     left.begin(lab::describe(point));
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings, record);
     if (outcome.status == "interrupted") {
-      note("interrupted: {} of {} configurations were measured", progress.runs, points.size());
+      progress.has_part = outcome.step_s > 0;
+      note("interrupted: {} of {} configurations were measured{}", progress.runs, points.size(),
+           progress.has_part ? ", and some steps of one more" : "");
       progress.signal = core::StopSignals::received();
       break;
     }
@@ -95,7 +98,9 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
 /// The table of what was measured, from the record.
 Table table_of(const std::filesystem::path& record) {
   report::RecordSet set = report::load(std::array{record});
-  std::erase_if(set.runs, [](const report::RunData& run) { return run.run.status == "interrupted"; });
+  std::erase_if(set.runs, [](const report::RunData& run) {
+    return run.run.status == "interrupted" && run.samples.empty();
+  });
   return report::bench_table(set);
 }
 
@@ -116,13 +121,12 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
   }
   CommandRecord record(is_first ? options.record : "", options.overwrite, "bench", is_first);
   const Progress progress = run_points(points, settings, record.writer());
-  if (progress.signal != 0 && progress.runs == 0) {
+  if (progress.signal != 0 && progress.runs == 0 && !progress.has_part) {
     record.writer().discard();
     throw core::Stopped{progress.signal};
   }
   record.finish();
-  if (is_first && progress.runs > 0 && !record.is_printed())
-    write_out(show_table(table_of(record.path()), style));
+  if (is_first && !record.is_printed()) write_out(show_table(table_of(record.path()), style));
   if (progress.signal != 0) return core::stopped_code(progress.signal);
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }

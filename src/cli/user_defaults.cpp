@@ -209,10 +209,13 @@ std::string UserDefaults::blame(std::string_view message, const std::string& com
   for (const UserDefault& value : all_) {
     if (!value.is_for(command)) continue;
     const std::string option = "--" + value.option;
+    if (!line.has_default(value.option) || line.was_given(option)) continue;
+    // "--batch must be ...", "unknown dtype 'bf17'"
     const auto at = message.find(option);
-    if (at == std::string_view::npos || !line.has_default(value.option) || line.was_given(option)) continue;
-    const auto end = at + option.size();
-    if (end == message.size() || message[end] == ' ' || message[end] == ',' || message[end] == ':')
+    const auto end = at == std::string_view::npos ? at : at + option.size();
+    const bool is_named = end != std::string_view::npos && (end == message.size() || message[end] == ' ' ||
+                                                            message[end] == ',' || message[end] == ':');
+    if (is_named || message.find(fmt::format("'{}'", value.value)) != std::string_view::npos)
       source = fmt::format(" (from {})", value.source);
   }
   return source;

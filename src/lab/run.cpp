@@ -309,17 +309,21 @@ class Run {
                 *record_);
   }
 
-  /// Plain steps alone.
+  /// Plain steps alone. Whether it was told to stop; throws core::Stopped if that was before the first step.
   bool time_steps(engines::Engine& engine, StepInputs& inputs, DeviceWatch& watch) {
     const measure::BenchOptions options{.warmup = point_->warmup,
                                         .steps = settings_->max_steps,
                                         .precision = settings_->precision,
                                         .max_seconds = settings_->max_seconds};
+    int signal = 0;
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
-      begin_step(step);
+      signal = asked_to_stop(step);
+      if (signal != 0) return false;
       inputs.write(step);
       if (step >= point_->warmup) watch.begin();
+      return true;
     });
+    if (result.samples.empty()) throw core::Stopped{signal};
     watch.end(static_cast<std::int64_t>(result.samples.size()));
     if (!provider_->is_host()) result.clock = {};
     std::vector<record::Sample> rows;
@@ -330,7 +334,7 @@ class Run {
     write_exposed(result.samples);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
     outcome_.step_s = result.step.median;
-    return false;
+    return signal != 0;
   }
 
   /// Plain and observed steps in turn.

@@ -10,11 +10,14 @@
 namespace rooflm::measure {
 
 BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
-                      const std::function<void(int step)>& before_step) {
+                      const std::function<bool(int step)>& before_step) {
   constexpr int kFewest = 6;  // with fewer there is no 95% interval of a median
   BenchResult result;
   for (int i = 0; i < options.warmup; ++i) {
-    before_step(i);
+    if (!before_step(i)) {
+      result.stop_reason = "interrupted";
+      return result;
+    }
     engine.run();
   }
   Stopping stopping({.precision = options.precision,
@@ -25,13 +28,17 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
   const MachineLoad load;
   const double start = now_s();
   for (int i = options.warmup; !stopping.is_done(); ++i) {
-    before_step(i);
+    if (!before_step(i)) {
+      result.stop_reason = "interrupted";
+      break;
+    }
     result.samples.push_back(engine.run());
     stopping.add(result.samples.back().step_s, now_s() - start);
   }
   result.clock.after_hz = clock_hz();
   result.others_share = load.others_share();
-  result.stop_reason = stopping.reason();
+  if (result.stop_reason.empty()) result.stop_reason = stopping.reason();
+  if (result.samples.empty()) return result;
   const auto summary_of = [&](double engines::StepTimes::*phase) {
     std::vector<double> seconds;
     std::transform(result.samples.begin(), result.samples.end(), std::back_inserter(seconds),

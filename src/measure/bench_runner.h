@@ -26,14 +26,15 @@ struct BenchResult {
   core::Summary forward, backward, optimizer, step;
   core::Summary submit;  ///< the host's part of a step: until everything is submitted
   std::vector<engines::StepTimes> samples;
-  std::string stop_reason;  ///< "interval within 1 %", "10 samples", "30 s"
+  std::string stop_reason;  ///< "interval within 1 %", "10 samples", "30 s", "interrupted"
   ClockChange clock;
   std::optional<double> others_share;  ///< see MachineLoad
 };
 
 /// Runs the steps with no observer. `before_step(i)`, i from 0 over warm-up and timed steps, is called before
-/// each and not timed: it writes the inputs.
+/// each and not timed: it writes the inputs, or returns false to end here ("interrupted"), maybe without a
+/// step.
 BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
-                      const std::function<void(int step)>& before_step);
+                      const std::function<bool(int step)>& before_step);
 
 }  // namespace rooflm::measure

@@ -6,11 +6,14 @@
 #include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -37,12 +40,20 @@ namespace {
 
 using namespace rooflm;  // NOLINT(google-build-using-namespace): all of it is what this module is about
 
+/// Bytes of a record or of a path may be no UTF-8: they become U+FFFD, as in JSON.
+py::str text_of(std::string_view text) {
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<py::ssize_t>(text.size()), "replace"));
+}
+
 py::object value_of(const report::Cell& cell) {
   if (std::holds_alternative<std::monostate>(cell)) return py::none();
   return std::visit(
       [](const auto& value) -> py::object {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
           return py::none();
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+          return text_of(value);
         } else {
           return py::cast(value);
         }
@@ -190,8 +201,23 @@ compile::StepOptions options_of(const Asked& asked, const std::optional<devices:
   return options;
 }
 
+/// As lab::check_sizes and the options of the command line.
+void check(const Asked& asked, const model::ModelConfig& config) {
+  constexpr std::int64_t kMostLayers = 100'000;
+  if (!std::isfinite(asked.clip) || asked.clip < 0)
+    throw core::UsageError(fmt::format("clip must be a number of at least 0, got {}", asked.clip));
+  if (asked.phase != "step" && asked.grad_accum > 1)
+    throw core::UsageError(
+        fmt::format("phase {} has no gradients to accumulate: leave out grad_accum", asked.phase));
+  if (config.layers > kMostLayers / asked.grad_accum) {
+    throw core::UsageError(fmt::format("{} layers times grad_accum {}: at most {} layers can be priced",
+                                       config.layers, asked.grad_accum, kMostLayers));
+  }
+}
+
 program::Program program_of(const Asked& asked, const compile::StepOptions& options) {
   const model::ModelConfig config = config_of(asked);
+  check(asked, config);
   if (asked.phase == "decode") {
     const model::CacheSize size{.batch = asked.batch, .positions = asked.seq};
     return compile::inference_step(model::decode(config, size, asked.seq), options);
@@ -297,7 +323,7 @@ py::dict price(const Asked& asked) {
 void translate(std::exception_ptr thrown) {
   const auto raise = [](const char* name, const char* message) {
     const py::object type = py::module_::import("rooflm.errors").attr(name);
-    PyErr_SetString(type.ptr(), message);
+    PyErr_SetObject(type.ptr(), text_of(message).ptr());
   };
   try {
     std::rethrow_exception(std::move(thrown));
@@ -307,6 +333,8 @@ void translate(std::exception_ptr thrown) {
     raise("InputError", error.what());
   } catch (const core::OutOfMemory& error) {
     raise("OutOfMemory", error.what());
+  } catch (const std::bad_alloc&) {
+    raise("OutOfMemory", "out of memory");
   } catch (const core::Unavailable& error) {
     raise("Unavailable", error.what());
   } catch (const core::Error& error) {

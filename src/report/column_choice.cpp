@@ -31,15 +31,17 @@ bool is_spare(std::string_view key) {
   return key.ends_with("_std") || key.ends_with("std_s") || std::ranges::find(kSpare, key) != kSpare.end();
 }
 
-const Column* find_column(const Table& table, const std::string& name) {
-  for (const Column& column : table.columns) {
-    if (column.key == name || column.title == name) return &column;
-  }
-  return nullptr;
-}
-
 bool has_cell(const Table& table, const std::string& name) {
   return std::ranges::any_of(table.rows, [&](const Row& row) { return row.find(name) != nullptr; });
+}
+
+/// The column that is meant by `name`: that of the key, or, where no cell has such a key, that of the title.
+const Column* find_column(const Table& table, const std::string& name) {
+  const auto by_key = std::ranges::find(table.columns, name, &Column::key);
+  if (by_key != table.columns.end()) return &*by_key;
+  if (has_cell(table, name)) return nullptr;
+  const auto by_title = std::ranges::find(table.columns, name, &Column::title);
+  return by_title == table.columns.end() ? nullptr : &*by_title;
 }
 
 /// Widest text of each column, and whether it holds numbers.

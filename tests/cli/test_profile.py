@@ -341,18 +341,19 @@ class Profile(unittest.TestCase):
         self.assertIn("partial", self.ok("report", path, "--view", "overview").lower())
 
     def test_interrupted_runs_keep_what_was_measured(self):
-        path = self.folder / "interrupted.rooflm"
-        process = subprocess.Popen([BINARY, "profile", *SMALL, "--max-steps", "100000", "--precision", "0",
-                                    "--max-seconds", "60", "-o", str(path)], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=self.environment)
-        self.wait_for_a_run(path)
-        time.sleep(1)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 130)
-        with sqlite3.connect(path) as db:
-            self.assertEqual(db.execute("SELECT status FROM run").fetchone()[0], "interrupted")
-            self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 0)
+        for command in (["profile", "--max-steps", "100000", "--precision", "0", "--max-seconds", "60"], ["bench", "--steps", "100000000"]):
+            path = self.folder / f"interrupted_{command[0]}.rooflm"
+            process = subprocess.Popen([BINARY, *command, *SMALL, "-o", str(path)], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, env=self.environment)
+            self.wait_for_a_run(path)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            shown, said = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, said)
+            self.assertIn(b"interrupted", shown)
+            with sqlite3.connect(path) as db:
+                self.assertEqual(db.execute("SELECT status FROM run").fetchone()[0], "interrupted")
+                self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 0)
 
     def test_compare(self):
         other = self.folder / "b.rooflm"

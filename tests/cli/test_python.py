@@ -101,6 +101,56 @@ class Package(unittest.TestCase):
             self.assertNotIn("rooflm: ", str(raised.exception)[:8])
         with self.assertRaises(rooflm.UsageError):
             rooflm.Record()
+        for refused in ({"clip": -1}, {"clip": float("nan")}, {"phase": "decode", "grad_accum": 4}, {"grad_accum": 10**6}):
+            with self.assertRaises(rooflm.UsageError):
+                rooflm.price(**SMALL, **refused)
+        with self.assertRaises(rooflm.InputError):
+            rooflm.open(b"\xff.rooflm")  # no UTF-8: the message has it replaced
+        with self.assertRaises(rooflm.UsageError):
+            rooflm.command("plan", model="gpt2", device="h100-sxm", help=True)
+
+    def test_a_check_that_failed_has_its_result(self):
+        import sqlite3  # pylint: disable=import-outside-toplevel
+        changed = pathlib.Path(self.folder.name) / "broken.rooflm"
+        changed.write_bytes(self.record.read_bytes())
+        with sqlite3.connect(changed) as database:
+            database.execute("update sample set seconds = 3 * seconds where phase = 'backward'")
+        database.close()
+        with self.assertRaises(rooflm.CheckFailed) as raised:
+            rooflm.command("verify", changed)
+        self.assertTrue(raised.exception.result)
+
+    def test_text_that_is_no_utf8_is_replaced(self):
+        import sqlite3  # pylint: disable=import-outside-toplevel
+        changed = pathlib.Path(self.folder.name) / "bytes.rooflm"
+        changed.write_bytes(self.record.read_bytes())
+        with sqlite3.connect(changed) as database:
+            database.execute("update run set label = cast(x'61ff62' as text)")
+        database.close()
+        self.assertIn("a\ufffdb", str(list(rooflm.open(changed).table("bench"))) + str(rooflm.open(changed).tables("overview")))
+
+    def test_an_interrupt_is_passed_on_and_waited_for(self):
+        import signal  # pylint: disable=import-outside-toplevel
+        import sqlite3  # pylint: disable=import-outside-toplevel
+        import subprocess  # pylint: disable=import-outside-toplevel
+        import time  # pylint: disable=import-outside-toplevel
+        path = pathlib.Path(self.folder.name) / "interrupted.rooflm"
+        code = f"import rooflm\nrooflm.command('bench', **{SMALL!r}, steps=10**9, no_peak=True, device='cpu', output={str(path)!r})"
+        environment = {**os.environ, "PYTHONPATH": str(BINARY.parent / "python")}
+        for whom in (os.kill, os.killpg):  # a notebook's kernel alone, all of a terminal
+            path.unlink(missing_ok=True)
+            process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+            deadline = time.monotonic() + 60
+            while not path.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(2)
+            whom(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            self.assertIn("KeyboardInterrupt", said)
+            with sqlite3.connect(path) as database:
+                self.assertEqual(database.execute("select status from run").fetchall(), [("interrupted",)])
+                self.assertGreater(database.execute("select count(*) from sample").fetchone()[0], 0)
+            database.close()
 
 
 if __name__ == "__main__":

@@ -59,8 +59,10 @@ TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   engines::Engine engine(compile::training_step(model::forward(config, 1, 8), options), options.engine,
                          store);
   std::vector<int> steps;
-  const BenchResult result =
-      run_bench(engine, {.warmup = 2, .steps = 3}, [&](int step) { steps.push_back(step); });
+  const BenchResult result = run_bench(engine, {.warmup = 2, .steps = 3}, [&](int step) {
+    steps.push_back(step);
+    return true;
+  });
   EXPECT_EQ(steps, (std::vector<int>{0, 1, 2, 3, 4}));
   EXPECT_EQ(result.samples.size(), 3U);
   EXPECT_EQ(result.step.count, 3U);
@@ -68,6 +70,23 @@ TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   for (const engines::StepTimes& times : result.samples) {
     EXPECT_NEAR(times.forward_s + times.backward_s + times.optimizer_s, times.step_s, 1e-4);
   }
+}
+
+TEST(BenchRunner, KeepsTheStepsBeforeItWasStopped) {
+  const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
+  const auto backend = backends::make_null_backend();
+  engines::TensorStore store(*backend);
+  const compile::StepOptions options;
+  engines::Engine engine(compile::training_step(model::forward(config, 1, 8), options), options.engine,
+                         store);
+  const auto stopped_at = [&](int last) {
+    return run_bench(engine, {.warmup = 2, .steps = 9}, [last](int step) { return step < last; });
+  };
+  EXPECT_EQ(stopped_at(6).samples.size(), 4U);
+  EXPECT_EQ(stopped_at(6).step.count, 4U);
+  EXPECT_EQ(stopped_at(6).stop_reason, "interrupted");
+  EXPECT_TRUE(stopped_at(2).samples.empty());
+  EXPECT_TRUE(stopped_at(0).samples.empty());
 }
 
 TEST(Machine, SaysSomethingAboutThisOne) {

@@ -58,8 +58,14 @@ double available_memory_bytes() {
 }
 
 void keep_released_memory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20U);  // glibc's maximum: larger blocks are mapped anew each time
-  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  // Once: glibc's allocator initializes itself here where another one serves `malloc` (a thread sanitizer's),
+  // and would do so in two threads at a time.
+  static const bool is_kept = [] {
+    mallopt(M_MMAP_THRESHOLD, 32 << 20U);  // glibc's maximum: larger blocks are mapped anew each time
+    mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+    return true;
+  }();
+  static_cast<void>(is_kept);
 }
 
 void trim_memory() noexcept { (void)malloc_trim(0); }
