@@ -31,9 +31,11 @@ void start_and_end(int count) {
 
 }  // namespace
 
+int most_threads() { return std::min(omp_get_num_procs(), omp_get_thread_limit()); }
+
 int default_team() {
   static const double share = std::ceil(core::ControlGroups().processors());
-  const int most = std::min(omp_get_num_procs(), omp_get_thread_limit());
+  const int most = most_threads();
   return share < most ? static_cast<int>(share) : most;
 }
 

@@ -3,8 +3,10 @@
 
 namespace rooflm::backends {
 
-/// Threads of a team by default: the least of the processors of this process, what its control groups give it
-/// of their time (rounded up: more threads would be stopped in turn), and OMP_THREAD_LIMIT.
+/// The processors of this process, or OMP_THREAD_LIMIT if that is less.
+int most_threads();
+/// Threads of a team by default: most_threads, or what control groups give this process of the processors'
+/// time if that is less (rounded up: more threads would be stopped in turn).
 int default_team();
 
 /// Undoes OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS=0 for the calling thread: OpenMP would make smaller teams

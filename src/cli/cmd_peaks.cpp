@@ -70,7 +70,7 @@ void write_missing_instructions(const std::string& device, const std::string& dt
 std::set<int> thread_counts(const std::string& typed) {
   std::set<int> threads;
   for (const std::int64_t count : parse_integers("--threads", typed)) {
-    if (const int most = measure::query_processor().threads; count > most) {
+    if (const int most = lab::most_threads(); count > most) {
       throw core::UsageError(
           fmt::format("--threads {}: this process may use at most {} processors", count, most));
     }

@@ -141,7 +141,8 @@ std::filesystem::path follow_links(const std::filesystem::path& path) {
   }
 }
 
-NewFile::NewFile(std::filesystem::path path) : path_(follow_links(path)), temporary_(temporary_name(path_)) {
+NewFile::NewFile(const std::filesystem::path& path)
+    : path_(follow_links(path)), temporary_(temporary_name(path_)) {
   require_replaceable(path_);
   hold_stop();
   try {

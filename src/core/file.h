@@ -68,7 +68,7 @@ std::filesystem::path follow_links(const std::filesystem::path& path);
 class NewFile {
  public:
   /// Throws InputError if the file cannot be created, or if `path` is a device, a pipe or a socket.
-  explicit NewFile(std::filesystem::path path);
+  explicit NewFile(const std::filesystem::path& path);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();

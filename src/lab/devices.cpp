@@ -105,6 +105,8 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, compi
   return backends::provider_of(device).make(device, options);
 }
 
+int most_threads() { return backends::most_threads(); }
+
 int resolve_threads(int threads) { return threads > 0 ? threads : backends::default_team(); }
 
 }  // namespace rooflm::lab

@@ -54,5 +54,7 @@ std::unique_ptr<backends::Backend> make_backend(const std::string& device, compi
 
 /// Threads that the processor backend uses for `threads`: for 0 as backends::default_team.
 int resolve_threads(int threads);
+/// As backends::most_threads.
+int most_threads();
 
 }  // namespace rooflm::lab

@@ -137,8 +137,8 @@ struct Inserts {
 }  // namespace
 
 struct Writer::State {
-  State(std::filesystem::path path, const std::string& command, bool overwrite)
-      : file(std::move(path), overwrite), database(file.written(), Database::Mode::write, kPatience) {
+  State(const std::filesystem::path& path, const std::string& command, bool overwrite)
+      : file(path, overwrite), database(file.written(), Database::Mode::write, kPatience) {
     set_up(database, command,
            std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::system_clock::now().time_since_epoch())

@@ -1,4 +1,6 @@
 // The view of activities: what took time on devices and hosts, of any program, by name and by lane.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
