@@ -22,7 +22,6 @@
 #include "lab/gpu_ceilings.h"
 #include "lab/machine_ceilings.h"
 #include "measure/instruction_peaks.h"
-#include "measure/machine.h"
 #include "record/missing_peak.h"
 #include "report/ceiling_rows.h"
 
