@@ -245,8 +245,8 @@ struct Writer::State {
   bool discarded = false;
 };
 
-Writer::Writer(std::filesystem::path path, const std::string& command, bool overwrite)
-    : state_(std::make_unique<State>(std::move(path), command, overwrite)) {}
+Writer::Writer(const std::filesystem::path& path, const std::string& command, bool overwrite)
+    : state_(std::make_unique<State>(path, command, overwrite)) {}
 
 Writer::Writer(Writer&&) noexcept = default;
 

@@ -20,7 +20,7 @@ class Writer {
  public:
   /// Throws core::InputError if `path` exists, unless it is a run record and `overwrite` is set; the new file
   /// then replaces it when it is finished.
-  explicit Writer(std::filesystem::path path, const std::string& command, bool overwrite = false);
+  explicit Writer(const std::filesystem::path& path, const std::string& command, bool overwrite = false);
   Writer(Writer&&) noexcept;
   Writer& operator=(Writer&&) noexcept;
   Writer(const Writer&) = delete;
