@@ -5,8 +5,12 @@ Usage: test_python.py BINARY [unittest options]"""
 
 import os
 import pathlib
+import signal
+import sqlite3
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 # The package as it was built: beside the binary.
@@ -31,6 +35,26 @@ class Package(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
+
+    def changed(self, name, statement):
+        """A copy of the record in which something was changed."""
+        path = pathlib.Path(self.folder.name) / name
+        path.write_bytes(self.record.read_bytes())
+        with sqlite3.connect(path) as database:
+            database.execute(statement)
+            self.assertGreater(database.total_changes, 0)
+        database.close()
+        return path
+
+    @staticmethod
+    def has_run(path):
+        if not path.exists():
+            return False
+        with sqlite3.connect(path) as database:
+            try:
+                return database.execute("select count(*) from run").fetchone()[0] > 0
+            except sqlite3.Error:  # being created
+                return False
 
     def test_records_are_tables(self):
         record = rooflm.open(self.record)
@@ -57,14 +81,11 @@ class Package(unittest.TestCase):
                                  [{key: value for key, value in row.items() if value is not None} for row in other["rows"]])
 
     def test_a_record_that_was_changed_does_not_hold(self):
-        import sqlite3  # pylint: disable=import-outside-toplevel
-        changed = pathlib.Path(self.folder.name) / "changed.rooflm"
-        changed.write_bytes(self.record.read_bytes())
-        with sqlite3.connect(changed) as database:
-            database.execute("update sample set seconds = 3 * seconds where phase = 'backward'")
-            self.assertGreater(database.total_changes, 0)
-        database.close()
+        changed = self.changed("changed.rooflm", "update sample set seconds = 3 * seconds where phase = 'backward'")
         self.assertFalse(rooflm.open(changed).verify())
+        with self.assertRaises(rooflm.CheckFailed) as raised:
+            rooflm.command("verify", changed)
+        self.assertTrue(raised.exception.result)
 
     def test_prices_are_those_of_the_command_line(self):
         for more in ({}, {"engine": "eager", "dtype": "bf16", "arch": "gpt2"}, {"recompute": "full", "grad_accum": 2}, {"phase": "decode"}):
@@ -109,31 +130,11 @@ class Package(unittest.TestCase):
         with self.assertRaises(rooflm.UsageError):
             rooflm.command("plan", model="gpt2", device="h100-sxm", help=True)
 
-    def test_a_check_that_failed_has_its_result(self):
-        import sqlite3  # pylint: disable=import-outside-toplevel
-        changed = pathlib.Path(self.folder.name) / "broken.rooflm"
-        changed.write_bytes(self.record.read_bytes())
-        with sqlite3.connect(changed) as database:
-            database.execute("update sample set seconds = 3 * seconds where phase = 'backward'")
-        database.close()
-        with self.assertRaises(rooflm.CheckFailed) as raised:
-            rooflm.command("verify", changed)
-        self.assertTrue(raised.exception.result)
-
     def test_text_that_is_no_utf8_is_replaced(self):
-        import sqlite3  # pylint: disable=import-outside-toplevel
-        changed = pathlib.Path(self.folder.name) / "bytes.rooflm"
-        changed.write_bytes(self.record.read_bytes())
-        with sqlite3.connect(changed) as database:
-            database.execute("update run set label = cast(x'61ff62' as text)")
-        database.close()
-        self.assertIn("a\ufffdb", str(list(rooflm.open(changed).table("bench"))) + str(rooflm.open(changed).tables("overview")))
+        record = rooflm.open(self.changed("bytes.rooflm", "update run set label = cast(x'61ff62' as text)"))
+        self.assertIn("a\ufffdb", str(list(record.table("bench"))) + str(record.tables("overview")))
 
     def test_an_interrupt_is_passed_on_and_waited_for(self):
-        import signal  # pylint: disable=import-outside-toplevel
-        import sqlite3  # pylint: disable=import-outside-toplevel
-        import subprocess  # pylint: disable=import-outside-toplevel
-        import time  # pylint: disable=import-outside-toplevel
         path = pathlib.Path(self.folder.name) / "interrupted.rooflm"
         code = f"import rooflm\nrooflm.command('bench', **{SMALL!r}, steps=10**9, no_peak=True, device='cpu', output={str(path)!r})"
         environment = {**os.environ, "PYTHONPATH": str(BINARY.parent / "python")}
@@ -141,9 +142,9 @@ class Package(unittest.TestCase):
             path.unlink(missing_ok=True)
             process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
             deadline = time.monotonic() + 60
-            while not path.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            time.sleep(2)
+            while not self.has_run(path) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            time.sleep(2)  # steps of a millisecond
             whom(process.pid, signal.SIGINT)
             _, said = process.communicate(timeout=60)
             self.assertIn("KeyboardInterrupt", said)
