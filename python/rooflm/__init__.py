@@ -61,16 +61,18 @@ def _arguments(options):
 
 def _run(line):
     """Exit code, standard output and standard error. An interrupt (Ctrl-C) is passed on and waited for, so that the program keeps
-    what it has; a second one ends it at once."""
+    what it has; a second one ends it at once. It is in a session of its own: a signal from the terminal and one from here would be two
+    requests."""
     try:
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace")
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
+                                   start_new_session=True)
     except OSError as error:
         raise Unavailable(f"cannot start {line[0]}: {error.strerror}") from error
     with process:
         try:
             output, errors = process.communicate()
         except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)  # from a terminal it has come already, and is taken for the same
+            process.send_signal(signal.SIGINT)
             try:
                 process.communicate()
             except KeyboardInterrupt:
