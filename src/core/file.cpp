@@ -40,14 +40,6 @@ Descriptor open_temporary(const std::filesystem::path& temporary, const std::fil
   }
 }
 
-/// A file that is replaced keeps its permissions; it must not be readable by others before.
-void take_mode(int fd, const std::filesystem::path& replaced) {
-  struct stat info {};
-  if (::stat(replaced.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-  constexpr mode_t kPermissions = 0777;
-  if (::fchmod(fd, (info.st_mode & kPermissions) | S_IRUSR | S_IWUSR) != 0) fail_on("write", replaced, errno);
-}
-
 /// Renaming over a device or a pipe would replace it by a file.
 void require_replaceable(const std::filesystem::path& path) {
   struct stat info {};
@@ -130,15 +122,22 @@ std::filesystem::path follow_links(const std::filesystem::path& path) {
   for (int links = 0;; ++links) {
     std::error_code error;
     if (!fs::is_symlink(fs::symlink_status(at, error))) return at;
-    const fs::path next = fs::read_symlink(at, error);
-    if (links == kMostLinks || error) fail_on("write", path, links == kMostLinks ? ELOOP : error.value());
-    at = next.is_absolute() ? next : folder_of(at) / next;
-    const std::string whole = fs::absolute(at, error).lexically_normal().string();
-    if (whole.starts_with("/proc/") || whole.starts_with("/dev/")) {
-      throw InputError(fmt::format("cannot write {}: it leads to {}, which is open already; name a file",
-                                   path.string(), whole));
+    if (links == kMostLinks) fail_on("write", path, ELOOP);
+    if (fs::canonical(folder_of(at), error).string().starts_with("/proc/")) {
+      throw InputError(fmt::format(
+          "cannot write {}: it is a link to a file that is open already; name a file", path.string()));
     }
+    const fs::path next = fs::read_symlink(at, error);
+    if (error) fail_on("write", path, error.value());
+    at = next.is_absolute() ? next : folder_of(at) / next;
   }
+}
+
+void take_permissions(int fd, const std::filesystem::path& replaced) {
+  struct stat info {};
+  if (::stat(replaced.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+  constexpr mode_t kPermissions = 0777;
+  if (::fchmod(fd, (info.st_mode & kPermissions) | S_IRUSR | S_IWUSR) != 0) fail_on("write", replaced, errno);
 }
 
 NewFile::NewFile(const std::filesystem::path& path)
@@ -147,7 +146,7 @@ NewFile::NewFile(const std::filesystem::path& path)
   hold_stop();
   try {
     file_ = open_temporary(temporary_, path_);
-    take_mode(file_.get(), path_);
+    take_permissions(file_.get(), path_);
   } catch (...) {
     release_stop();
     throw;

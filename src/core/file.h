@@ -58,8 +58,11 @@ class RandomFile {
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
 /// What a chain of symbolic links leads to, which need not be there; `path` itself if it is no link. Throws
-/// InputError if the chain passes /dev or /proc ("/dev/stdout"), or is a loop.
+/// InputError if the chain passes /proc (/dev/stdout, /dev/fd/1), or is a loop.
 std::filesystem::path follow_links(const std::filesystem::path& path);
+/// Gives a new file the permissions of the one that it will replace, if that is there; its owner may always
+/// read and write it. Called before anything is written.
+void take_permissions(int fd, const std::filesystem::path& replaced);
 
 /// A new file, written as ".NAME.rooflm-tmp" in the folder of `path` and renamed to `path` by commit(). Links
 /// are followed, and a file that is replaced hands on its permissions. If destroyed before, it removes what

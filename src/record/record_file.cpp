@@ -98,15 +98,10 @@ RecordFile::RecordFile(const std::filesystem::path& path, bool overwrite)
              : std::filesystem::is_regular_file(left, ignored) && looks_like_record(left)) {
     remove_unfinished(left, exists);
   }
-  // A record that is replaced hands on its permissions.
-  struct stat old {};
-  const bool has_mode = exists && ::stat(path_.c_str(), &old) == 0;
   constexpr mode_t kMode = 0644;
-  constexpr mode_t kPermissions = 0777;
-  const mode_t mode = has_mode ? (old.st_mode & kPermissions) | S_IRUSR | S_IWUSR : kMode;
-  const core::Descriptor file(::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  const core::Descriptor file(::open(written_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
   if (file.get() < 0) core::fail_on("write", written_, errno);
-  if (has_mode) ::fchmod(file.get(), mode);  // the umask took some
+  if (replaces()) core::take_permissions(file.get(), path_);
   identity_ = identity_of(written_);
 }
 

@@ -187,11 +187,9 @@ void say_share(const Split& split, double fraction, const Message& message) {
   const double share = val / (val + bytes_of(split.train));
   constexpr double kFar = 2;
   if (val == 0 || (share <= kFar * fraction && kFar * share >= fraction)) return;
-  message(
-      fmt::format("validation is {:.2g} % of the bytes where {:.2g} % was asked for: documents are not cut "
-                  "(only a single "
-                  "one is), and it gets at most that share of them, but one",
-                  100 * share, 100 * fraction));
+  message(fmt::format(
+      "validation is {:.2g} % of the bytes where {:.2g} % was asked for: it is made of whole documents",
+      100 * share, 100 * fraction));
 }
 
 PreparedData prepare_checked(const PrepareOptions& options, const Message& message) {

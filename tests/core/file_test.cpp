@@ -66,6 +66,8 @@ TEST_F(FileTest, ALinkToAnOpenFileIsNotReplaced) {
   EXPECT_THROW(write_file_atomically(link, "x"), InputError);
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_THROW(static_cast<void>(follow_links("/dev/stdout")), InputError);
+  EXPECT_THROW(static_cast<void>(follow_links("/dev/fd/1")), InputError);
+  EXPECT_EQ(follow_links("/dev/null"), "/dev/null");  // no link; that it is a device others say
 }
 
 TEST_F(FileTest, AReplacedFileHandsOnItsPermissions) {

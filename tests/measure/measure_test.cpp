@@ -51,15 +51,20 @@ TEST(Peaks, TheFastestProductCounts) {
   EXPECT_THROW(fastest_product({}, "fp32", 1, options), std::invalid_argument);
 }
 
-TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
-  const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
-  const auto backend = backends::make_null_backend();
-  engines::TensorStore store(*backend);
-  const compile::StepOptions options;
-  engines::Engine engine(compile::training_step(model::forward(config, 1, 8), options), options.engine,
-                         store);
+class BenchRunner : public testing::Test {
+ protected:
+  const std::unique_ptr<backends::Backend> backend_ = backends::make_null_backend();
+  engines::TensorStore store_{*backend_};
+  const compile::StepOptions options_;
+  const model::ModelConfig config_ =
+      model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
+  engines::Engine engine_{compile::training_step(model::forward(config_, 1, 8), options_), options_.engine,
+                          store_};
+};
+
+TEST_F(BenchRunner, CountsWarmUpAndTimedSteps) {
   std::vector<int> steps;
-  const BenchResult result = run_bench(engine, {.warmup = 2, .steps = 3}, [&](int step) {
+  const BenchResult result = run_bench(engine_, {.warmup = 2, .steps = 3}, [&](int step) {
     steps.push_back(step);
     return true;
   });
@@ -72,15 +77,9 @@ TEST(BenchRunner, CountsWarmUpAndTimedSteps) {
   }
 }
 
-TEST(BenchRunner, KeepsTheStepsBeforeItWasStopped) {
-  const auto config = model::with_overrides(model::preset("tiny"), {.layers = 1, .vocab = 100});
-  const auto backend = backends::make_null_backend();
-  engines::TensorStore store(*backend);
-  const compile::StepOptions options;
-  engines::Engine engine(compile::training_step(model::forward(config, 1, 8), options), options.engine,
-                         store);
+TEST_F(BenchRunner, KeepsTheStepsBeforeItWasStopped) {
   const auto stopped_at = [&](int last) {
-    return run_bench(engine, {.warmup = 2, .steps = 9}, [last](int step) { return step < last; });
+    return run_bench(engine_, {.warmup = 2, .steps = 9}, [last](int step) { return step < last; });
   };
   EXPECT_EQ(stopped_at(6).samples.size(), 4U);
   EXPECT_EQ(stopped_at(6).step.count, 4U);
