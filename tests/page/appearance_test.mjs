@@ -204,16 +204,13 @@ test('a run that is left takes its pictures along', async () => {
   };
   await choose(1);
   await choose(0);
-  const before = await canvases();
-  for (const run of [1, 0, 1, 0]) await choose(run);
-  assert.ok(before > 0);
-  // What a task that still waits holds is let go when it has run; a leak stays.
-  let after = await canvases();
-  for (let i = 0; i < 40 && after > before; i += 1) {
-    await page.waitForTimeout(250);
-    after = await canvases();
-  }
-  assert.ok(after <= before, `${before} after the first change, then ${after}`);
+  assert.ok(await canvases() > 0);
+  // The browser lets go of a few late, now and then (2 to 6 were seen after any number of changes); of a leak, one more stays
+  // each time that a run with pictures is left.
+  const changes = 24;
+  for (let i = 0; i < changes; i += 1) await choose((i + 1) % 2);
+  const held = await canvases();
+  assert.ok(held < changes / 2, `${held} after ${changes} changes`);
   await session.detach();
   await close();
 });
