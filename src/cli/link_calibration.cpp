@@ -37,7 +37,7 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
   constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
   cluster.pair.reset();  // what was measured has bridges in it
   perfmodel::LinkLevel& link = cluster.inside;
-  std::map<Collective, std::map<double, double>> seconds;  // by bytes that each rank sends
+  std::map<int, std::map<Collective, std::map<double, double>>> seconds;  // by ranks and the bytes that each sends
   for (const auto& [number, row] : rows_of(record)) {
     const auto kind = std::ranges::find(kKinds, row.texts.at("op"),
                                         [](Collective each) { return perfmodel::name_of(each); });
@@ -49,20 +49,20 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
                       number, row.numbers.at("hosts")));
     }
     const double time_s = row.numbers.at("time_us") * 1e-6;
-    link.measured_ranks = std::max(link.measured_ranks, static_cast<int>(row.numbers.at("ranks")));
-    // Plans add the steps beyond those of two ranks.
-    const double rounds = *kind == Collective::all_reduce ? 2 : 1;
-    const double further_s = rounds * (row.numbers.at("ranks") - 2) * link.step_s;
-    seconds[*kind].emplace(row.numbers.at("busbw") * time_s, std::max(time_s - further_s, link.base_s));
+    const int ranks = static_cast<int>(row.numbers.at("ranks"));
+    seconds[ranks][*kind].emplace(row.numbers.at("busbw") * time_s, time_s);
   }
   if (seconds.empty()) return false;
   if (link.byte_per_s <= 0)
     throw core::InputError("--calibrate: the catalog knows no link of this device, which comm measured");
-  for (const auto& [kind, points] : seconds) {
-    perfmodel::Curve& curve = link.measured[kind];
-    curve.clear();
-    for (const auto& [bytes, time_s] : points)
-      curve.emplace_back(bytes, curve.empty() ? time_s : std::max(time_s, curve.back().second));
+  link.measured.clear();
+  for (const auto& [ranks, kinds] : seconds) {
+    perfmodel::MeasuredRing& ring = link.measured.emplace_back(perfmodel::MeasuredRing{.ranks = ranks});
+    for (const auto& [kind, points] : kinds) {
+      perfmodel::Curve& curve = ring.seconds[kind];
+      for (const auto& [bytes, time_s] : points)
+        curve.emplace_back(bytes, curve.empty() ? time_s : std::max(time_s, curve.back().second));
+    }
   }
   link.measured_byte_per_s = link.byte_per_s;
   cluster.basis = perfmodel::Basis::calibrated;

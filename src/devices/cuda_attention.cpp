@@ -45,6 +45,12 @@ constexpr std::int64_t kNarrowest = 32;
 constexpr double kMultiprocessors = 132;
 constexpr double kBusyShare = 0.75;
 constexpr double kBusyShareOfNarrow = 0.5;
+/// The same of sequences below kBrokenFrom, of which cuDNN computes up to 127 masked positions. One H200,
+/// bf16, 2026-11-27, steps: on warp groups ours take 0.99 (0.24, 0.36: 0.97 and 0.95) of cuDNN's time where
+/// it is 0.15, 1.00 to 1.13 where it is 0.06 to 0.09; on tensor cores 1.36 where it is 0.15 and 1.15 where it
+/// is 0.08.
+constexpr double kBusyShareOfShort = 0.1;
+constexpr double kBusyShareOfShortPlain = 0.2;
 constexpr std::int64_t kNarrowHead = 64;
 
 AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
@@ -101,18 +107,19 @@ bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on
   return on_warp_groups || is_narrow || sizes.seq < kBrokenFrom;
 }
 
-bool has_few_key_blocks(const AttentionSizes& sizes) {
-  if (sizes.kv_heads == sizes.heads || sizes.seq < kBrokenFrom) return false;
+bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups) {
+  if (sizes.kv_heads == sizes.heads || sizes.seq <= kCudnnTile) return false;
   // The last block of keys has one tile of queries, the first all of them.
   const std::int64_t tiles = whole_tiles(sizes.seq) / kCudnnTile;
   const double mean_tiles = static_cast<double>(tiles + 1) / 2;
   const double share =
       static_cast<double>(sizes.batch) * static_cast<double>(sizes.kv_heads) * mean_tiles / kMultiprocessors;
+  if (sizes.seq < kBrokenFrom) return share < (on_warp_groups ? kBusyShareOfShort : kBusyShareOfShortPlain);
   return share < (sizes.head_dim <= kNarrowHead ? kBusyShareOfNarrow : kBusyShare);
 }
 
 bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
-  return !has_few_key_blocks(sizes) && sizes.seq >= kOnePassFrom &&
+  return !has_few_key_blocks(sizes, true) && sizes.seq >= kOnePassFrom &&
          std::ranges::find(kOnePassHeadDims, sizes.head_dim) != kOnePassHeadDims.end();
 }
 
@@ -124,7 +131,7 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
     return AttentionFamily::one_pass;
   }
   const bool on_warp_groups = own == AttentionFamily::warp_groups;
-  const bool has_few_blocks = use.is_gradient && has_few_key_blocks(sizes);
+  const bool has_few_blocks = use.is_gradient && has_few_key_blocks(sizes, on_warp_groups);
   const bool is_own_faster =
       !has_few_blocks &&
       (is_own_faster_within_tile(use.dtype, sizes, on_warp_groups) ||

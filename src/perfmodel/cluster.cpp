@@ -33,8 +33,11 @@ LinkLevel level_of(const std::string& name, double byte_per_s) {
   if (!json.contains("measured")) return level;
   const Json& measured = json.at("measured");
   level.measured_byte_per_s = measured.at("byte_per_s");
-  for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
-    level.measured[kind] = measured.at(name_of(kind)).get<Curve>();
+  for (const Json& ring : measured.at("rings")) {
+    MeasuredRing& made = level.measured.emplace_back(MeasuredRing{.ranks = ring.at("ranks")});
+    for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+      made.seconds[kind] = ring.at(name_of(kind)).get<Curve>();
+  }
   return level;
 }
 
@@ -65,51 +68,66 @@ Path path_of(const Cluster& cluster, Ranks ranks) {
 
 double rounds_of(Collective kind) { return kind == Collective::all_reduce ? 2 : 1; }
 
-/// Of two ranks' steps and of the bytes, within a node: as measured between two ranks, or by the bandwidth. A
-/// slower link does of fewer bytes in the same time what the measured one does. A ring of more ranks, whose
-/// links each go one way, reaches `share` of the link: each byte takes that much less time than the last of
-/// what was measured.
+/// That of the fewest ranks that are enough, or of the most that were measured; null for none.
+const MeasuredRing* measured_ring(const LinkLevel& inside, Collective kind, int ranks) {
+  const MeasuredRing* found = nullptr;
+  for (const MeasuredRing& ring : inside.measured) {
+    if (!ring.seconds.contains(kind)) continue;
+    found = &ring;
+    if (ring.ranks >= ranks) break;
+  }
+  return found;
+}
+
+/// A ring within a node: as measured, or by the bandwidth. A slower link does of fewer bytes in the same time
+/// what the measured one does. With more ranks than were measured there are further steps, and links, which
+/// each go one way, reach `share`: each byte takes that much less time than the last of what was measured.
 double inside_seconds(const LinkLevel& inside, Collective kind, double traffic, int ranks) {
-  const double first_step_s = inside.base_s + rounds_of(kind) * inside.step_s;
-  const auto found = inside.measured.find(kind);
-  if (found == inside.measured.end()) return first_step_s + traffic / (inside.byte_per_s * inside.share);
-  const Curve& curve = found->second;
+  const double rounds = rounds_of(kind);
+  const MeasuredRing* const ring = measured_ring(inside, kind, ranks);
+  if (ring == nullptr)
+    return inside.base_s + rounds * (ranks - 1) * inside.step_s + traffic / (inside.byte_per_s * inside.share);
+  const Curve& curve = ring->seconds.at(kind);
   const double as_measured = traffic * inside.measured_byte_per_s / inside.byte_per_s;
   const auto [least, least_s] = curve.front();
-  if (as_measured < least) return first_step_s + std::max(0.0, least_s - first_step_s) * as_measured / least;
-  const double two_s = seconds_at(curve, as_measured);
-  if (ranks <= inside.measured_ranks) return two_s;
+  const int steps = std::min(ranks, ring->ranks) - 1;
+  const double further_s = rounds * (ranks - 1 - steps) * inside.step_s;
+  const double start_s = std::min(inside.base_s + rounds * steps * inside.step_s, least_s);
+  if (as_measured < least) return further_s + start_s + (least_s - start_s) * as_measured / least;
+  const double bytes_s = seconds_at(curve, as_measured);
+  if (ranks <= ring->ranks) return bytes_s;
   const auto [most, most_s] = curve.back();
   const double saved_s = std::max(0.0, most_s / most - 1 / (inside.measured_byte_per_s * inside.share));
-  return std::max(first_step_s, two_s - saved_s * as_measured);
+  return further_s + std::max(start_s, bytes_s - saved_s * as_measured);
 }
 
 double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, double traffic, int size) {
   const double rounds = rounds_of(kind);
-  const double outer = path.nodes > 1 ? rounds * path.nodes : 0;
-  const double inner = rounds * (size - 1) - (path.nodes > 1 ? rounds * (path.nodes - 1) : 0);
-  const double steps_s = inner * path.inside->step_s + outer * cluster.between.step_s;
-  if (path.per_node == 1) return path.inside->base_s + steps_s + traffic / path.byte_per_s;
-  // Its first steps are in what was measured.
-  const double inside_s =
-      inside_seconds(*path.inside, kind, traffic, path.per_node) - rounds * path.inside->step_s;
-  if (path.nodes == 1) return steps_s + inside_s;
-  return steps_s + std::max(inside_s, path.inside->base_s + traffic / path.byte_per_s);
+  const LinkLevel& inside = *path.inside;
+  if (path.nodes == 1) return inside_seconds(inside, kind, traffic, size);
+  // Every node is left once a round; the steps within one node are in the time of its ring.
+  const double steps_s = rounds * (path.per_node - 1) * inside.step_s;
+  const double others_s = rounds * (size - path.nodes) * inside.step_s - steps_s +
+                          rounds * path.nodes * cluster.between.step_s;
+  const double network_s = inside.base_s + steps_s + traffic / path.byte_per_s;
+  if (path.per_node == 1) return others_s + network_s;
+  return others_s + std::max(inside_seconds(inside, kind, traffic, path.per_node), network_s);
 }
 
 /// Double binary trees between nodes, chains within: fewer steps, and a little less bandwidth.
 double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
   constexpr double kTreeShare = 0.85;
   // What was measured within a node is the better of the two already.
-  const bool is_measured = path.inside->measured.contains(Collective::all_reduce);
+  const bool is_measured =
+      measured_ring(*path.inside, Collective::all_reduce, path.per_node) != nullptr;
   if (path.nodes == 1 && is_measured) return std::numeric_limits<double>::infinity();
   const double steps = (path.per_node - 1) * path.inside->tree_step_s +
                        std::ceil(std::log2(path.nodes)) * cluster.between.tree_step_s;
   const double bytes_s = path.inside->base_s + traffic / (path.byte_per_s * kTreeShare);
-  const bool is_bound = is_measured && path.per_node > 1;
-  return 2 * steps + std::max(bytes_s, is_bound ? inside_seconds(*path.inside, Collective::all_reduce,
-                                                                 traffic, path.per_node)
-                                                : 0);
+  if (!is_measured || path.per_node == 1) return 2 * steps + bytes_s;
+  const double ring_steps_s = rounds_of(Collective::all_reduce) * (path.per_node - 2) * path.inside->step_s;
+  return 2 * steps +
+         std::max(bytes_s, inside_seconds(*path.inside, Collective::all_reduce, traffic, path.per_node) - ring_steps_s);
 }
 
 }  // namespace

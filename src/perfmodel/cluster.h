@@ -24,6 +24,12 @@ double seconds_at(const Curve& curve, double bytes);
 enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point, pass_on };
 std::string_view name_of(Collective kind);
 
+/// Collectives as so many ranks of one node take them, by the bytes that each rank sends.
+struct MeasuredRing {
+  int ranks = 2;
+  std::map<Collective, Curve> seconds{};
+};
+
 /// One kind of link. Times of steps are those of NCCL's own cost model.
 struct LinkLevel {
   std::string name{};
@@ -32,11 +38,9 @@ struct LinkLevel {
   double base_s = 0;       ///< of any collective
   double step_s = 0;       ///< of one step of a ring
   double tree_step_s = 0;  ///< of one level of a tree
-  /// Of two ranks joined by links of `measured_byte_per_s`, by the bytes that each of them sends; empty where
-  /// nothing was measured.
-  std::map<Collective, Curve> measured{};
+  /// Joined by links of `measured_byte_per_s`, with fewer ranks first; empty where nothing was measured.
+  std::vector<MeasuredRing> measured{};
   double measured_byte_per_s = 0;
-  int measured_ranks = 2;  ///< the curves hold the share that rings of so many ranks reach
 };
 
 /// Devices in nodes. Neighbouring ranks share a node.
@@ -77,7 +81,7 @@ struct Ranks {
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
 /// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point and pass_on. A ring that
 /// leaves a node leaves it through the networks of all its ranks there. Where the links of a node were
-/// measured, a ring takes as long as two ranks that send as much, and its further steps. Source:
+/// measured, a ring takes as long as the measured one that sends as much, and its further steps. Source:
 /// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
