@@ -37,7 +37,8 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
   constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
   cluster.pair.reset();  // what was measured has bridges in it
   perfmodel::LinkLevel& link = cluster.inside;
-  std::map<int, std::map<Collective, std::map<double, double>>> seconds;  // by ranks and the bytes that each sends
+  std::map<int, std::map<Collective, std::map<double, double>>>
+      seconds;  // by ranks and the bytes that each sends
   for (const auto& [number, row] : rows_of(record)) {
     const auto kind = std::ranges::find(kKinds, row.texts.at("op"),
                                         [](Collective each) { return perfmodel::name_of(each); });

@@ -68,7 +68,7 @@ perfmodel::Plan plan_of(const MeasuredRun& run, const devices::Device& device, b
   perfmodel::Setting setting{.device = device,
                              .framework = perfmodel::find_framework("rooflm-" + run.config.text("engine"))};
   setting.framework.is_deterministic = run.config.flag("deterministic");
-  setting.cluster = perfmodel::cluster_of(setting.device);
+  setting.cluster = perfmodel::cluster_of(setting.device, 0, 0, perfmodel::launches_of(setting.framework));
   setting.memory_limit_bytes = setting.device.usable_bytes();
   setting.every_layer = true;
   setting.at_table_clock = at_table_clock;

@@ -53,7 +53,8 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
           ? 0
           : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
   const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
-  setting.cluster = perfmodel::cluster_of(setting.device, per_node, network);
+  setting.cluster =
+      perfmodel::cluster_of(setting.device, per_node, network, perfmodel::launches_of(setting.framework));
   if (options.nondeterministic) setting.framework.is_deterministic = false;
   if (!setting.device.has_any_fp8_layout) setting.framework.reads_any_layout = false;
   setting.memory_limit_bytes = options.memory_limit.empty()

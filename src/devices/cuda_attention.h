@@ -37,8 +37,8 @@ struct AttentionUse {
                                              bool on_warp_groups);
 
 /// Whether the blocks of rooflm's gradients leave multiprocessors idle because few key heads are shared by
-/// many query heads: a block has 128 keys of one key head, and all query heads that share it. `on_warp_groups`:
-/// whether they would be those for warp groups.
+/// many query heads: a block has 128 keys of one key head, and all query heads that share it.
+/// `on_warp_groups`: whether they would be those for warp groups.
 [[nodiscard]] bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups);
 
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that

@@ -22,7 +22,7 @@ const Json& links_json() {
   return kData;
 }
 
-LinkLevel level_of(const std::string& name, double byte_per_s) {
+LinkLevel level_of(const std::string& name, double byte_per_s, Launches launches) {
   const Json& json = links_json().at("levels").at(name);
   LinkLevel level{.name = name,
                   .byte_per_s = byte_per_s,
@@ -33,7 +33,7 @@ LinkLevel level_of(const std::string& name, double byte_per_s) {
   if (!json.contains("measured")) return level;
   const Json& measured = json.at("measured");
   level.measured_byte_per_s = measured.at("byte_per_s");
-  for (const Json& ring : measured.at("rings")) {
+  for (const Json& ring : measured.at(launches == Launches::replayed ? "replayed" : "launched")) {
     MeasuredRing& made = level.measured.emplace_back(MeasuredRing{.ranks = ring.at("ranks")});
     for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
       made.seconds[kind] = ring.at(name_of(kind)).get<Curve>();
@@ -86,7 +86,8 @@ double inside_seconds(const LinkLevel& inside, Collective kind, double traffic, 
   const double rounds = rounds_of(kind);
   const MeasuredRing* const ring = measured_ring(inside, kind, ranks);
   if (ring == nullptr)
-    return inside.base_s + rounds * (ranks - 1) * inside.step_s + traffic / (inside.byte_per_s * inside.share);
+    return inside.base_s + rounds * (ranks - 1) * inside.step_s +
+           traffic / (inside.byte_per_s * inside.share);
   const Curve& curve = ring->seconds.at(kind);
   const double as_measured = traffic * inside.measured_byte_per_s / inside.byte_per_s;
   const auto [least, least_s] = curve.front();
@@ -107,8 +108,8 @@ double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, d
   if (path.nodes == 1) return inside_seconds(inside, kind, traffic, size);
   // Every node is left once a round; the steps within one node are in the time of its ring.
   const double steps_s = rounds * (path.per_node - 1) * inside.step_s;
-  const double others_s = rounds * (size - path.nodes) * inside.step_s - steps_s +
-                          rounds * path.nodes * cluster.between.step_s;
+  const double others_s =
+      rounds * (size - path.nodes) * inside.step_s - steps_s + rounds * path.nodes * cluster.between.step_s;
   const double network_s = inside.base_s + steps_s + traffic / path.byte_per_s;
   if (path.per_node == 1) return others_s + network_s;
   return others_s + std::max(inside_seconds(inside, kind, traffic, path.per_node), network_s);
@@ -118,8 +119,7 @@ double ring_seconds(const Cluster& cluster, const Path& path, Collective kind, d
 double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
   constexpr double kTreeShare = 0.85;
   // What was measured within a node is the better of the two already.
-  const bool is_measured =
-      measured_ring(*path.inside, Collective::all_reduce, path.per_node) != nullptr;
+  const bool is_measured = measured_ring(*path.inside, Collective::all_reduce, path.per_node) != nullptr;
   if (path.nodes == 1 && is_measured) return std::numeric_limits<double>::infinity();
   const double steps = (path.per_node - 1) * path.inside->tree_step_s +
                        std::ceil(std::log2(path.nodes)) * cluster.between.tree_step_s;
@@ -127,7 +127,8 @@ double tree_seconds(const Cluster& cluster, const Path& path, double traffic) {
   if (!is_measured || path.per_node == 1) return 2 * steps + bytes_s;
   const double ring_steps_s = rounds_of(Collective::all_reduce) * (path.per_node - 2) * path.inside->step_s;
   return 2 * steps +
-         std::max(bytes_s, inside_seconds(*path.inside, Collective::all_reduce, traffic, path.per_node) - ring_steps_s);
+         std::max(bytes_s, inside_seconds(*path.inside, Collective::all_reduce, traffic, path.per_node) -
+                               ring_steps_s);
 }
 
 }  // namespace
@@ -159,7 +160,8 @@ std::string_view name_of(Collective kind) {
   return "?";
 }
 
-Cluster cluster_of(const devices::Device& device, int per_node, double network_byte_per_s) {
+Cluster cluster_of(const devices::Device& device, int per_node, double network_byte_per_s,
+                   Launches launches) {
   const Json& clusters = links_json().at("clusters");
   const Json& entry =
       clusters.contains(device.key) ? clusters.at(device.key) : links_json().at("other_clusters");
@@ -172,8 +174,8 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
                   .buffer_bytes = links_json().at("buffer_bytes").at("per_group"),
                   .source = entry.at("source")};
   if (!device.links.empty()) {
-    const auto level = [](const devices::Link& link) {
-      LinkLevel made = level_of(link.name.starts_with("PCIe") ? "pcie" : "nvlink", link.byte_per_s);
+    const auto level = [launches](const devices::Link& link) {
+      LinkLevel made = level_of(link.name.starts_with("PCIe") ? "pcie" : "nvlink", link.byte_per_s, launches);
       made.name = link.name;
       return made;
     };
@@ -182,7 +184,8 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
     cluster.inside = level(device.links[is_bridged ? 1 : 0]);
   }
   cluster.between = level_of(
-      "network", network_byte_per_s > 0 ? network_byte_per_s : entry.at("network_byte_per_s").get<double>());
+      "network", network_byte_per_s > 0 ? network_byte_per_s : entry.at("network_byte_per_s").get<double>(),
+      launches);
   return cluster;
 }
 

@@ -57,9 +57,14 @@ struct Cluster {
   std::string source{};
 };
 
+/// Who starts collectives: the host, one by one, or a graph that holds the whole step. Small ones take half
+/// as long in a graph.
+enum class Launches : std::uint8_t { launched, replayed };
+
 /// The cluster that devices of this kind usually stand in. `per_node` > 0 and `network_byte_per_s` > 0
 /// replace what the data says.
-Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0);
+Cluster cluster_of(const devices::Device& device, int per_node = 0, double network_byte_per_s = 0,
+                   Launches launches = Launches::replayed);
 
 /// Throws core::UsageError for several ranks in one node of devices without links, of which only one can be
 /// planned.

@@ -84,6 +84,10 @@ const Framework& find_framework(std::string_view name) {
   throw core::UsageError(core::unknown_name("framework", name, names));
 }
 
+Launches launches_of(const Framework& framework) {
+  return framework.launch_host_s > 0 ? Launches::launched : Launches::replayed;
+}
+
 void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
   step.unfused_loss = framework.has_unfused_loss;
   step.unit_buffers = framework.unit_buffers;

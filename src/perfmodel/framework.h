@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/recipe.h"
+#include "perfmodel/cluster.h"
 #include "perfmodel/estimate.h"
 
 namespace rooflm::perfmodel {
@@ -63,6 +64,9 @@ struct Framework {
 const std::vector<Framework>& frameworks();
 /// Throws core::UsageError with a suggestion.
 const Framework& find_framework(std::string_view name);
+
+/// How the framework starts collectives.
+Launches launches_of(const Framework& framework);
 
 /// Takes from a step that is fitted to a device what the framework does not have.
 void fit_to_framework(compile::StepOptions& step, const Framework& framework);

@@ -102,9 +102,11 @@ TEST(CudaAttention, CudnnHasShortGradientsOfFewerSharedKeys) {
   EXPECT_EQ(of({.batch = 4, .seq = 384, .heads = 16, .kv_heads = 1, .head_dim = 64}), AttentionFamily::cudnn);
   const AttentionSizes fewer{.batch = 1, .seq = 448, .heads = 32, .kv_heads = 8, .head_dim = 128};
   EXPECT_EQ(of(fewer), AttentionFamily::warp_groups);
-  EXPECT_EQ(of({.batch = 32, .seq = 443, .heads = 19, .kv_heads = 1, .head_dim = 40}), AttentionFamily::tensor_cores);
+  EXPECT_EQ(of({.batch = 32, .seq = 443, .heads = 19, .kv_heads = 1, .head_dim = 40}),
+            AttentionFamily::tensor_cores);
   // One block of keys is the longest and the mean.
-  EXPECT_FALSE(devices::has_few_key_blocks({.batch = 1, .seq = 128, .heads = 8, .kv_heads = 1, .head_dim = 64}, true));
+  EXPECT_FALSE(
+      devices::has_few_key_blocks({.batch = 1, .seq = 128, .heads = 8, .kv_heads = 1, .head_dim = 64}, true));
 }
 
 TEST(CudaAttention, TilesPadHeads) {

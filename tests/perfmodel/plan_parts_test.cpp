@@ -288,7 +288,8 @@ TEST(Collectives, TakeWhatWasMeasured) {
   };
   EXPECT_DOUBLE_EQ(gather(h200, 2 * bytes, 2), seconds);
   for (const auto& [sent, time_s] : four) EXPECT_DOUBLE_EQ(gather(h200, 4.0 / 3 * sent, 4), time_s);
-  EXPECT_DOUBLE_EQ(gather(h200, 3.0 / 2 * four.at(2).first, 3), four.at(2).second) << "as the next larger ring";
+  EXPECT_DOUBLE_EQ(gather(h200, 3.0 / 2 * four.at(2).first, 3), four.at(2).second)
+      << "as the next larger ring";
   // More ranks reach `share` of the link with large messages.
   const double most = four.back().first;
   EXPECT_NEAR(gather(h200, 8.0 / 7 * most, 8), most / (450e9 * 0.81) + 4 * h200.inside.step_s, 1e-9);
@@ -299,6 +300,22 @@ TEST(Collectives, TakeWhatWasMeasured) {
   const double over_nodes = gather(h200, 1e9, 16);
   EXPECT_GT(over_nodes, 15.0 / 16 * 1e9 / (8 * 50e9));
   EXPECT_GE(over_nodes, 15.0 / 16 * 1e9 / (450e9 * h200.inside.share));
+}
+
+TEST(Collectives, TakeLongerWhereTheHostStartsThem) {
+  const auto& device = devices::find_device("h200");
+  const auto launched = perfmodel::cluster_of(device, 0, 0, perfmodel::Launches::launched);
+  const auto replayed = perfmodel::cluster_of(device);
+  EXPECT_EQ(perfmodel::launches_of(perfmodel::find_framework("rooflm-fused")), perfmodel::Launches::replayed);
+  EXPECT_EQ(perfmodel::launches_of(perfmodel::find_framework("torchtitan")), perfmodel::Launches::launched);
+  for (const auto kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter}) {
+    const auto times = [&](double bytes) {
+      return collective_seconds(launched, kind, bytes, {.size = 4}) /
+             collective_seconds(replayed, kind, bytes, {.size = 4});
+    };
+    EXPECT_GT(times(1 << 20), 2);
+    EXPECT_NEAR(times(1 << 30), 1, 0.1);
+  }
 }
 
 TEST(Collectives, SmallMessagesTakeNoLessThanTheirStepsOrTheShortestMeasured) {
