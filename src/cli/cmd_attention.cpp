@@ -92,7 +92,7 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
 Body declare_attention(CommandLine& line) {
   auto options = std::make_shared<AttentionOptions>();
   auto micro = std::make_shared<MicroOptions>("0.5");
-  const std::string dtypes = dtype_names(line);
+  const std::string dtypes = operand_dtype_names(line);
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     Option option = line.add_option(name, value, text).type_name(type);
     if (!value.empty()) option.show_default();

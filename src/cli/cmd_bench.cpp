@@ -57,7 +57,7 @@ lab::RunSettings settings_from(const BenchOptions& options) {
 
 void report_progress(const lab::Point& point, const lab::RunOutcome& outcome) {
   if (outcome.status == "oom") {
-    note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
+    note("  {}", lab::describe_shortage(outcome));
   } else if (outcome.step_s > 0) {
     note("  {} a step, {:.0f} tokens/s", core::format_seconds(outcome.step_s),
          static_cast<double>(point.tokens()) / outcome.step_s);

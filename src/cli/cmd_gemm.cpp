@@ -138,7 +138,7 @@ int run(const GemmOptions& options, const MicroOptions& micro) {
 Body declare_gemm(CommandLine& line) {
   auto options = std::make_shared<GemmOptions>();
   auto micro = std::make_shared<MicroOptions>("0.3");
-  const std::string dtypes = dtype_names(line);
+  const std::string dtypes = operand_dtype_names(line);
   const auto add = [&](const char* name, std::string& value, const char* type, const char* text) {
     Option option = line.add_option(name, value, text).type_name(type);
     if (!value.empty()) option.show_default();

@@ -96,6 +96,12 @@ std::string dtype_names(const CommandLine& line) {
   return fmt::format("{}", fmt::join(lab::offered_dtypes(line.offer() == Offer::anywhere), "|"));
 }
 
+std::string operand_dtype_names(const CommandLine& line) {
+  std::vector<std::string> names = lab::offered_dtypes(line.offer() == Offer::anywhere);
+  std::erase(names, core::name_of(core::DType::f8));
+  return fmt::format("{}", fmt::join(names, "|"));
+}
+
 std::string dtype_names_of_gpus() {
   return fmt::format("{}", fmt::join(devices::device_of_kind(devices::Kind::gpu).dtypes, "|"));
 }

@@ -17,6 +17,8 @@ namespace rooflm::cli {
 
 /// The dtypes that `line` offers: "fp32|bf16|fp16".
 std::string dtype_names(const CommandLine& line);
+/// The same of single ops, which lab::parse_operand_dtype takes: without fp8.
+std::string operand_dtype_names(const CommandLine& line);
 /// Those of all GPUs, for commands that look at devices that are not here.
 std::string dtype_names_of_gpus();
 /// The full name of `typed`; for "" the fastest device here, with a line on standard error.

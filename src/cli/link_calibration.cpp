@@ -7,9 +7,12 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
+#include "cli/output.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace rooflm::cli {
 namespace {
@@ -37,8 +40,9 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
   constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
   cluster.pair.reset();  // what was measured has bridges in it
   perfmodel::LinkLevel& link = cluster.inside;
-  std::map<int, std::map<Collective, std::map<double, double>>>
-      seconds;  // by ranks and the bytes that each sends
+  // By ranks and the bytes that each sends.
+  std::map<int, std::map<Collective, std::map<double, double>>> seconds;
+  std::set<std::string> carriers;
   for (const auto& [number, row] : rows_of(record)) {
     const auto kind = std::ranges::find(kKinds, row.texts.at("op"),
                                         [](Collective each) { return perfmodel::name_of(each); });
@@ -50,13 +54,18 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
                       number, row.numbers.at("hosts")));
     }
     const double time_s = row.numbers.at("time_us") * 1e-6;
+    if (const auto carrier = row.texts.find("carrier"); carrier != row.texts.end())
+      carriers.insert(carrier->second);
     const int ranks = static_cast<int>(row.numbers.at("ranks"));
     seconds[ranks][*kind].emplace(row.numbers.at("busbw") * time_s, time_s);
   }
   if (seconds.empty()) return false;
   if (link.byte_per_s <= 0)
     throw core::InputError("--calibrate: the catalog knows no link of this device, which comm measured");
-  link.measured.clear();
+  for (const auto& [ranks, kinds] : seconds) {
+    for (const auto& [kind, points] : kinds)
+      for (perfmodel::MeasuredRing& known : link.measured) known.seconds.erase(kind);
+  }
   for (const auto& [ranks, kinds] : seconds) {
     perfmodel::MeasuredRing& ring = link.measured.emplace_back(perfmodel::MeasuredRing{.ranks = ranks});
     for (const auto& [kind, points] : kinds) {
@@ -64,6 +73,11 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
       for (const auto& [bytes, time_s] : points)
         curve.emplace_back(bytes, curve.empty() ? time_s : std::max(time_s, curve.back().second));
     }
+  }
+  std::ranges::stable_sort(link.measured, {}, &perfmodel::MeasuredRing::ranks);
+  for (const std::string& carrier : carriers) {
+    if (!carrier.starts_with("NCCL") && link.name.starts_with("NVLink"))
+      note("collectives measured over {}, planned for {}", core::printable(carrier), link.name);
   }
   link.measured_byte_per_s = link.byte_per_s;
   cluster.basis = perfmodel::Basis::calibrated;

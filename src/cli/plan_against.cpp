@@ -155,9 +155,11 @@ std::map<std::string, double> calibration_of(const std::filesystem::path& record
   const record::Reader reader(record);
   std::map<std::string, double> measured_s;
   std::map<std::string, double> planned_s;
+  std::set<std::string> measured_on;
   for (const record::Run& run : reader.runs()) {
     const auto measured = read_run(reader, run);
     if (!measured || measured->class_s.empty()) continue;
+    measured_on.insert(measured_device(reader, run.config));
     for (const auto& [name, work] : plan_of(*measured, device, true).work) {
       const auto found = measured->class_s.find(name);
       if (found == measured->class_s.end()) continue;
@@ -172,6 +174,7 @@ std::map<std::string, double> calibration_of(const std::filesystem::path& record
     throw core::InputError(fmt::format(
         "{}: no op of a training step was timed here; rooflm profile does that", record.string()));
   }
+  for (const std::string& measured : measured_on) note_other_device(measured, device);
   return factors;
 }
 

@@ -17,7 +17,8 @@ namespace rooflm::cli {
 Table plan_against(const std::filesystem::path& record, const devices::Device& device);
 
 /// By kind of work, seconds of ops that the record measured by those that are planned for `device`, all steps
-/// together. Throws core::InputError for a record without times of ops.
+/// together. Notes where another device measured them. Throws core::InputError for a record without times of
+/// ops.
 std::map<std::string, double> calibration_of(const std::filesystem::path& record,
                                              const devices::Device& device);
 

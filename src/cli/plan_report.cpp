@@ -2,6 +2,7 @@
 #include "cli/plan_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -18,6 +19,16 @@ namespace {
 
 constexpr double kHour = 3600;
 constexpr double kDay = 86400;
+
+/// Where the times of collectives are from.
+std::string collectives_of(const perfmodel::Cluster& cluster) {
+  if (cluster.basis == perfmodel::Basis::calibrated) return cluster.source;
+  std::vector<int> ranks;
+  for (const perfmodel::MeasuredRing& ring : cluster.inside.measured) ranks.push_back(ring.ranks);
+  const std::string measured =
+      ranks.empty() ? "" : fmt::format("as measured on {} H200 and ", fmt::join(ranks, " and "));
+  return fmt::format("collectives {}by NCCL's cost model, assumed ({})", measured, cluster.source);
+}
 
 std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
 
@@ -192,9 +203,8 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
         factors += fmt::format("{}{} {:.2f}", factors.empty() ? "" : ", ", work, factor);
       lines.insert(fmt::format("Calibrated by a record, times the tables: {}.", factors));
     }
-    lines.insert(
-        fmt::format("Times: {}; collectives as measured on two H200 and by NCCL's cost model, assumed ({}).",
-                    op_times_of(*run.setting).provenance(), run.setting->cluster.source));
+    lines.insert(fmt::format("Times: {}; {}.", op_times_of(*run.setting).provenance(),
+                             collectives_of(run.setting->cluster)));
     lines.insert(fmt::format(
         "Framework {}: {} of host time per op, {} of CUDA context ({}).", run.setting->framework.name,
         core::format_seconds(run.setting->framework.launch_host_s),

@@ -20,7 +20,7 @@ const OutputOptions& checked(const OutputOptions& output, const std::vector<std:
 
 void report_progress(const lab::RunOutcome& outcome) {
   if (outcome.status == "oom") {
-    note("  out of memory: needs {}", core::format_bytes(outcome.needed_bytes));
+    note("  {}", lab::describe_shortage(outcome));
   } else if (outcome.step_s > 0) {
     note("  {} a step", core::format_seconds(outcome.step_s));
   }

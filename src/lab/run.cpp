@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 #include "lab/alone_steps.h"
 #include "lab/block_graph.h"
 #include "lab/counted_run.h"
@@ -59,6 +60,14 @@ double largest_weight_bytes(const program::Program& program) {
   return static_cast<double>(largest);
 }
 
+/// Of the kernel with most of it: kernels share their scratch memory.
+double largest_workspace_bytes(const program::Program& program, const backends::Backend& backend) {
+  std::int64_t largest = 0;
+  for (const backends::KernelInfo& kernel : backend.describe_kernels(program))
+    largest = std::max(largest, kernel.workspace_bytes);
+  return static_cast<double>(largest);
+}
+
 /// A run on its way into the record.
 class Run {
  public:
@@ -69,6 +78,7 @@ class Run {
         record_(&record),
         provider_(&backends::provider_of(point.device)) {
     outcome_.run = record.begin_run(run_row(point));
+    outcome_.limit_bytes = settings.memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
   }
 
   RunOutcome take() {
@@ -125,9 +135,10 @@ class Run {
   bool fits(const program::Program& program, const backends::Backend& backend) {
     outcome_.free_bytes = backend.free_bytes();
     if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
-    const double limit = settings_->memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
     const double besides = provider_->runs() ? largest_weight_bytes(program) + kProcessBytes : 0;
-    return outcome_.needed_bytes <= limit && outcome_.needed_bytes + besides <= outcome_.free_bytes;
+    if (provider_->is_host()) outcome_.workspace_bytes = largest_workspace_bytes(program, backend);
+    const double needed = outcome_.needed_bytes + outcome_.workspace_bytes;
+    return needed <= outcome_.limit_bytes && needed + besides <= outcome_.free_bytes;
   }
 
   /// Where one rank does not fit, or cannot, none begins.
@@ -463,6 +474,17 @@ class Run {
 };
 
 }  // namespace
+
+std::string describe_shortage(const RunOutcome& outcome) {
+  std::string text = "out of memory: needs " + core::format_bytes(outcome.needed_bytes);
+  if (outcome.workspace_bytes > 0)
+    text += fmt::format(" and {} for kernels", core::format_bytes(outcome.workspace_bytes));
+  if (outcome.limit_bytes <= outcome.free_bytes)
+    return text + fmt::format("; the limit is {}", core::format_bytes(outcome.limit_bytes));
+  if (std::isfinite(outcome.free_bytes))
+    text += fmt::format("; {} are free", core::format_bytes(outcome.free_bytes));
+  return text;
+}
 
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record) {

@@ -36,10 +36,15 @@ struct RunOutcome {
   std::int64_t run = 0;  ///< in the record
   std::string status;    ///< "success", "planned" (a device that runs nothing), "oom", "interrupted"
   double needed_bytes = 0;
-  double free_bytes = 0;   ///< what the plan had to fit; infinite for a plan without a limit
-  double step_s = 0;       ///< median of the plain steps
-  std::int64_t steps = 0;  ///< that the record has of the run: the number of the next
+  double free_bytes = 0;       ///< what the plan had to fit; infinite for a plan without a limit
+  double workspace_bytes = 0;  ///< scratch of the kernel that takes most, on processors, besides
+  double limit_bytes = 0;      ///< the user's; infinite without one
+  double step_s = 0;           ///< median of the plain steps
+  std::int64_t steps = 0;      ///< that the record has of the run: the number of the next
 };
+
+/// Of a run of status "oom": what it needs, and what there is.
+std::string describe_shortage(const RunOutcome& outcome);
 
 /// Runs the point and adds it to the record. The step is built, then held against the memory of the device
 /// before anything large is allocated; weights come from the seed, tokens from the seed or the shards. What

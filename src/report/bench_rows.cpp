@@ -213,7 +213,9 @@ void add_notes(Table& table, const RecordSet& set) {
   add_warnings(table, set);
   table.notes.emplace_back("memory: weights, optimizer state, inputs and tensors of the step, as planned.");
   if (any_row(table.rows, "free_bytes", "-")) {
-    table.notes.emplace_back("free: device memory that was free before a row that did not fit.");
+    table.notes.emplace_back(
+        "free: device memory that was free before a row that did not fit; --memory-limit may have left less "
+        "of it.");
   }
   if (any_row(table.rows, "share_of_peak", "-")) {
     table.notes.emplace_back(

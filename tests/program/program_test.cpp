@@ -26,6 +26,19 @@ TEST(Attributes, AreReadAsWhatTheyWereSetAs) {
   EXPECT_EQ(attrs.integer("heads"), (std::int64_t{1} << 60U) + 1);
 }
 
+TEST(Costs, AccumulatedPositionsAreThoseOfTheTokens) {
+  constexpr std::int64_t kPositions = 1024;
+  for (const bool accumulate : {false, true}) {
+    Program p;
+    Builder b(p);
+    const TensorId dy = p.add_tensor({.name = "dy", .shape = {2, 8, 16}, .role = Role::input});
+    b.op(ops::kAddPositionsBackward, {dy}, {{"positions", kPositions}, {"accumulate", accumulate}}, "d_wpe");
+    const Cost cost = cost_of(p, p.ops.front());
+    EXPECT_EQ(cost.bytes_read, (accumulate ? 2 * 8 * 16 + 8 * 16 : 2 * 8 * 16) * 4);
+    EXPECT_EQ(cost.bytes_written, (accumulate ? 8 : kPositions) * 16 * 4);
+  }
+}
+
 /// Five sums, one after the other in the program.
 Program five_ops() {
   Program p;

@@ -102,8 +102,15 @@ std::vector<Tensor> infer_add_positions_backward(const Program& p, const Op& op)
            .full_precision = true}};
 }
 
+/// One addition per element of dy. With `accumulate` only the rows of the T positions are read and written.
 Cost cost_add_positions_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+  const Tensor& dy = p.tensor(op.inputs.at(0));
+  const Tensor& table = p.tensor(op.outputs.at(0));
+  const bool accumulate = op.attrs.flag("accumulate");
+  const std::int64_t rows_bytes = dy.shape[1] * dy.shape[2] * element_bytes(p, op.outputs[0]);
+  return {.elementwise_flop = dy.shape.numel(),
+          .bytes_read = dy.bytes() + (accumulate ? rows_bytes : 0),
+          .bytes_written = accumulate ? rows_bytes : table.bytes()};
 }
 
 /// x[b, t, :] = wte[tokens[b, t], :] + wpe[t, :], made by the fuse pass; `first` is its fourth input.
