@@ -288,8 +288,10 @@ class Options(unittest.TestCase):
         self.assertIn("plan_against", names)
 
     def test_a_plan_says_that_another_device_was_measured(self):
-        result = self.run_binary("plan", "--against", self.record, "--device", "h100-sxm")
-        self.assertIn("measured on cpu, planned for h100-sxm", result.stderr)
+        self.run_binary("profile", *SMALL, "--device", "cpu", "--threads", 1, "--max-steps", 2, "--min-steps", 2, "-o", "profile.rooflm")
+        for option, record in (("--against", self.record), ("--calibrate", "profile.rooflm")):
+            result = self.run_binary("plan", *(SMALL if option == "--calibrate" else []), option, record, "--device", "h100-sxm")
+            self.assertIn("measured on cpu, planned for h100-sxm", result.stderr)
 
     def test_dry_runs_of_data_and_training(self):
         (self.folder / "book.txt").write_text("to be or not to be, that is the question. " * 50)

@@ -429,8 +429,6 @@ class Plan(unittest.TestCase):
             for kind in ("matmul", "norm", "elementwise", "optimizer"):
                 self.assertAlmostEqual(same[kind] / measured[kind], 1, places=2, msg=kind)
             before, after = terms("--layers", 2), terms("--layers", 4)
-            other = rooflm("plan", *size, "--layers", 2, "--device", "h100-sxm", "--calibrate", record)
-            self.assertIn("measured on cpu, planned for h100-sxm", other.stderr)
             more = terms("--layers", 4, "--calibrate", record)
             self.assertAlmostEqual(more["matmul"] / same["matmul"], after["matmul"] / before["matmul"], places=2)
 
