@@ -19,7 +19,7 @@ NEEDS_A_FILE = ("--against", "--calibrate")
 def printed(text):
     """Commands of the page and the lines that it shows of their output."""
     found = []
-    for block in re.findall(r"^```console\n(.*?)^```|((?:^    .*\n|^\n)+)", text, re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```console\n((?:(?!```).*\n)*)|((?:^    .*\n|^\n)+)", text, re.MULTILINE):
         command = None
         for line in "".join(block).splitlines():
             line = line.strip()
@@ -48,7 +48,7 @@ class Documents(unittest.TestCase):
                     done = subprocess.run([BINARY, *shlex.split(command)[1:]], capture_output=True, text=True, timeout=300, check=False)
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertTrue(lines, "nothing is shown")
-                    rest = iter(done.stdout.splitlines())
+                    rest = iter([*done.stderr.splitlines(), *done.stdout.splitlines()])
                     for line in lines:
                         self.assertTrue(any(shows(line, output) for output in rest), f"not as printed: {line}\n{done.stdout}")
 
