@@ -250,10 +250,11 @@ Body declare_compare(CommandLine& line) {
   options->filter.add_to(line);
   line.footer(
       "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two\n"
-      "records of one run each are always compared, and differences in configuration are listed. Steps of\n"
-      "one run resemble each other more than steps of different runs. With enough runs on each side (four\n"
-      "of one configuration, five of 2 to 6, six of 7 to 23; record them alternately: A, B, A, ...), runs\n"
-      "are therefore compared instead of steps. Name each record once.\n\n"
+      "sides of one configuration each, run once or repeatedly, are always compared, and differences in\n"
+      "configuration are listed. Steps of one run resemble each other more than steps of different runs.\n"
+      "With enough runs on each side (four of one configuration, five of 2 to 6, six of 7 to 23; record\n"
+      "them alternately: A, B, A, ...), runs are therefore compared instead of steps. Name each record\n"
+      "once.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%");
   return [options] { return run(*options); };
 }

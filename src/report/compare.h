@@ -87,7 +87,8 @@ struct Comparison {
 /// the parts that both models have (common_parts), and what is outside of kernels. Notes say what makes the
 /// difference, and whether both do the same work.
 ///
-/// Throws core::InputError when the records share no configuration, or none that both timed.
+/// Throws core::InputError when the records share no configuration, unless each side has one alone, or none
+/// that both timed.
 [[nodiscard]] Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
                                  const CompareOptions& options);
 /// Of one record each.

@@ -172,6 +172,16 @@ bool match_across(const std::vector<FoundRun>& a, const std::vector<FoundRun>& b
   return true;
 }
 
+/// Whether runs are repetitions of one configuration: they differ in the seed at most.
+bool are_of_one_configuration(const std::vector<FoundRun>& runs) {
+  if (runs.empty()) return false;
+  const std::string identity = record::identity_of(runs.front().run.config);
+  return std::ranges::all_of(
+             runs,
+             [&](const FoundRun& found) { return record::identity_of(found.run.config) == identity; }) &&
+         mixed_fields({.label = "", .a = runs, .b = {}}).empty();
+}
+
 void note_partial(const record::Reader& record, std::vector<std::string>& notes) {
   if (!record.is_complete()) notes.push_back(record.path().string() + " is partial: its run did not finish");
 }
@@ -240,7 +250,7 @@ RunMatches match_runs(Side a, Side b) {
     }
   }
   if (found.matches.empty()) {
-    if (runs_a.size() != 1 || runs_b.size() != 1) {
+    if (!are_of_one_configuration(runs_a) || !are_of_one_configuration(runs_b)) {
       throw core::InputError(fmt::format("{} and {} share no configuration: {} / {}", names_of(a),
                                          names_of(b), list_of(only_a), list_of(only_b)));
     }

@@ -39,8 +39,8 @@ using Side = std::span<const record::Reader>;
 /// with several numbers of threads, of warm-up steps or ways to search GEMMs, these are matched one by one:
 /// only runs that differ in the seed at most are samples of one time. If one side has only foreign programs
 /// and the other only rooflm's runs, they are matched with each configuration of rooflm. If nothing matches
-/// and each side has one run, these two are matched and the notes list the differences. Throws
-/// core::InputError, naming files and configurations, when there is nothing to match.
+/// and each side has one configuration, however often it ran, these two are matched and the notes list the
+/// differences. Throws core::InputError, naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
 
 /// "a.rooflm, b.rooflm".

@@ -25,7 +25,7 @@ def rooflm(*arguments):
     return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
 
-def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success", threads=2):
+def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success", threads=2, engine="fused"):
     """One run whose steps take `scale` times 35 ms, each a little different."""
     with contextlib.closing(sqlite3.connect(path)) as record, record:
         record.executescript(SCHEMA)
@@ -33,7 +33,7 @@ def write_record(path, scale=1.0, seq=64, steps=30, flop=3000, status="success",
         record.execute("PRAGMA user_version = 4")
         record.execute("INSERT INTO meta VALUES ('finished_utc', '2026-01-31T12:00:00Z')")
         record.execute("INSERT INTO run (id, label, status) VALUES (1, ?, ?)", (f"tiny T={seq}", status))
-        for key, value in (("model", "tiny"), ("engine", "fused"), ("device", "cpu"), ("batch", 1), ("seq", seq),
+        for key, value in (("model", "tiny"), ("engine", engine), ("device", "cpu"), ("batch", 1), ("seq", seq),
                            ("threads", threads)):
             record.execute("INSERT INTO config VALUES (1, ?, ?, ?)",
                            (key, value, "text" if isinstance(value, str) else "integer"))
@@ -165,6 +165,17 @@ class Records(unittest.TestCase):
         a, b = self.folder_of("a", 4, 1, (64, 128)), self.folder_of("b", 4, 10, (64, 128))
         self.fails(1, "compare", a, b, "--fail-slower", "3%", says=["tiny T=64", "tiny T=128"])
         self.assertIn("with 5 runs on each side, runs are compared", rooflm("compare", a, b).stdout)
+
+    def test_repeated_runs_of_two_configurations_are_compared(self):
+        eager, fused = self.folder_of("before", 4, 1.1, (64,), engine="eager"), self.folder_of("after", 4, 1, (64,))
+        lists = [",".join(map(str, sorted(side.iterdir()))) for side in (eager, fused)]
+        for sides in ([eager, fused], lists):
+            result = rooflm("compare", *sides)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, r"(?m)^step .* 0\.0% +FASTER")  # runs are compared, without an allowance
+            self.assertIn("engine: eager / fused", result.stdout)
+        self.record("before/other.rooflm", seq=128, engine="eager")
+        self.fails(3, "compare", eager, fused, says=["share no configuration"])
 
     def test_the_gate_says_what_it_could_not_see(self):
         a, b = self.record("a.rooflm", steps=6), self.record("b.rooflm", steps=6, scale=10)

@@ -300,6 +300,30 @@ TEST(Compare, TwoLonelyRunsAreComparedAndTheDifferencesSaid) {
   EXPECT_TRUE(has_note(comparison, "without a time in both: forward/loss forward/lm_head"));
 }
 
+TEST(Compare, RepeatedRunsOfTwoConfigurationsAreComparedByRuns) {
+  const auto eager = [](std::vector<MadeUpRun> runs) {
+    for (MadeUpRun& run : runs) run.run.config.set("engine", "eager");
+    return runs;
+  };
+  const auto comparison = compare_runs(eager(started(1.05, 0.02, 1, 4)), started(1, 0.02, 3, 5));
+  const ComparedTime& step = row_of(comparison, "step");
+  EXPECT_EQ(step.a_samples, 4U);
+  EXPECT_EQ(step.b_samples, 5U);
+  EXPECT_EQ(step.allowance, 0);
+  EXPECT_EQ(step.verdict, Verdict::faster);
+  EXPECT_TRUE(has_note(comparison, "engine: eager / fused"));
+  // A third configuration beside them: nobody knows which is meant.
+  std::vector<MadeUpRun> mixed = eager(started(1, 0.02, 1, 4));
+  mixed.push_back(with_seq(mixed.front(), 128));
+  record::expect_input_error([&] { (void)compare_runs(mixed, started(1, 0.02, 3, 4)); },
+                             {"share no configuration"});
+  // Nor are runs with several numbers of threads samples of one time.
+  mixed = eager(started(1, 0.02, 1, 4));
+  mixed.front().run.config.set("threads", 3);
+  record::expect_input_error([&] { (void)compare_runs(mixed, started(1, 0.02, 3, 4)); },
+                             {"share no configuration"});
+}
+
 TEST(Compare, WithoutAnythingInCommonThereIsAnError) {
   const auto two = std::vector<MadeUpRun>{with_seq(made_up_run(), 64), with_seq(made_up_run(), 128)};
   record::expect_input_error(
