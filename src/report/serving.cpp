@@ -89,6 +89,19 @@ double served_until(const RequestTimes& request, double end_s) {
   return request.prompt_tokens + 1 + share * (request.new_tokens - 1);
 }
 
+/// Which of the loads, sorted by rate, kept the limits. What was tried twice at a rate must keep them twice.
+void find_limits(Saturation& of) {
+  const auto keeps = [](const ServedLoad* load) { return load->slo_share() >= kSloShare; };
+  for (const ServedLoad* load : of.loads) {
+    if (load->rate && of.failing == nullptr && !keeps(load)) of.failing = load;
+  }
+  for (const ServedLoad* load : of.loads) {
+    if (!load->rate || !keeps(load)) continue;
+    if (of.failing == nullptr || *load->rate < *of.failing->rate) of.highest = load;
+    if (of.failing != nullptr && *load->rate > *of.failing->rate) of.beyond = load;
+  }
+}
+
 }  // namespace
 
 std::optional<double> RequestTimes::tpot_s() const {
@@ -187,13 +200,12 @@ std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads) {
     Saturation& of = known == found.end() ? found.emplace_back() : *known;
     of.loads.push_back(&load);
     if (!load.rate) of.all_at_once = &load;
-    const bool keeps = load.rate && load.slo_share() >= kSloShare;
-    if (keeps && (of.highest == nullptr || *load.rate > *of.highest->rate)) of.highest = &load;
   }
   for (Saturation& of : found) {
     std::ranges::stable_sort(of.loads, {}, [](const ServedLoad* load) {
       return load->rate.value_or(std::numeric_limits<double>::infinity());
     });
+    find_limits(of);
   }
   return found;
 }
@@ -213,8 +225,13 @@ std::string rate_in_limits_of(const Saturation& of) {
   const std::string& schedule = of.loads.front()->schedule;
   if (std::ranges::none_of(of.loads, [](const ServedLoad* load) { return load->rate.has_value(); }))
     return "";
-  if (of.highest == nullptr) return "at none of the rates tried with " + schedule;
-  return fmt::format("up to {:.3g} requests/s with {}", *of.highest->rate, schedule);
+  const std::string by_chance = of.beyond == nullptr ? ""
+                                                     : fmt::format(" (at {:.3g} by chance, not at {:.3g})",
+                                                                   *of.beyond->rate, *of.failing->rate);
+  if (of.highest != nullptr)
+    return fmt::format("up to {:.3g} requests/s with {}{}", *of.highest->rate, schedule, by_chance);
+  if (of.beyond == nullptr) return "at none of the rates tried with " + schedule;
+  return fmt::format("at no rate up to {:.3g} requests/s with {}{}", *of.failing->rate, schedule, by_chance);
 }
 
 /// "0.65 with fcfs", of all requests at once; "" of a single user.

@@ -69,8 +69,11 @@ std::vector<ServedLoad> loads_of(const RecordFile& file);
 /// Loads of one configuration and schedule.
 struct Saturation {
   const ServedLoad* all_at_once = nullptr;  ///< its throughput is the most that there is; may be absent
-  const ServedLoad* highest = nullptr;      ///< the highest rate at which 90 % of requests kept the limits
-  std::vector<const ServedLoad*> loads{};   ///< all, by rate
+  /// The highest rate up to which 90 % of requests kept the limits at every rate that was tried.
+  const ServedLoad* highest = nullptr;
+  const ServedLoad* failing = nullptr;     ///< the lowest rate at which they did not
+  const ServedLoad* beyond = nullptr;      ///< the highest rate above `failing` at which they did, by chance
+  std::vector<const ServedLoad*> loads{};  ///< all, by rate
 };
 /// Share of requests that must stay within the limits ("SLO attainment" of DistServe).
 inline constexpr double kSloShare = 0.9;

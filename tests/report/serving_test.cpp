@@ -126,6 +126,54 @@ TEST(Serving, TheAnswerNamesTheSaturation) {
             "fcfs. With all requests at once, Jain's index of tokens over users is 0.50 with fcfs.");
 }
 
+TEST(Serving, ALowerRateThatFailedBoundsTheRateInLimits) {
+  // A request that waits two seconds for its first token breaks the limit of 1.5.
+  const auto load_at = [](double rate, bool keeps) {
+    ServedLoad load{.schedule = "fcfs", .slots = 2, .rate = rate, .ttft_limit_s = 1.5, .tpot_limit_s = 0.6};
+    load.requests.push_back({.new_tokens = 1, .first_token_s = keeps ? 1.0 : 2.0, .finish_s = 3});
+    return load;
+  };
+  const std::vector<ServedLoad> lucky = {load_at(4, true), load_at(2, false), load_at(1, true),
+                                         load_at(0.5, true), load_at(8, false)};
+  const auto all = saturations(lucky);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].highest->rate, 1.0);
+  EXPECT_EQ(all[0].failing->rate, 2.0);
+  EXPECT_EQ(all[0].beyond->rate, 4.0);
+  const std::vector<ServedLoad> twice = {load_at(1, true), load_at(2, true), load_at(2, false)};
+  EXPECT_EQ(saturations(twice)[0].highest->rate, 1.0) << "2 failed the second time";
+  EXPECT_EQ(saturations(twice)[0].beyond, nullptr);
+  const std::vector<ServedLoad> none = {load_at(2, false), load_at(4, true)};
+  EXPECT_EQ(saturations(none)[0].highest, nullptr);
+  EXPECT_EQ(saturations(none)[0].beyond->rate, 4.0);
+  const std::vector<ServedLoad> good = {load_at(2, true), load_at(4, true)};
+  EXPECT_EQ(saturations(good)[0].highest->rate, 4.0);
+}
+
+TEST(Serving, TheAnswerSaysThatAHigherRateDidByChance) {
+  const record::TemporaryFolder folder;
+  std::vector<record::Cell> cells;
+  add_load(cells, 0, 2);  // its time to the first token is past the limit
+  add_request(cells, 0, 0, {0, 10, 5, 0, 0, 2, 3});
+  add_load(cells, 1, 4);
+  add_request(cells, 1, 1, {0, 10, 5, 0, 0, 1, 3});
+  const auto answer = [&](const char* name) {
+    record::Writer writer(folder / name, "study serving");
+    writer.add(cells);
+    writer.add(record::Environment{.key = "study", .value = "title", .unit = {}});
+    writer.add(record::Environment{.key = "study_name", .value = "serving", .unit = {}});
+    writer.finish();
+    return answer_of(load(std::vector<std::filesystem::path>{folder / name}));
+  };
+  EXPECT_NE(answer("none").find("at no rate up to 2 requests/s with fcfs (at 4 by chance, not at 2)."),
+            std::string::npos)
+      << answer("again");
+  add_load(cells, 2, 1);
+  add_request(cells, 2, 2, {0, 10, 5, 0, 0, 1, 3});
+  EXPECT_NE(answer("one").find("up to 1 requests/s with fcfs (at 4 by chance, not at 2)."),
+            std::string::npos);
+}
+
 TEST(Serving, ARequestsTimesMustFollowEachOther) {
   const record::TemporaryFolder good;
   static_cast<void>(made_up(good));
