@@ -360,6 +360,9 @@ constexpr std::array kAnswers = {
     Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep},
     Answer{"plan", answer_plan},         Answer{"serving", answer_serving}};
 
+/// Those whose answers are of sizes alone, whatever else runs on the machine.
+constexpr std::array<std::string_view, 3> kUntimed = {"context", "limits", "plan"};
+
 std::string environment_of(const RecordFile& file, std::string_view key) {
   const auto found = std::ranges::find(file.environment, key, &record::Environment::key);
   return found == file.environment.end() ? "" : found->value;
@@ -389,7 +392,11 @@ StudyText study_of(const RecordSet& set) {
 std::string answer_of(const RecordSet& set) {
   const std::string name = study_of(set).name;
   const auto* const found = std::ranges::find(kAnswers, name, &Answer::study);
-  return found == kAnswers.end() ? "" : found->make(set);
+  std::string text = found == kAnswers.end() ? "" : found->make(set);
+  if (text.empty() || std::ranges::find(kUntimed, name) != kUntimed.end()) return text;
+  if (const std::string load = load_sentence(set); !load.empty())
+    text += " " + load + " On a quiet machine the answer may be another.";
+  return text;
 }
 
 }  // namespace rooflm::report

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -173,6 +174,28 @@ std::size_t observed_steps(const RunData& run) {
   std::unordered_set<std::int64_t> steps;
   for (const record::Event& event : run.events) steps.insert(event.step);
   return steps.size();
+}
+
+std::string load_sentence(const RecordSet& set) {
+  std::size_t busy = 0;
+  double least = HUGE_VAL;
+  double most = 0;
+  for (const RunData& run : set.runs) {
+    const record::Fact* fact = run.fact("others_share");
+    if (fact == nullptr || fact->text.empty()) continue;  // its text is what says that it is too much
+    ++busy;
+    if (!fact->value) continue;
+    least = std::min(least, 100 * *fact->value);
+    most = std::max(most, 100 * *fact->value);
+  }
+  if (busy == 0) return "";
+  const std::string low = fmt::format("{:.1f}", least);
+  const std::string high = fmt::format("{:.1f}", most);
+  std::string text = "Busy machine: other programs used ";
+  if (least <= most) text += (low == high ? "" : low + " to ") + high + " % of ";
+  text += "the processors meanwhile";
+  if (set.runs.size() > 1) text += fmt::format(", in {} of {} runs", busy, set.runs.size());
+  return text + ".";
 }
 
 std::vector<std::string> phases_of(const RunData& run) {

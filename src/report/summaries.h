@@ -96,6 +96,9 @@ Roof phase_roof(const RunData& run, std::string_view phase, const Work& work);
 
 /// How many steps were observed.
 std::size_t observed_steps(const RunData& run);
+/// "Busy machine: other programs used 12.0 to 60.7 % of the processors meanwhile, in 2 of 3 runs."; "" if
+/// no run says so.
+std::string load_sentence(const RecordSet& set);
 /// Phases that have samples or ops, in the order of the step; others after them.
 std::vector<std::string> phases_of(const RunData& run);
 

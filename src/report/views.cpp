@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
+#include "report/summaries.h"
 #include "report/sweep.h"
 #include "report/view_def.h"
 
@@ -151,6 +152,9 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   // A view that changed its note has said itself why there is nothing.
   if (view.tables.empty() && view.charts.empty() && view.note == info.note) {
     view.note = fmt::format("Nothing to show: this view needs {}.", info.needs);
+  }
+  if (info.warns_of_load && (!view.tables.empty() || !view.charts.empty())) {
+    if (const std::string load = load_sentence(set); !load.empty()) view.note += " " + load;
   }
   // Said even where a record was cut short before it held a run.
   if (&maker == &all_defs().front()) {

@@ -23,7 +23,8 @@ constexpr std::array kBenchViews = {
                      .title = "Benchmark",
                      .note = "The table of rooflm bench: steps without observer.",
                      .needs = kNeedsSamples,
-                     .is_on_page = true},
+                     .is_on_page = true,
+                     .warns_of_load = false},
             .of_run = nullptr,
             .of_all = add_bench}};
 

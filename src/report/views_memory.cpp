@@ -270,7 +270,8 @@ constexpr std::array kMemoryViews = {
                      .note = "Live bytes by role at the highest moment of each phase, and the tensors alive "
                              "at the peak of the step.",
                      .needs = kNeedsMemory,
-                     .is_on_page = true},
+                     .is_on_page = true,
+                     .warns_of_load = false},
             .of_run = add_memory,
             .of_all = nullptr},
     ViewDef{
@@ -280,7 +281,8 @@ constexpr std::array kMemoryViews = {
                  .note = "Activations that forward leaves for backward, at the moment when most of them are "
                          "alive, by the block that made them. Recompute and flash attention shrink this.",
                  .needs = "tensors (rooflm profile)",
-                 .is_on_page = false},
+                 .is_on_page = false,
+                 .warns_of_load = false},
         .of_run = add_saved,
         .of_all = nullptr},
     ViewDef{.place = 120,
@@ -288,7 +290,8 @@ constexpr std::array kMemoryViews = {
                      .title = "Allocator and arena",
                      .note = "Planned memory, memory taken by the allocator, and growth of the process.",
                      .needs = "facts about memory (rooflm profile)",
-                     .is_on_page = false},
+                     .is_on_page = false,
+                     .warns_of_load = false},
             .of_run = add_allocator,
             .of_all = nullptr},
 };

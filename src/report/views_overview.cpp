@@ -165,7 +165,8 @@ constexpr std::array kOverviewViews = {
                      .title = "Overview",
                      .note = "Times are wall-clock medians of steps with no observer attached.",
                      .needs = "a run",
-                     .is_on_page = true},
+                     .is_on_page = true,
+                     .warns_of_load = false},
             .of_run = add_overview,
             .of_all = add_machine},
 };

@@ -121,6 +121,37 @@ TEST(Answers, SayTheNumbersOfTheRecord) {
   EXPECT_EQ(answer_of(load_steps({{.seq = 10}})), "") << "no study";
 }
 
+TEST(Answers, SayThatOtherProgramsUsedTheProcessors) {
+  RecordSet set = load_study("attention_parts");
+  const auto use = [&](std::size_t run, double share) {
+    const char* text = share > 0.05 ? "busy machine: made up" : "";
+    set.runs.at(run).facts.push_back({.key = "others_share", .value = share, .unit = "share", .text = text});
+  };
+  use(0, 0.04);
+  EXPECT_EQ(answer_of(set).find("Busy"), std::string::npos) << "less than counts as busy";
+  EXPECT_EQ(make_view("attention", set).note.find("Busy"), std::string::npos);
+  use(1, 0.504);
+  const std::string one =
+      "Busy machine: other programs used 50.4 % of the processors meanwhile, in 1 of 2 runs.";
+  EXPECT_TRUE(answer_of(set).ends_with(one + " On a quiet machine the answer may be another."))
+      << answer_of(set);
+  for (const char* name :
+       {"phases", "blocks", "ops", "attention", "gap", "samples", "sweep", "scaling", "advice"}) {
+    EXPECT_TRUE(make_view(name, set).note.ends_with(" " + one)) << name << ": " << make_view(name, set).note;
+  }
+  for (const char* name : {"overview", "bench", "saved"})
+    EXPECT_EQ(make_view(name, set).note.find("Busy"), std::string::npos) << name;
+  set.runs.at(0).facts.clear();
+  use(0, 0.68);
+  EXPECT_TRUE(make_view("phases", set)
+                  .note.ends_with("used 50.4 to 68.0 % of the processors meanwhile, in 2 of 2 runs."));
+  set.runs.resize(1);
+  EXPECT_TRUE(make_view("phases", set).note.ends_with("used 68.0 % of the processors meanwhile."));
+  RecordSet sizes = load_study("context");
+  sizes.runs.front().facts.push_back({.key = "others_share", .value = 0.5, .unit = "share", .text = "busy"});
+  EXPECT_EQ(answer_of(sizes).find("Busy"), std::string::npos) << "of sizes, not of times";
+}
+
 TEST(Answers, AreNamedWithTheViewsThatGiveThem) {
   RecordSet set = load_study("blocks");
   EXPECT_TRUE(study_of(set).views.empty()) << "records of old do not say";
