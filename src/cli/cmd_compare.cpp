@@ -90,6 +90,11 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
     table.notes.emplace_back(
         "FASTER, SLOWER: the interval lies below 1 / (1 + allowance) or above 1 + allowance, which is for "
         "differences between runs; --restart sets it");
+    if (std::ranges::any_of(rows, [](const auto& row) { return std::isinf(row.allowance); })) {
+      table.notes.emplace_back(
+          "allowance -: no change is judged, however large: other programs used the processors, or the part "
+          "takes less than 5 % of the step");
+    }
     table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
   }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);

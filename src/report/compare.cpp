@@ -327,23 +327,28 @@ std::vector<ComparedTime> slower_steps(const Comparison& comparison, double shar
 std::vector<std::string> unseen_steps(const Comparison& comparison, double share) {
   std::vector<std::string> texts = comparison.untimed;
   double hidden = 0;
+  std::size_t runs = 0;  // that show what is hidden
   for (const ComparedTime& row : comparison.rows) {
     if (row.subject != kWholeStep || row.verdict == Verdict::slower) continue;
     if (row.needed_samples > 0) {
-      texts.push_back(
-          fmt::format("{}: {} and {} samples show no change, however large: {} on each side are needed",
-                      row.run, row.a_samples, row.b_samples, row.needed_samples));
+      texts.push_back(fmt::format(
+          "{}: {} and {} samples show no change, however large: {} on each side are needed, or {} runs",
+          row.run, row.a_samples, row.b_samples, row.needed_samples, row.needed_runs));
     } else if (std::isinf(row.allowance)) {
-      texts.push_back(row.run + ": other programs used the processors");
-    } else {
-      hidden = std::max(hidden, row.allowance);
+      texts.push_back(fmt::format(
+          "{}: other programs used the processors: measure again on a quiet machine, or make {} runs "
+          "on each side, taken in turn",
+          row.run, row.needed_runs));
+    } else if (row.allowance > hidden) {
+      hidden = row.allowance;
+      runs = row.needed_runs;
     }
   }
   if (hidden > share) {
-    texts.push_back(
-        fmt::format("changes of up to {:.3g}% may be differences between runs; more runs on each side "
-                    "show smaller ones",
-                    100 * hidden));
+    texts.push_back(fmt::format(
+        "changes of up to {:.3g}% may be differences between runs; {} runs on each side, taken in turn, show "
+        "smaller ones",
+        100 * hidden, runs));
   }
   return texts;
 }

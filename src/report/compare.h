@@ -52,6 +52,7 @@ struct ComparedTime {
   double allowance = 0;  ///< allowed difference between runs: B / A or A / B up to 1 + this shows nothing
   /// Samples on each side without which no change can be significant among so many rows; 0: it has them.
   std::size_t needed_samples = 0;
+  std::size_t needed_runs = 0;  ///< on each side, with which runs are compared; 0: they are
   Verdict verdict = Verdict::unsure;
 };
 
@@ -103,7 +104,8 @@ struct Comparison {
 [[nodiscard]] std::vector<ComparedTime> slower_steps(const Comparison& comparison, double share);
 
 /// Sentences on what slower_steps cannot find: whole steps of which no change could be shown, however large,
-/// and the largest change that the allowance hides, where that is more than `share`.
+/// and the largest change that the allowance hides, where that is more than `share`; with the number of runs
+/// that would show it.
 [[nodiscard]] std::vector<std::string> unseen_steps(const Comparison& comparison, double share);
 
 }  // namespace rooflm::report

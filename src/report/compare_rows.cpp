@@ -68,6 +68,7 @@ ComparedTime compared(const TimePair& pair, const Family& family, const CompareO
   const bool has_runs = std::min(a.size(), b.size()) >= kFewestRuns;
   if (!has_runs || !family.can_show(a.size(), b.size())) {
     const double of_runs = has_runs ? std::max(spread(a), spread(b)) : 0;
+    row.needed_runs = std::max(kFewestRuns, family.fewest());
     row.allowance = std::max(pair.restart, kSpreads * std::max(widest_spread(pair), of_runs));
     a = pooled(pair.a);
     b = pooled(pair.b);

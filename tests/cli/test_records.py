@@ -177,6 +177,20 @@ class Records(unittest.TestCase):
         self.record("before/other.rooflm", seq=128, engine="eager")
         self.fails(3, "compare", eager, fused, says=["share no configuration"])
 
+    def test_a_busy_machine_and_what_to_do_about_it(self):
+        a, b = self.record("a.rooflm"), self.record("b.rooflm", scale=10)
+        self.assertNotIn("allowance -:", rooflm("compare", a, b).stdout)
+        self.change(b, "INSERT INTO fact (run, key, value, text) VALUES (1, 'others_share', 0.5, 'busy machine: made up')")
+        result = rooflm("compare", a, b, "--fail-slower", "3%")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"(?m)^step .* - +UNSURE")
+        self.assertIn("allowance -: no change is judged, however large: other programs used the processors", result.stdout)
+        self.assertIn("measure again on a quiet machine, or make 4 runs on each side, taken in turn", result.stderr)
+        said = "Busy machine: other programs used 50.0 % of the processors meanwhile."
+        for view in ("phases", "blocks", "ops", "samples"):
+            self.assertIn(said, " ".join(rooflm("report", b, "--view", view).stdout.split()), view)
+            self.assertNotIn("Busy machine", rooflm("report", a, "--view", view).stdout, view)
+
     def test_the_gate_says_what_it_could_not_see(self):
         a, b = self.record("a.rooflm", steps=6), self.record("b.rooflm", steps=6, scale=10)
         self.fails(0, "compare", a, b, "--fail-slower", "3%", says=["cannot judge", "3 and 3 samples", "4 on each side"])

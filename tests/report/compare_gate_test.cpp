@@ -92,7 +92,8 @@ TEST(CompareGate, TooFewStepsAreSaidToShowNothing) {
   EXPECT_TRUE(has_note(comparison, "1 of 1 whole steps have too few samples"));
   const auto unseen = unseen_steps(comparison, 0.03);
   ASSERT_EQ(unseen.size(), 1U);
-  EXPECT_NE(unseen.front().find("tiny made up: 2 and 2 samples show no change, however large: 4 on each"),
+  EXPECT_NE(unseen.front().find("tiny made up: 2 and 2 samples show no change, however large: 4 on each "
+                                "side are needed, or 4 runs"),
             std::string::npos)
       << unseen.front();
   EXPECT_TRUE(unseen_steps(compare_runs({made_up_run()}, {made_up_run({.seed = 2})}), 0.03).empty());
@@ -104,13 +105,24 @@ TEST(CompareGate, SaysWhatTheAllowanceHides) {
   const record::Reader b = write_record(folder / "b.rooflm", {made_up_run({.scale = 1.2, .seed = 2})});
   const auto unseen = unseen_steps(compare(a, b, {}), 0.03);
   ASSERT_EQ(unseen.size(), 1U);
-  EXPECT_NE(unseen.front().find("changes of up to 50%"), std::string::npos) << unseen.front();
+  EXPECT_EQ(unseen.front(),
+            "changes of up to 50% may be differences between runs; 4 runs on each side, taken in turn, show "
+            "smaller ones");
   EXPECT_TRUE(unseen_steps(compare(a, b, {.restart = 0.02}), 0.03).empty());
   MadeUpRun busy = made_up_run({.scale = 9, .seed = 2});
   busy.facts.push_back({.key = "others_share", .value = 0.3, .unit = "share", .text = "busy"});
   const auto comparison = compare_runs({made_up_run()}, {busy});
   EXPECT_EQ(unseen_steps(comparison, 0.03),
-            std::vector<std::string>{"tiny made up: other programs used the processors"});
+            std::vector<std::string>{"tiny made up: other programs used the processors: measure again on a "
+                                     "quiet machine, or make 4 runs on each side, taken in turn"});
+  // Among two configurations four runs are too few.
+  const auto two = unseen_steps(compare_runs({made_up_run(), with_seq(made_up_run(), 128)},
+                                             {busy, with_seq(made_up_run({.seed = 3}), 128)}),
+                                0.001);
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_NE(two[0].find("make 5 runs on each side"), std::string::npos) << two[0];
+  EXPECT_NE(two[1].find("% may be differences between runs; 5 runs on each side"), std::string::npos)
+      << two[1];
 }
 
 TEST(CompareGate, OneConfigurationWithSeveralNumbersOfThreadsIsSeveralRows) {
