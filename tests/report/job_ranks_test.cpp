@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
+#include "report/export/export.h"
 #include "tests/report/timeline_runs.h"
 
 namespace rooflm::report {
@@ -174,6 +177,32 @@ TEST(JobRanks, RunsThatKnowNoOthersAreAlone) {
   const JobRanks jobs(set);
   EXPECT_TRUE(jobs.ranks(0).empty());
   EXPECT_FALSE(jobs.timeline(1, kAnyEvents).lanes.at(0).rank.has_value());
+}
+
+TEST(JobRanks, NotesOfAnExportNameTheirRank) {
+  // Each of `count` kernels overlaps the first one of their stream.
+  const auto overlapping = [](std::int64_t count) {
+    RunData run;
+    run.lanes.push_back({.lane = 1, .kind = "device", .device = "cuda:0", .stream = 7});
+    run.activity_names.push_back({.name = 1, .kind = "kernel", .text = "k"});
+    run.activities.push_back({.id = 0, .name = 1, .lane = 1, .start_ns = 1000, .end_ns = 1100});
+    for (std::int64_t i = 0; i < count; ++i) {
+      run.activities.push_back(
+          {.id = 1 + i, .name = 1, .lane = 1, .start_ns = 1010 + 10 * i, .end_ns = 1200 + 10 * i});
+    }
+    return run;
+  };
+  const RunData first = overlapping(1);
+  const RunData second = overlapping(2);
+  const RecordFile file;
+  const std::vector<RankRun> ranks = {{.run = &first, .rank = 0}, {.run = &second, .rank = 1}};
+  const auto notes = [&](const RunData& run, std::span<const RankRun> of) {
+    return write_kineto({.file = file, .run = run, .ranks = of}, [](std::string_view) {});
+  };
+  const char* rest = " events overlap others of their stream or thread: they are on tracks of their own";
+  EXPECT_EQ(notes(first, ranks),
+            (std::vector<std::string>{std::string("rank 0: 1") + rest, std::string("rank 1: 2") + rest}));
+  EXPECT_EQ(notes(second, {}), std::vector<std::string>{std::string("2") + rest});
 }
 
 }  // namespace

@@ -131,8 +131,9 @@ class KinetoWriter {
     write_memory();
     std::vector<std::string> notes = trace_.notes();
     if (moved_ > 0) {
-      notes.push_back(fmt::format(
-          "{} events overlap others of their stream or thread: they are on tracks of their own", moved_));
+      notes.push_back(
+          fmt::format("{}{} events overlap others of their stream or thread: they are on tracks of their own",
+                      is_one_of_many() ? what() + ": " : "", moved_));
     }
     if (events_ == 0) notes.push_back(fmt::format("{} has no events: the trace is empty", what()));
     return notes;
