@@ -39,7 +39,13 @@ endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/rooflm" DESTINATION "lib/python3/dist-packages" FILES_MATCHING PATTERN "*.py")
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md"
+        PATTERN "*.png" PATTERN "*.svg")
+# docs/embed.md builds these against the library.
+install(FILES "${PROJECT_SOURCE_DIR}/examples/price_a_step.cpp" "${PROJECT_SOURCE_DIR}/examples/train_by_hand.cpp"
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)
+install(FILES "${PROJECT_SOURCE_DIR}/examples/outside/CMakeLists.txt"
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples/outside" COMPONENT dev)
 
 # Everything that is installed, and nothing else: for `make package`.
 add_custom_target(installed DEPENDS rooflm rooflm_inject rooflm_library shell_files ${cuda_files})

@@ -14,10 +14,10 @@ import unittest
 FILES = ("bin/rooflm", "libexec/rooflm/librooflm_inject.so", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
          "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
          "share/fish/vendor_completions.d/rooflm.fish", "lib/python3/dist-packages/rooflm/__init__.py", "lib/python3/dist-packages/rooflm/errors.py",
-         "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md")
+         "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md", "share/doc/rooflm/docs/images/roofline.png")
 LIBRARY = ("lib/librooflm.a", "lib/cmake/rooflm/rooflm-config.cmake", "include/rooflm/engines/engine.h",
-           "include/rooflm/backends/cpu/cpu_backend.h")
-EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
+           "include/rooflm/backends/cpu/cpu_backend.h", "share/doc/rooflm/examples/outside/CMakeLists.txt",
+           "share/doc/rooflm/examples/price_a_step.cpp")
 
 
 class Package(unittest.TestCase):
@@ -70,6 +70,14 @@ class Package(unittest.TestCase):
         self.assertIn("context", self.call(binary, "study", "list"), "studies travel inside the binary")
         self.check_cuda(root)
 
+    def check_links(self, root):
+        """What an installed page shows or links to is installed, too."""
+        pages = sorted((root / "share/doc/rooflm").rglob("*.md"))
+        self.assertGreater(len(pages), 20)
+        for page in pages:
+            for target in re.findall(r"\]\(([\w./-]+\.\w+)(?:#[^)]*)?\)", page.read_text()):  # no address: those have a colon
+                self.assertTrue((page.parent / target).exists(), f"{page.relative_to(root)} links to {target}")
+
     def check_headers(self, root):
         """Whatever a public header includes of rooflm is installed, too."""
         headers = root / "include" / "rooflm"
@@ -80,7 +88,7 @@ class Package(unittest.TestCase):
     def check_library(self, root):
         """A project outside of the tree builds the examples against what is installed, and they run."""
         project = self.folder / "project"
-        shutil.copytree(EXAMPLES, project)
+        shutil.copytree(root / "share/doc/rooflm/examples", project)
         self.call(self.cmake, "-S", project / "outside", "-B", project / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                   f"-DCMAKE_PREFIX_PATH={root}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror -Wno-error=maybe-uninitialized")
         self.call(self.cmake, "--build", project / "build")
@@ -93,6 +101,7 @@ class Package(unittest.TestCase):
         (self.folder / "there").rename(self.folder / "moved")
         self.check_tree(self.folder / "moved")
         self.check_headers(self.folder / "moved")
+        self.check_links(self.folder / "moved")
         self.check_library(self.folder / "moved")
 
     def test_archive(self):
