@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -154,6 +156,11 @@ std::string meta_json(const PreparedData& data) {
 
 PreparedData open_prepared(const std::filesystem::path& directory) {
   const auto path = directory / "meta.json";
+  std::error_code ignored;
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
+    throw core::InputError(fmt::format(
+        "cannot open {}: No such file or directory (made by `rooflm data prepare`)", path.string()));
+  }
   const core::MappedFile file(path);
   const std::string where = path.string();
   const nlohmann::json json =

@@ -304,7 +304,8 @@ TEST_F(Prepare, DamagedMetaIsPlaced) {
   bad = good;
   bad["val"]["shards"] = {"val_000009.bin"};
   expect_bad(bad.dump(), {"val_000009.bin", "missing"});
-  expect_error<core::InputError>([&] { open_prepared(folder_ / "in"); }, {"in/meta.json", "No such file"});
+  expect_error<core::InputError>([&] { open_prepared(folder_ / "in"); },
+                                 {"in/meta.json", "No such file", "(made by `rooflm data prepare`)"});
 }
 
 }  // namespace
