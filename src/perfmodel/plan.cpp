@@ -207,8 +207,10 @@ StageRole role_of(const PlanPoint& point, const Setting& setting, const OpTimes&
   }
   const RoleStep later = built.later();
   const int added = built.added();
-  StageRole role{.step = m < built.few ? fewest : m == built.few ? built.first : built.last};
-  if (m > built.more) role.step.add(later, static_cast<double>(m - built.more) / added);
+  // Parts that are interleaved build 3 and 6 micro-batches, between which a step may have 4 or 5.
+  const int from = m >= built.more ? built.more : built.few;
+  StageRole role{.step = m < built.few ? fewest : m < built.more ? built.first : built.last};
+  if (m > from) role.step.add(later, static_cast<double>(m - from) / added);
   role.step.is_least = fewest.is_least || built.last.is_least || (is_special && give_up.is_rough);
   // Of a later micro-batch: the first waits for what is gathered once in a step, and the last for sums.
   const double each_s = later.timeline.step_s / added;

@@ -88,6 +88,20 @@ TEST(Plan, InterleavedStagesSayWhatTheEndsTake) {
   EXPECT_NEAR((last.backward_s - last.end_backward_s) / plan.roles[1].times.backward_s, 0.97, 0.05);
 }
 
+/// Interleaved parts are built with three and six micro-batches; four are between them.
+TEST(Plan, FourInterleavedMicroBatchesTakeHalfOfEight) {
+  const auto plan_of = [](std::int64_t micro_batches) {
+    auto [point, setting] = plan_case("medium", {.pipeline = 4, .interleave = 2}, micro_batches);
+    setting.at_table_clock = true;
+    return perfmodel::make_plan(point, setting);
+  };
+  const perfmodel::Plan four = plan_of(4);
+  const perfmodel::Plan eight = plan_of(8);
+  const perfmodel::Plan twelve = plan_of(12);
+  EXPECT_NEAR(twelve.compute_s - eight.compute_s, eight.compute_s - four.compute_s, 0.01 * four.compute_s);
+  EXPECT_NEAR(eight.executed_flop / four.executed_flop, 2, 0.001);
+}
+
 /// What a stage receives, of all micro-batches but those in flight, and what it hands on, in both directions;
 /// the last one has logits instead.
 TEST(Plan, StagesOfTorchKeepBuffersOfAllMicroBatches) {
