@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <numeric>
 
 #include "core/error.h"
 #include "perfmodel/planning_text.h"
@@ -41,6 +42,62 @@ LinkLevel level_of(const std::string& name, double byte_per_s, Launches launches
   return level;
 }
 
+/// Where the ranks of a group stand.
+struct Placement {
+  int nodes = 1;
+  int per_node = 1;  ///< of the ranks, at most
+  int fewest = 1;    ///< on any of the nodes
+};
+
+/// Of the group that starts `first` places into a node.
+Placement placement(int per_node, Ranks ranks, std::int64_t first) {
+  const std::int64_t stride = std::max(1, ranks.stride);
+  if (stride >= per_node) return {.nodes = ranks.size};
+  const std::int64_t last = first + (ranks.size - 1) * stride;
+  const auto nodes = static_cast<int>(last / per_node + 1);
+  if (nodes == 1) return {.nodes = 1, .per_node = ranks.size, .fewest = ranks.size};
+  const std::int64_t of_first = (per_node - first + stride - 1) / stride;
+  const std::int64_t of_last = last % per_node / stride + 1;
+  const std::int64_t between = nodes > 2 ? per_node / stride : of_first;
+  return {.nodes = nodes,
+          .per_node = static_cast<int>(std::max({of_first, of_last, between})),
+          .fewest = static_cast<int>(std::min({of_first, of_last, between}))};
+}
+
+/// Neighbouring ranks from the first to the last of them.
+std::int64_t span_of(Ranks ranks) { return (std::int64_t{ranks.size} - 1) * ranks.stride + 1; }
+
+/// Of a group that begins with a node, and has as many ranks on each.
+Placement even_placement(int per_node, Ranks ranks) {
+  const bool is_one_node = span_of(ranks) <= per_node;
+  const int on_each =
+      is_one_node ? ranks.size : std::clamp(per_node / std::max(1, ranks.stride), 1, ranks.size);
+  return {.nodes = (ranks.size + on_each - 1) / on_each, .per_node = on_each, .fewest = on_each};
+}
+
+/// Of all groups of the job, the one with the fewest ways out of a node, and of those the one on most nodes.
+Placement worst_placement(const Cluster& cluster, Ranks ranks) {
+  const int per_node = cluster.per_node;
+  const std::int64_t all = ranks.of;
+  if (cluster.has_segments || all <= per_node) return even_placement(per_node, ranks);
+  const std::int64_t stride = std::max(1, ranks.stride);
+  const std::int64_t block = stride * ranks.size;
+  const std::int64_t last_first = all - span_of(ranks);
+  Placement worst = placement(per_node, ranks, 0);
+  // Blocks of groups come to stand in the same places again, and so do the groups of a block.
+  const std::int64_t repeat = std::lcm(block, std::int64_t{per_node});
+  for (std::int64_t start = 0; start < repeat && start <= last_first; start += block) {
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(stride, per_node) && start + i <= last_first; ++i) {
+      const Placement found = placement(per_node, ranks, (start + i) % per_node);
+      if (found.nodes == 1) continue;
+      const bool is_worse = worst.nodes == 1 || found.fewest < worst.fewest ||
+                            (found.fewest == worst.fewest && found.nodes > worst.nodes);
+      if (is_worse) worst = found;
+    }
+  }
+  return worst;
+}
+
 /// A ring is bound by the slowest of its links.
 struct Path {
   const LinkLevel* inside = nullptr;  ///< that of the cluster, or its bridge
@@ -49,19 +106,15 @@ struct Path {
   int per_node = 1;  ///< of the ranks
 };
 
-/// Neighbouring ranks from the first to the last of them.
-std::int64_t span_of(Ranks ranks) { return (std::int64_t{ranks.size} - 1) * ranks.stride + 1; }
-
 bool has_bridge(const Cluster& cluster, Ranks ranks) { return cluster.pair && span_of(ranks) <= 2; }
 
 Path path_of(const Cluster& cluster, Ranks ranks) {
-  Path path{.inside = has_bridge(cluster, ranks) ? &*cluster.pair : &cluster.inside};
-  const bool is_one_node = span_of(ranks) <= cluster.per_node;
-  path.per_node =
-      is_one_node ? ranks.size : std::clamp(cluster.per_node / std::max(1, ranks.stride), 1, ranks.size);
-  path.nodes = (ranks.size + path.per_node - 1) / path.per_node;
+  const Placement worst = worst_placement(cluster, ranks);
+  Path path{.inside = has_bridge(cluster, ranks) ? &*cluster.pair : &cluster.inside,
+            .nodes = worst.nodes,
+            .per_node = worst.per_node};
   const double inside = path.inside->byte_per_s * path.inside->share;
-  const double between = cluster.between.byte_per_s * cluster.between.share * path.per_node;
+  const double between = cluster.between.byte_per_s * cluster.between.share * worst.fewest;
   path.byte_per_s = path.nodes == 1 ? inside : path.per_node == 1 ? between : std::min(inside, between);
   return path;
 }
@@ -166,7 +219,9 @@ Cluster cluster_of(const devices::Device& device, int per_node, double network_b
   const Json& entry =
       clusters.contains(device.key) ? clusters.at(device.key) : links_json().at("other_clusters");
   const Json& slow = links_json().at("beside_collective");
-  Cluster cluster{.per_node = per_node > 0 ? per_node : entry.at("gpus_per_node").get<int>(),
+  const int usual = entry.at("gpus_per_node");
+  Cluster cluster{.per_node = per_node > 0 ? per_node : usual,
+                  .has_segments = entry.value("segments", false) && (per_node <= 0 || per_node == usual),
                   .spread = links_json().at("spread"),
                   .matmul_slowdown = slow.at("matmul"),
                   .other_slowdown = slow.at("other"),
@@ -217,12 +272,10 @@ double slowest_clock_share(const Cluster& cluster, int devices) {
   return 1 / (1 + cluster.chip_spread * largest);
 }
 
-const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks) {
-  if (has_bridge(cluster, ranks)) return *cluster.pair;
-  if (kind != Collective::point_to_point && kind != Collective::pass_on)
-    return path_of(cluster, ranks).nodes > 1 ? cluster.between : cluster.inside;
+const LinkLevel& link_of(const Cluster& cluster, Ranks ranks) {
   // Of ranks in several nodes one link at least is the network, and they go at its pace.
-  return span_of(ranks) > cluster.per_node ? cluster.between : cluster.inside;
+  const Path path = path_of(cluster, ranks);
+  return path.nodes > 1 ? cluster.between : *path.inside;
 }
 
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks) {
@@ -242,7 +295,7 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
     case Collective::pass_on:
       break;
   }
-  const LinkLevel& link = link_of(cluster, kind, ranks);
+  const LinkLevel& link = path.nodes > 1 ? cluster.between : *path.inside;
   return path.inside->base_s + link.step_s + bytes / (link.byte_per_s * link.share);
 }
 

@@ -46,6 +46,8 @@ struct LinkLevel {
 /// Devices in nodes. Neighbouring ranks share a node.
 struct Cluster {
   int per_node = 1;
+  /// Racks of many hosts, of which a job is given parts that none of its groups crosses.
+  bool has_segments = false;
   LinkLevel inside{}, between{};
   std::optional<LinkLevel> pair{};  ///< a bridge between ranks 2 i and 2 i + 1, beside `inside`
   double spread = 0;                ///< relative half width of times
@@ -76,18 +78,21 @@ inline constexpr int kMostPeers = 8;
 /// the backend does with --collectives peer-memory.
 void require_peers(const Cluster& cluster, int ranks, int data_ranks);
 
-/// Ranks first, first + stride, ...: `size` of them.
+/// Ranks first, first + stride, ...: `size` of them. A job of more ranks than a node has puts some groups
+/// elsewhere in their nodes than the first: all wait for the one that has the fewest ways out of a node.
 struct Ranks {
   int size = 1;
   int stride = 1;
+  int of = 0;  ///< ranks of the job, which such groups share; 0: this group alone
 };
 
 /// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for
 /// all_reduce, (n-1)/n for all_gather and reduce_scatter, 1 for point_to_point and pass_on. A ring that
-/// leaves a node leaves it through the networks of all its ranks there. Where the links of a node were
-/// measured, a ring takes as long as the measured one that sends as much, and its further steps. Source:
-/// NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl, src/graph/tuning.cc.
+/// leaves a node leaves it through the networks of all its ranks there, and is as fast as where those are
+/// fewest. Where the links of a node were measured, a ring takes as long as the measured one that sends as
+/// much, and its further steps. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl,
+/// src/graph/tuning.cc.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
 /// The share of a typical clock that the slowest of `devices` has: 1 / (1 + s E), with E the mean of the
@@ -95,6 +100,6 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
 double slowest_clock_share(const Cluster& cluster, int devices);
 
 /// The slowest kind of link on its way: that between nodes where the ranks stand in several.
-const LinkLevel& link_of(const Cluster& cluster, Collective kind, Ranks ranks);
+const LinkLevel& link_of(const Cluster& cluster, Ranks ranks);
 
 }  // namespace rooflm::perfmodel

@@ -74,7 +74,7 @@ double LayerBook::least_computing_s(const PlanPoint& point) {
 
 double LayerBook::least_talking_s(const PlanPoint& point) const {
   const compile::Sharding& sharding = point.step.sharding;
-  const Ranks ranks{.size = sharding.data_ranks(), .stride = sharding.tensor};
+  const Ranks ranks{.size = sharding.data_ranks(), .stride = sharding.tensor, .of = sharding.ranks()};
   constexpr double kHalf = 2;  // bytes
   const double bytes = kHalf * parameters_of_rank(point);
   const auto seconds = [&](Collective kind) {

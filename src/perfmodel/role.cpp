@@ -48,18 +48,20 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
 }
 
 Ranks ranks_of(Group group, const compile::Sharding& sharding) {
+  const int of = sharding.ranks();
   switch (group) {
     case Group::tensor:
-      return {.size = sharding.tensor, .stride = 1};
+      return {.size = sharding.tensor, .stride = 1, .of = of};
     case Group::data:
-      return {.size = sharding.data_ranks(), .stride = sharding.tensor};
+      return {.size = sharding.data_ranks(), .stride = sharding.tensor, .of = of};
     case Group::context:
-      return {.size = sharding.context, .stride = sharding.tensor};
+      return {.size = sharding.context, .stride = sharding.tensor, .of = of};
     case Group::pipeline:
-      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data_ranks()};
+      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data_ranks(), .of = of};
     case Group::tied:
       return {.size = 2,
-              .stride = sharding.tensor * sharding.data_ranks() * std::max(1, sharding.pipeline - 1)};
+              .stride = sharding.tensor * sharding.data_ranks() * std::max(1, sharding.pipeline - 1),
+              .of = of};
   }
   return {};
 }
@@ -85,7 +87,8 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   const bool is_scattered = setting.framework.scatters_sends && kind == Collective::point_to_point &&
                             sharding.tensor > 1 && !sharding.sequence_parallel;
   if (is_scattered) {
-    time.seconds = collective_seconds(cluster, Collective::all_gather, bytes, {.size = sharding.tensor});
+    time.seconds =
+        collective_seconds(cluster, Collective::all_gather, bytes, ranks_of(Group::tensor, sharding));
     bytes /= sharding.tensor;
   }
   time.seconds += collective_seconds(cluster, kind, bytes, ranks);
@@ -461,7 +464,7 @@ std::int64_t moved_bytes(const Program& program, const Op& op) {
 }
 
 const LinkLevel& link_of(const Op& op, const PlanPoint& point, const Cluster& cluster) {
-  return link_of(cluster, kind_of(op), ranks_of(program::group_of(op), point.step.sharding));
+  return link_of(cluster, ranks_of(program::group_of(op), point.step.sharding));
 }
 
 TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,

@@ -124,18 +124,51 @@ TEST(SplitPlan, ExposedCommunicationThatMoreLayersHideIsNotNegative) {
 }
 
 TEST(SplitPlan, RanksOfOneNodeMeetThere) {
-  using perfmodel::Collective;
   const perfmodel::Cluster cluster = perfmodel::cluster_of(devices::find_device("h100-sxm"));
   ASSERT_EQ(cluster.per_node, 8);
-  const auto link = [&](Collective kind, perfmodel::Ranks ranks) {
-    return &perfmodel::link_of(cluster, kind, ranks);
-  };
+  const auto link = [&](perfmodel::Ranks ranks) { return &perfmodel::link_of(cluster, ranks); };
   // The first and the last of six stages of one rank.
-  EXPECT_EQ(link(Collective::all_reduce, {.size = 2, .stride = 5}), &cluster.inside);
-  EXPECT_EQ(link(Collective::all_reduce, {.size = 2, .stride = 8}), &cluster.between);
+  EXPECT_EQ(link({.size = 2, .stride = 5}), &cluster.inside);
+  EXPECT_EQ(link({.size = 2, .stride = 5, .of = 6}), &cluster.inside);
+  EXPECT_EQ(link({.size = 2, .stride = 8}), &cluster.between);
   // Four stages of four ranks: two hops in a node, one to the next.
-  EXPECT_EQ(link(Collective::point_to_point, {.size = 4, .stride = 4}), &cluster.between);
-  EXPECT_EQ(link(Collective::point_to_point, {.size = 2, .stride = 4}), &cluster.inside);
+  EXPECT_EQ(link({.size = 4, .stride = 4}), &cluster.between);
+  EXPECT_EQ(link({.size = 2, .stride = 4}), &cluster.inside);
+}
+
+/// Of groups of three on nodes of eight, ranks 6 to 8 and 15 to 17 stand in two nodes: all wait for those.
+TEST(SplitPlan, GroupsThatStraddleNodesUseTheNetwork) {
+  using perfmodel::Collective;
+  const perfmodel::Cluster eight = perfmodel::cluster_of(devices::find_device("h100-sxm"));
+  const auto seconds = [](const perfmodel::Cluster& cluster, perfmodel::Ranks ranks) {
+    return perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, ranks);
+  };
+  const double alone_s = seconds(eight, {.size = 3});
+  EXPECT_EQ(seconds(eight, {.size = 3, .of = 3}), alone_s);
+  EXPECT_EQ(seconds(eight, {.size = 3, .of = 6}), alone_s);
+  // One rank alone in a node has one way out of it.
+  EXPECT_NEAR(seconds(eight, {.size = 3, .of = 24}),
+              2.0 / 3 * 1e9 / (eight.between.byte_per_s * eight.between.share), 0.1 * alone_s);
+  EXPECT_EQ(seconds(eight, {.size = 4, .of = 64}), seconds(eight, {.size = 4}));
+  // Groups of data ranks: 0, 3, 6 in the node and 9, 12, ... beyond; 1, 4, 7; 2, 5.
+  EXPECT_GT(seconds(eight, {.size = 4, .stride = 3, .of = 12}), seconds(eight, {.size = 4, .stride = 2}));
+  // Ranks 4 to 7 of twelve in nodes of six.
+  const perfmodel::Cluster six = perfmodel::cluster_of(devices::find_device("h100-sxm"), 6);
+  EXPECT_EQ(&perfmodel::link_of(six, {.size = 4, .of = 12}), &six.between);
+  EXPECT_EQ(&perfmodel::link_of(six, {.size = 3, .of = 12}), &six.inside);
+  // Of racks jobs are given parts that fit their groups, unless it is said how many.
+  const auto gb200 = devices::find_device("gb200");
+  const perfmodel::Cluster rack = perfmodel::cluster_of(gb200);
+  EXPECT_EQ(&perfmodel::link_of(rack, {.size = 4, .stride = 8, .of = 128}), &rack.inside);
+  const perfmodel::Cluster part = perfmodel::cluster_of(gb200, 36);
+  EXPECT_EQ(&perfmodel::link_of(part, {.size = 4, .stride = 8, .of = 128}), &part.between);
+  // Whole steps too.
+  const auto step_s = [](int per_node) {
+    tests::PlanCase made = split_case("gpt2", {.data = 8, .tensor = 3}, 8);
+    made.setting.cluster = perfmodel::cluster_of(made.setting.device, per_node, 1e9);
+    return made.plan().step_s;
+  };
+  EXPECT_GT(step_s(8), 1.5 * step_s(6));
 }
 
 TEST(SplitPlan, ABridgeJoinsTwo) {
@@ -146,7 +179,7 @@ TEST(SplitPlan, ABridgeJoinsTwo) {
   const auto seconds = [&](int ranks) {
     return perfmodel::collective_seconds(cluster, Collective::all_gather, 1e9, {.size = ranks});
   };
-  EXPECT_EQ(&perfmodel::link_of(cluster, Collective::all_gather, {.size = 2}), &*cluster.pair);
+  EXPECT_EQ(&perfmodel::link_of(cluster, {.size = 2}), &*cluster.pair);
   EXPECT_LT(3 * seconds(2), seconds(4));
   EXPECT_FALSE(perfmodel::cluster_of(devices::find_device("h100-sxm")).pair);
 }
