@@ -116,6 +116,7 @@ struct OpTime {
   double seconds = 0;
   double work_s = 0;              ///< of arithmetic alone
   double moved_s = 0;             ///< of the bytes alone
+  double hidden_s = 0;            ///< of arithmetic that bytes hide, and a lower clock may not
   double launch_s = 0;            ///< to start
   double core_j = 0;              ///< energy of arithmetic, at the clock of the tables
   double most_share = kAnyClock;  ///< of the clock of the tables: faster clocks do not help
@@ -135,9 +136,11 @@ class OpTimes {
 
   /// Of one execution, alone on the device. Products: docs/perfmodel.md, "GEMMs".
   [[nodiscard]] OpTime time_of(const program::Program& program, const program::Op& op) const;
-  /// The seconds of an op at another clock (clock_share).
+  /// The seconds of an op at another clock (clock_share). One that bytes bind takes as long at any clock that
+  /// is enough for its arithmetic (OpTime::hidden_s).
   [[nodiscard]] static double at_clock(const OpTime& time, double share) {
-    if (time.work_s <= time.moved_s) return time.seconds;
+    if (time.work_s <= time.moved_s)
+      return time.hidden_s > 0 ? std::max(time.seconds, time.hidden_s / share + time.launch_s) : time.seconds;
     return (time.seconds - time.launch_s) / std::min(share, time.most_share) + time.launch_s;
   }
   /// Of the device and its limit; not known for other chips than those that were measured.
@@ -148,6 +151,7 @@ class OpTimes {
 
  private:
   struct Problem;
+  [[nodiscard]] OpTime time_at_table_clock(const program::Program& program, const program::Op& op) const;
   void take_tables(const devices::Device& device);
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
   [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, Fp32Products products) const;
@@ -169,6 +173,7 @@ class OpTimes {
                                   Fp32Products products) const;  ///< energy by that of bf16
   [[nodiscard]] double matmul_joule(double flop, core::DType dtype, Fp32Products products) const;
   void take_power(const devices::Device& device);
+  void limit_streams();
   [[nodiscard]] double parts_of_chip() const;  ///< its multiprocessors by those of the tables' device
   void take_attention(const devices::Device& device);
   [[nodiscard]] Basis basis_of(core::DType dtype) const;

@@ -20,6 +20,8 @@ double interpolate(const std::map<double, double>& points, double key) {
 double PowerMix::seconds_at(double share) const {
   double sum_s = other_s;
   for (const auto& [most, work] : arithmetic) sum_s += work.seconds / std::min(share, most);
+  for (const auto& [least, seconds] : hidden_s)
+    if (share < least) sum_s += seconds * (1 / share - 1 / least);
   return sum_s;
 }
 
@@ -33,7 +35,7 @@ double clock_share(const PowerLaw& law, const PowerMix& mix) {
   };
   double high = law.max_hz / law.table_hz;
   if (watt(high) <= law.limit_w) return high;
-  double low = 0.01 * high;
+  double low = kLeastClock * high;
   constexpr int kSteps = 40;
   for (int i = 0; i < kSteps; ++i) {
     const double middle = (low + high) / 2;

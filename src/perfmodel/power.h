@@ -21,6 +21,10 @@ struct PowerLaw {
   [[nodiscard]] bool is_known() const { return limit_w > 0 && static_w > 0; }
 };
 
+/// Of the highest clock, what no limit takes a mix below: assumed. Energies are those of another board, and a
+/// mix may have more of them than any clock saves.
+inline constexpr double kLeastClock = 1.0 / 3;
+
 /// What ops take of energy beyond the static power.
 struct OpEnergies {
   double joule_per_byte = 0;
@@ -40,7 +44,9 @@ struct PowerMix {
     double seconds = 0, joule = 0;
   };
   std::map<double, Arithmetic> arithmetic{};
-  double other_s = 0;  ///< all others
+  /// Arithmetic of ops that bytes bind, by the clock below which it takes longer than they do.
+  std::map<double, double> hidden_s{};
+  double other_s = 0;  ///< all others, at any clock that hides their arithmetic
   double byte_j = 0;   ///< of moving bytes
 
   void add(const PowerMix& other, double times) {
@@ -48,6 +54,7 @@ struct PowerMix {
       arithmetic[most].seconds += times * work.seconds;
       arithmetic[most].joule += times * work.joule;
     }
+    for (const auto& [least, seconds] : other.hidden_s) hidden_s[least] += times * seconds;
     other_s += times * other.other_s;
     byte_j += times * other.byte_j;
   }
@@ -56,7 +63,7 @@ struct PowerMix {
 };
 
 /// The clock that the limit allows on average over the mix, relative to that of the tables; at most
-/// max_hz / table_hz. 1 where the law is not known.
+/// max_hz / table_hz, at least kLeastClock of that. 1 where the law is not known.
 double clock_share(const PowerLaw& law, const PowerMix& mix);
 
 }  // namespace rooflm::perfmodel

@@ -257,6 +257,8 @@ void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   PowerMix::Arithmetic& arithmetic = mix.arithmetic[time.most_share];
   (time.work_s > time.moved_s ? arithmetic.seconds : mix.other_s) += time.seconds;
   arithmetic.joule += time.core_j;
+  const double moving_s = time.seconds - time.launch_s;
+  if (time.hidden_s > 0 && moving_s > 0) mix.hidden_s[time.hidden_s / moving_s] += time.hidden_s;
   mix.byte_j += time.byte_j;
 }
 
@@ -265,7 +267,8 @@ void calibrate(OpTime& time, const Op& op, const Setting& setting) {
   if (setting.calibration.empty()) return;
   const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
   if (found == setting.calibration.end()) return;
-  for (const auto member : {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::launch_s})
+  for (const auto member :
+       {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
     time.*member *= found->second;
   time.basis = Basis::calibrated;
 }

@@ -154,6 +154,39 @@ TEST(Power, GemmsGainNothingFromTheHighestClocks) {
   EXPECT_DOUBLE_EQ(mix.seconds_at(1.25), 1 / 1.1 + 1 / 1.25 + 1);
 }
 
+/// What a copy took on the SXM is more than the limit of an NVL: no board is built so.
+TEST(Power, OtherBoardsOfTheChipCanStream) {
+  const auto watt_of_copy = [](const char* key) {
+    const perfmodel::OpTimes times(devices::find_device(key), {});
+    const auto vectors = product_of(1, core::DType::bf16);
+    const auto time = times.time_of(vectors, vectors.ops[0]);
+    return times.power().static_w + time.byte_j / time.moved_s;
+  };
+  for (const char* key : {"h100-nvl", "h100-pcie"}) {
+    const double limit_w = *devices::find_device(key).power_w;
+    EXPECT_LE(watt_of_copy(key), 0.81 * limit_w) << key;
+  }
+  const auto joule = [](const char* key) {
+    return perfmodel::OpTimes(devices::find_device(key), {}).tables().energies.joule_per_byte;
+  };
+  EXPECT_EQ(joule("h100-sxm-96gb"), joule("h100-sxm"));
+  EXPECT_EQ(joule("h200"), joule("h100-sxm"));
+}
+
+/// Whatever a mix takes, no limit stops the clock; and ops that bytes bind need one for their arithmetic.
+TEST(Power, LowClocksShowArithmeticThatBytesHide) {
+  perfmodel::PowerLaw law = perfmodel::OpTimes(devices::find_device("h100-sxm"), {}).power();
+  const perfmodel::PowerMix moving{
+      .arithmetic = {{perfmodel::kAnyClock, {0.1, 20}}}, .other_s = 0.9, .byte_j = 2000};
+  EXPECT_NEAR(perfmodel::clock_share(law, moving), perfmodel::kLeastClock * law.max_hz / law.table_hz, 1e-9);
+  const perfmodel::PowerMix mix{.hidden_s = {{0.5, 1}}, .other_s = 2};
+  EXPECT_DOUBLE_EQ(mix.seconds_at(0.5), 2);
+  EXPECT_DOUBLE_EQ(mix.seconds_at(0.25), 4);
+  const perfmodel::OpTime op{.seconds = 2.5, .work_s = 1, .moved_s = 2, .hidden_s = 1, .launch_s = 0.5};
+  EXPECT_EQ(perfmodel::OpTimes::at_clock(op, 0.5), 2.5);
+  EXPECT_EQ(perfmodel::OpTimes::at_clock(op, 0.25), 4.5);
+}
+
 TEST(Fp8, IsFasterAndAssumedOnAMeasuredDevice) {
   const auto h100 = devices::find_device("h100-sxm");
   const perfmodel::OpTimes times(h100, {});
