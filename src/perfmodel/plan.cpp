@@ -140,9 +140,14 @@ RankMemory memory_of_stage(const RankMemory& foreseen, const StageTimes& times, 
   return memory_of_all_layers(point, setting, forwards, stage, micro_batches);
 }
 
-/// What one more micro-batch adds is at least its computing: then it waits for nothing.
+/// What one more micro-batch adds is at least its computing: then it waits for nothing. And at least what the
+/// host takes for it.
 void keep_busy(RoleStep& later) {
   Timeline& t = later.timeline;
+  if (later.launched_s > std::max(t.step_s, t.busy_s)) {
+    t.host_s += later.launched_s - t.step_s;
+    t.step_s = later.launched_s;
+  }
   if (t.step_s >= t.busy_s) return;
   t.step_s = t.busy_s;
   for (const auto part : {&Timeline::slowed_s, &Timeline::exposed_s, &Timeline::host_s, &Timeline::waiting_s})

@@ -220,7 +220,7 @@ void RoleStep::add(const RoleStep& other, double times) {
     t.*member += times * o.*member;
   for (const auto member :
        {&RoleStep::forward_s, &RoleStep::backward_s, &RoleStep::end_forward_s, &RoleStep::end_backward_s,
-        &RoleStep::backward_link_s, &RoleStep::first_exposed_s})
+        &RoleStep::backward_link_s, &RoleStep::first_exposed_s, &RoleStep::launched_s})
     this->*member += times * other.*member;
   for (const auto member :
        {&RankMemory::weight_bytes, &RankMemory::optimizer_bytes, &RankMemory::gradient_bytes,
@@ -351,6 +351,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
     const OpTime& time = priced.times[i];
+    role.launched_s += setting.framework.launch_host_s;
     const program::Cost cost = program::cost_of(program, op);
     WorkTime& work = role.work[std::string(program::name_of(op.def->work))];
     work.seconds += seconds[i];
@@ -424,7 +425,8 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   // A layer more takes its passes more, but while another wait gets shorter: for gradients of the head,
   // beside few layers. That wait may be within a pass, or after it. And collectives that take longer than
   // what they run beside fall behind with each layer, which few do not show while something else is waited
-  // for. None of these goes on for many layers.
+  // for. And a host that takes longer for a layer than the device is ahead of it for a few only. None of
+  // these goes on for many layers.
   const Timeline& t = more.timeline;
   const double passes_s = micro_batches * (more.forward_s + more.backward_s);
   const double behind_s = t.step_s - passes_s;
@@ -432,7 +434,8 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
   constexpr double kSame = 0.01;
   constexpr double kShorter = 0.001;  // of a layer, and there are up to a hundred
   role.is_least = behind_s < -kSame * passes_s || idle_s < -kShorter * t.busy_s ||
-                  more.backward_link_s > (1 + kSame) * (more.backward_s + std::max(0.0, behind_s));
+                  more.backward_link_s > (1 + kSame) * (more.backward_s + std::max(0.0, behind_s)) ||
+                  more.launched_s > (1 + kShorter) * t.step_s;
   if (role.is_least && !is_rough) {
     const Priced all = price(layers);
     return simulate_priced(all, point, setting, micro_batches, clock);

@@ -24,6 +24,7 @@ struct RoleStep {
   double end_forward_s = 0, end_backward_s = 0;
   double backward_link_s = 0;  ///< of the last micro-batch: collectives of the lane that has most
   double first_exposed_s = 0;  ///< of the first micro-batch, where there are several: Timeline::exposed_s
+  double launched_s = 0;       ///< that the host takes to submit all ops
   RankMemory memory{};
   std::map<std::string, WorkTime> work{};
   double uncertain_s = 0;  ///< sum over ops of seconds times spread

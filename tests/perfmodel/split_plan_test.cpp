@@ -123,6 +123,23 @@ TEST(SplitPlan, ExposedCommunicationThatMoreLayersHideIsNotNegative) {
   }
 }
 
+/// A host that is slower than the device for each layer binds the step of many, although not that of few.
+TEST(SplitPlan, NoStepIsShorterThanItsHostNeeds) {
+  double before_s = 0;
+  for (const int batch : {1, 2}) {
+    tests::PlanCase made = split_case("gpt2", {}, 1, "megatron-2022");
+    made.point.micro_batch = batch;
+    const perfmodel::Plan quick = made.plan();
+    double ops = 0;
+    for (const auto& [name, work] : quick.work) ops += static_cast<double>(work.ops);
+    EXPECT_GE(quick.step_s, ops * made.setting.framework.launch_host_s) << batch;
+    EXPECT_GE(quick.step_s, 0.999 * before_s);
+    before_s = quick.step_s;
+    made.setting.every_layer = true;
+    EXPECT_NEAR(quick.step_s / made.plan().step_s, 1, 0.02) << batch;
+  }
+}
+
 TEST(SplitPlan, RanksOfOneNodeMeetThere) {
   const perfmodel::Cluster cluster = perfmodel::cluster_of(devices::find_device("h100-sxm"));
   ASSERT_EQ(cluster.per_node, 8);
