@@ -266,6 +266,12 @@ Table explain_step(const PlannedRun& run) {
   const perfmodel::Plan& plan = *run.plan;
   Table table;
   table.columns = report::term_columns();
+  if (!plan.fits) {
+    table.notes.push_back(fmt::format("It does not fit: it needs {} of {}, so there is no step to explain.",
+                                      core::format_bytes(plan.memory.total()),
+                                      core::format_bytes(plan.memory_limit_bytes)));
+    return table;
+  }
   double priced = 0;
   for (const auto& [name, work] : plan.work) {
     if (name == "collective") continue;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -47,9 +48,15 @@ void parse_factor(std::string_view part, WhatIf& what_if) {
 
 WhatIf parse_what_if(std::string_view text) {
   WhatIf what_if;
+  std::vector<std::string_view> given;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
-    parse_factor(text.substr(begin, end - begin), what_if);
+    const std::string_view part = text.substr(begin, end - begin);
+    const std::string_view key = part.substr(0, part.find('='));
+    parse_factor(part, what_if);
+    if (std::ranges::find(given, key) != given.end())
+      throw core::UsageError(fmt::format("--what-if '{}': {} is given twice", text, key));
+    given.push_back(key);
     begin = end + 1;
   }
   return what_if;

@@ -47,7 +47,7 @@ TEST(WhatIf, IsReadAndWritten) {
   EXPECT_EQ(what_if.link, 0.5);
   EXPECT_EQ(text_of(what_if), "bandwidth=2x,link=0.5x");
   for (const char* bad : {"", "bandwidth", "bandwidth=", "bandwidth=0x", "bandwidth=-1x", "bandwith=2x",
-                          "link=nanx", "link=2x,", "link=1e9x"})
+                          "link=nanx", "link=2x,", "link=1e9x", "link=2x,link=3x"})
     EXPECT_THROW(perfmodel::parse_what_if(bad), core::UsageError) << bad;
 }
 
