@@ -69,6 +69,22 @@ TEST(LaterMicroBatches, ExposeWhatAllOfThemDo) {
   }
 }
 
+/// A host that binds a step of one micro-batch binds that of many.
+TEST(LaterMicroBatches, TakeWhatTheirHostDoes) {
+  constexpr int kMany = 12;
+  for (const int batch : {1, 2, 4}) {
+    tests::PlanCase made = made_of("gpt2", {}, "megatron-2022", "h100-sxm");
+    made.point.micro_batch = batch;
+    perfmodel::Forwards forwards;
+    made.setting.every_layer = true;
+    const perfmodel::RoleStep all = perfmodel::simulate_role(
+        made.point, made.setting, perfmodel::op_times_of(made.setting), forwards, 0, kMany);
+    made.setting.every_layer = false;
+    made.point.micro_batches = kMany;
+    EXPECT_NEAR(made.plan().step_s / all.timeline.step_s, 1, 0.02) << batch;
+  }
+}
+
 /// Collectives are not exposed for longer than they take, and the parts add up.
 TEST(LaterMicroBatches, ExposeNoMoreThanThereIs) {
   tests::PlanCase tiny = made_of("tiny", {.data = 2}, "megatron", "h200");
