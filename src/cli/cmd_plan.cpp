@@ -50,12 +50,18 @@ void refuse_unused(const PlanOptions& options) {
   };
   if (options.search || options.smallest) {
     const char* const mode = options.search ? "--search" : "--smallest";
-    const std::pair<const char*, bool> tried[] = {
-        {"--dp", !options.dp.empty()},   {"--cp", options.cp != "1"},
-        {"--tp", options.tp != "1"},     {"--pp", options.pp != "1"},
-        {"--zero", options.zero != "0"}, {"--interleave", options.interleave != "1"}};
+    const std::pair<const char*, bool> tried[] = {{"--dp", !options.dp.empty()},
+                                                  {"--cp", options.cp != "1"},
+                                                  {"--tp", options.tp != "1"},
+                                                  {"--pp", options.pp != "1"},
+                                                  {"--zero", options.zero != "0"}};
     for (const auto& [option, is_given] : tried) {
       if (is_given) throw core::UsageError(fmt::format("{} tries every split: leave out {}", mode, option));
+    }
+    if (options.interleave != "1") {
+      throw core::UsageError(
+          fmt::format("{} tries no interleaved stages: plan what it finds with --interleave {}", mode,
+                      options.interleave));
     }
     return;
   }

@@ -42,7 +42,7 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
                                  std::int64_t global_batch) {
   std::vector<PlanPoint> points;
   const auto add = [&](const compile::Sharding& sharding) {
-    for (std::int64_t b = 1; b <= kMostMicroBatch; b *= 2) {
+    for (std::int64_t b = 1; b <= kMostMicroBatch; ++b) {
       if (global_batch % (b * sharding.data) != 0) continue;
       PlanPoint point = base;
       point.step.sharding = sharding;

@@ -35,9 +35,10 @@ struct SearchResult {
 /// All of them.
 inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>::max();
 
-/// Plans every dp x cp x tp x pp = gpus (cp > 1 from sequences of 32,768 on), ZeRO stage and micro-batch that
-/// the model and `global_batch` (0: 4 sequences a device) allow, each with as little recompute as fits, on
-/// all cores. Tensor parallelism stays within a node. Each loser says by how much, and by what most of it is.
+/// Plans every dp x cp x tp x pp = gpus (cp > 1 from sequences of 32,768 on), ZeRO stage and micro-batch up
+/// to 16 that the model and `global_batch` (0: 4 sequences a device) allow, each with as little recompute as
+/// fits, on all cores. Tensor parallelism stays within a node, and stages are not interleaved. Each loser
+/// says by how much, and by what most of it is.
 ///
 /// Only the first `top` candidates are asked for. What cannot be one of them is left out as early as that is
 /// known: from what a layer takes alone, which is built once for each number of tensor-parallel ranks,

@@ -448,6 +448,7 @@ class Plan(unittest.TestCase):
         self.refused(2, "--cp needs flash attention", *base, "--cp", 2, "--framework", "megatron-2021")
         self.refused(2, "--gpus 8 is no multiple of --cp 3 x --tp 1 x --pp 1 = 3", *base, "--gpus", 8, "--cp", 3)
         self.refused(2, "--short-ends is about the stages", *base, "--short-ends")
+        self.refused(2, "--search tries no interleaved stages", *base, "--gpus", 2, "--search", "--interleave", 2)
         self.refused(2, "--scaling big", *base, "--gpus", "1,2", "--scaling", "big")
         self.refused(2, "--scaling wants several", *base, "--gpus", 2, "--scaling", "weak")
         self.refused(2, "--largest width", *base, "--largest", "width")

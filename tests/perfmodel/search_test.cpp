@@ -63,6 +63,15 @@ TEST(Search, TheBestOfAFewAreTheBestOfAll) {
   }
 }
 
+/// Twelve sequences of a device: also in threes, sixes and all at once.
+TEST(Search, TriesAllMicroBatchesThatDivideTheBatch) {
+  const auto found =
+      search({.model = "gpt2", .seq = 512, .gpus = 1, .global_batch = 12}, 80e9, perfmodel::kEveryCandidate);
+  std::set<std::int64_t> tried;
+  for (const perfmodel::Candidate& each : found.candidates) tried.insert(each.point.micro_batch);
+  EXPECT_EQ(tried, (std::set<std::int64_t>{1, 2, 3, 4, 6, 12}));
+}
+
 /// What is left out by a bound has no better plan.
 TEST(LayerBook, BoundsAreBelowPlans) {
   perfmodel::Setting setting;
