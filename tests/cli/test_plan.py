@@ -269,11 +269,6 @@ class Plan(unittest.TestCase):
                 self.refused(2, "no link between devices of my-gpu is known", *options()[:-1], "my-gpu", *several)
             self.refused(2, "did you mean 'my-gpu'", *options()[:-1], "my-gpo")
 
-    def test_a_step_that_does_not_fit_is_not_explained(self):
-        done = rooflm("plan", "--model", "llama3-8b", "--device", "h100-sxm", "--explain", "step_s")
-        self.assertIn("It does not fit: it needs", done.stdout + done.stderr)
-        self.assertNotIn("FLOP at", done.stdout)
-
     def test_explained_terms_add_up(self):
         done = rooflm("plan", "--model", "gpt2", "--device", "h100-sxm", "--explain", "step_s", "--format", "json")
         terms = {row["term"]: row["seconds"] for row in json.loads(done.stdout)}
@@ -448,7 +443,6 @@ class Plan(unittest.TestCase):
         self.refused(2, "--cp needs flash attention", *base, "--cp", 2, "--framework", "megatron-2021")
         self.refused(2, "--gpus 8 is no multiple of --cp 3 x --tp 1 x --pp 1 = 3", *base, "--gpus", 8, "--cp", 3)
         self.refused(2, "--short-ends is about the stages", *base, "--short-ends")
-        self.refused(2, "--search tries no interleaved stages", *base, "--gpus", 2, "--search", "--interleave", 2)
         self.refused(2, "--scaling big", *base, "--gpus", "1,2", "--scaling", "big")
         self.refused(2, "--scaling wants several", *base, "--gpus", 2, "--scaling", "weak")
         self.refused(2, "--largest width", *base, "--largest", "width")
@@ -456,7 +450,6 @@ class Plan(unittest.TestCase):
         self.refused(2, "leave out --global-batch", *base, "--largest", "batch", "--global-batch", 8)
         self.refused(2, "did you mean 'bandwidth'", *base, "--what-if", "bandwith=2x")
         self.refused(2, "wants KEY=FACTORx", *base, "--what-if", "bandwidth=fast")
-        self.refused(2, "bandwidth is given twice", *base, "--what-if", "bandwidth=2x,bandwidth=3x")
         self.refused(2, "wants --mtbf", *base, "--checkpoint", 60)
         self.refused(2, "--mtbf", *base, "--mtbf", -1)
         self.refused(2, "more ranks than can be counted", *base, "--dp", 2**24, "--tp", 2**12)

@@ -46,6 +46,25 @@ class Columns(unittest.TestCase):
         self.assertEqual(explained.stdout.split("\n")[0], "term,seconds")
 
 
+class Refusals(unittest.TestCase):
+    def refused(self, text, *options):
+        done = rooflm("plan", "--model", "gpt2", *H100, *options)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn(text, done.stderr)
+
+    def test_names_are_given_once(self):
+        self.refused("bandwidth is given twice", "--what-if", "bandwidth=2x,bandwidth=3x")
+
+    def test_searches_say_what_they_do_not_try(self):
+        self.refused("--search tries no interleaved stages", "--gpus", 2, "--search", "--interleave", 2)
+
+    def test_a_step_that_does_not_fit_is_not_explained(self):
+        done = rooflm("plan", "--model", "llama3-8b", *H100, "--explain", "step_s")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("It does not fit: it needs", done.stdout + done.stderr)
+        self.assertNotIn("FLOP at", done.stdout)
+
+
 class Smallest(unittest.TestCase):
     def fewest(self, *options):
         rows = plan(*options, *H100, "--smallest")
