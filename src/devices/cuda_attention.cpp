@@ -107,19 +107,21 @@ bool is_own_faster_within_tile(DType dtype, const AttentionSizes& sizes, bool on
   return on_warp_groups || is_narrow || sizes.seq < kBrokenFrom;
 }
 
-bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups) {
+bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups, bool is_deterministic) {
   if (sizes.kv_heads == sizes.heads || sizes.seq <= kCudnnTile) return false;
+  const bool is_short = sizes.seq < kBrokenFrom;
+  if (is_short && is_deterministic) return false;  // not measured
   // The last block of keys has one tile of queries, the first all of them.
   const std::int64_t tiles = whole_tiles(sizes.seq) / kCudnnTile;
   const double mean_tiles = static_cast<double>(tiles + 1) / 2;
   const double share =
       static_cast<double>(sizes.batch) * static_cast<double>(sizes.kv_heads) * mean_tiles / kMultiprocessors;
-  if (sizes.seq < kBrokenFrom) return share < (on_warp_groups ? kBusyShareOfShort : kBusyShareOfShortPlain);
+  if (is_short) return share < (on_warp_groups ? kBusyShareOfShort : kBusyShareOfShortPlain);
   return share < (sizes.head_dim <= kNarrowHead ? kBusyShareOfNarrow : kBusyShare);
 }
 
 bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
-  return !has_few_key_blocks(sizes, true) && sizes.seq >= kOnePassFrom &&
+  return !has_few_key_blocks(sizes, true, false) && sizes.seq >= kOnePassFrom &&
          std::ranges::find(kOnePassHeadDims, sizes.head_dim) != kOnePassHeadDims.end();
 }
 
@@ -131,7 +133,8 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
     return AttentionFamily::one_pass;
   }
   const bool on_warp_groups = own == AttentionFamily::warp_groups;
-  const bool has_few_blocks = use.is_gradient && has_few_key_blocks(sizes, on_warp_groups);
+  const bool has_few_blocks =
+      use.is_gradient && has_few_key_blocks(sizes, on_warp_groups, use.is_deterministic);
   const bool is_own_faster =
       !has_few_blocks &&
       (is_own_faster_within_tile(use.dtype, sizes, on_warp_groups) ||

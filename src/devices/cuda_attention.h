@@ -38,8 +38,10 @@ struct AttentionUse {
 
 /// Whether the blocks of rooflm's gradients leave multiprocessors idle because few key heads are shared by
 /// many query heads: a block has 128 keys of one key head, and all query heads that share it.
-/// `on_warp_groups`: whether they would be those for warp groups.
-[[nodiscard]] bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups);
+/// `on_warp_groups`: whether they would be those for warp groups. Never for short sequences whose sums have
+/// one order.
+[[nodiscard]] bool has_few_key_blocks(const AttentionSizes& sizes, bool on_warp_groups,
+                                      bool is_deterministic);
 
 /// Whether a gradient whose sums may be in any order is computed in one pass, of bf16 on a device that
 /// has_warp_group_kernels: heads of 64 and 128, and 1024 positions or more, as measured on an H100

@@ -76,7 +76,7 @@ TEST(CudaAttention, CudnnHasGradientsOfFewSharedKeys) {
   const auto of = [&](AttentionSizes sizes) { return devices::attention_family_of("h100-sxm", use, sizes); };
   // 64 blocks of keys, of which the longest has twice the mean, for 132 multiprocessors.
   const AttentionSizes few{.batch = 2, .seq = 4096, .heads = 7, .kv_heads = 1, .head_dim = 128};
-  EXPECT_TRUE(devices::has_few_key_blocks(few, true));
+  EXPECT_TRUE(devices::has_few_key_blocks(few, true, true));
   EXPECT_EQ(of(few), AttentionFamily::cudnn);
   AttentionSizes sizes = few;
   sizes.kv_heads = sizes.heads;  // nothing is shared
@@ -100,13 +100,17 @@ TEST(CudaAttention, CudnnHasShortGradientsOfFewerSharedKeys) {
   EXPECT_EQ(of({.batch = 8, .seq = 443, .heads = 19, .kv_heads = 1, .head_dim = 40}), AttentionFamily::cudnn);
   EXPECT_EQ(of({.batch = 2, .seq = 500, .heads = 8, .kv_heads = 2, .head_dim = 256}), AttentionFamily::cudnn);
   EXPECT_EQ(of({.batch = 4, .seq = 384, .heads = 16, .kv_heads = 1, .head_dim = 64}), AttentionFamily::cudnn);
+  const AttentionUse ordered{.dtype = DType::bf16, .is_gradient = true};
+  const AttentionSizes one_key{.batch = 8, .seq = 443, .heads = 19, .kv_heads = 1, .head_dim = 40};
+  EXPECT_EQ(devices::attention_family_of("h200", ordered, one_key), AttentionFamily::tensor_cores)
+      << "not measured";
   const AttentionSizes fewer{.batch = 1, .seq = 448, .heads = 32, .kv_heads = 8, .head_dim = 128};
   EXPECT_EQ(of(fewer), AttentionFamily::warp_groups);
   EXPECT_EQ(of({.batch = 32, .seq = 443, .heads = 19, .kv_heads = 1, .head_dim = 40}),
             AttentionFamily::tensor_cores);
   // One block of keys is the longest and the mean.
-  EXPECT_FALSE(
-      devices::has_few_key_blocks({.batch = 1, .seq = 128, .heads = 8, .kv_heads = 1, .head_dim = 64}, true));
+  EXPECT_FALSE(devices::has_few_key_blocks(
+      {.batch = 1, .seq = 128, .heads = 8, .kv_heads = 1, .head_dim = 64}, true, false));
 }
 
 TEST(CudaAttention, TilesPadHeads) {

@@ -37,7 +37,7 @@ bool is_own_forward_faster(DType dtype, const AttentionShape& s) {
 
 bool is_own_gradient_faster(DType dtype, const AttentionShape& s, bool deterministic) {
   const bool on_warp_groups = runs_on_warp_groups(dtype, s);
-  if (devices::has_few_key_blocks(sizes_of(s), on_warp_groups)) return false;
+  if (devices::has_few_key_blocks(sizes_of(s), on_warp_groups, deterministic)) return false;
   return devices::is_own_faster_within_tile(dtype, sizes_of(s), on_warp_groups) ||
          (on_warp_groups && devices::is_own_attention_gradient_faster(sizes_of(s), deterministic));
 }
