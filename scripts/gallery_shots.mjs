@@ -40,8 +40,8 @@ const kCpuShots = [
 ];
 
 const kPlanShots = [
-  ['plan', 'plan', null, { viewport: { width: 1100, height: 880 } }], ['plan_stages', 'plan', '#timeline .timeline'],
-  ['plan_timeline', 'plan', '#timeline .timeline', { hash: '#timeline?run=2' }], ['plan_memory', 'plan', chart('plan.memory')],
+  ['plan', 'plan', null, { viewport: { width: 1100, height: 880 } }], ['plan_stages', 'plan_stages', '#timeline .timeline'],
+  ['plan_timeline', 'plan_stages', '#timeline .timeline', { hash: '#timeline?run=2' }], ['plan_memory', 'plan_stages', chart('plan.memory')],
   ['plan_scaling', 'plan_scaling', chart('plan.efficiency')],
 ];
 
