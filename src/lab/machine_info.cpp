@@ -107,9 +107,12 @@ std::vector<std::pair<std::string, std::string>> machine_lines(bool opens) {
   }
   lines.emplace_back("memory", fmt::format("{}, {} free", amount(info["memory"]["total_bytes"]),
                                            amount(info["memory"]["free_bytes"])));
-  lines.emplace_back("device cpu", fmt::format("available: fp32, bf16, fp16 and fp8 (both with reference "
-                                               "kernels except for GEMMs and casts); {} threads by default",
-                                               info["default_threads"].get<int>()));
+  lines.emplace_back(
+      "device cpu",
+      fmt::format(
+          "available: fp32, bf16, fp16 (reference kernels except for GEMMs and casts), fp8 (reference "
+          "kernels for GEMMs and casts); {} threads by default",
+          info["default_threads"].get<int>()));
   for (const backends::Provider* provider : backends::providers()) {
     const backends::Lines about = provider->environment(opens);
     lines.insert(lines.end(), about.begin(), about.end());

@@ -322,9 +322,12 @@ std::vector<double> seconds_of(const Priced& priced, double clock) {
 
 /// Copies of mapped memory leave the multiprocessors alone.
 SimulationOptions simulation_options(const Setting& setting, const PlanPoint& point) {
+  // No kernels of collectives run beside the step's own, but for sums of gradients that ZeRO 2 and 3 free
+  // early.
+  const bool is_undisturbed = point.step.sum_in_update && point.step.sharding.zero < 2;
   return {.launch_host_s = setting.framework.launch_host_s,
-          .matmul_slowdown = point.step.sum_in_update ? 1 : setting.cluster.matmul_slowdown,
-          .other_slowdown = point.step.sum_in_update ? 1 : setting.cluster.other_slowdown};
+          .matmul_slowdown = is_undisturbed ? 1 : setting.cluster.matmul_slowdown,
+          .other_slowdown = is_undisturbed ? 1 : setting.cluster.other_slowdown};
 }
 
 /// What tensors take, and rooflm's kernels beside them. Other frameworks' kernels are known by their

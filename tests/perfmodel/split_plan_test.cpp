@@ -49,6 +49,17 @@ TEST(SplitPlan, TwoMicroBatchesTakeLessThanThree) {
   EXPECT_LT(step_s(2), 1.02 * step_s(3));
 }
 
+/// Their sums of gradients run as by default, beside the backward pass (passes/sum_in_update.h).
+TEST(SplitPlan, PeerMemoryLeavesTheSumsOfZeroTwoAndThree) {
+  const auto step_s = [](int zero, bool sum_in_update) {
+    tests::PlanCase made = split_case("medium", {.data = 4, .zero = zero}, 1);
+    made.point.micro_batch = 4;
+    made.point.step.sum_in_update = sum_in_update;
+    return made.plan().step_s;
+  };
+  for (const int zero : {2, 3}) EXPECT_NEAR(step_s(zero, true) / step_s(zero, false), 1, 0.02) << zero;
+}
+
 TEST(SplitPlan, NoTermIsNegative) {
   const compile::Sharding zero2{.data = 128, .zero = 2, .tensor = 8, .sequence_parallel = true};
   for (const tests::PlanCase& each :
