@@ -165,6 +165,13 @@ class Exports(unittest.TestCase):
         self.assertEqual({id for what, id in arrows if what == "s"}, {id for what, id in arrows if what == "f"})
         self.assertEqual(len({id for _, id in arrows}), 12)
 
+    def test_graphs_have_an_arrow_for_each_kernel(self):
+        events = json.loads(self.text(self.graph, "kineto"))["traceEvents"]
+        begun = [event["id"] for event in events if event.get("cat") == "ac2g" and event["ph"] == "s"]
+        self.assertEqual(len(begun), 12)
+        self.assertEqual(len(set(begun)), 12)
+        self.assertLessEqual({300, 400}, set(begun), "the first has the number of the correlation")
+
     def test_chrome_trace_of_a_processor(self):
         trace = json.loads(self.text(self.cpu, "kineto", notes="no activities of a device"))
         self.check_tracks(trace["traceEvents"])
@@ -329,6 +336,10 @@ class Exports(unittest.TestCase):
         self.assertRegex(overview, r"peak memory +1\.00 kB", "of one device, not the sum of all")
         self.assertIn("of cuda:0, which holds most; 3 devices have memory", rooflm("report", both, "--view", "memory").stdout)
         self.assertEqual(self.snapshot(self.imported("host", host), notes="^$")[1], 700)
+        figures = self.text(both, "openmetrics")
+        made.check_openmetrics(self, figures)
+        peaks = dict(re.findall(r'^rooflm_peak_bytes\{.*,device="(\S+)"\} (\d+)$', figures, re.M))
+        self.assertEqual(peaks, {"cpu": "700", "cuda:0": "1000", "cuda:1": "400"}, "no device stands for all")
 
     def test_memory_of_a_chrome_trace_has_addresses(self):
         trace = json.loads(self.text(self.gpu, "kineto"))

@@ -1,6 +1,8 @@
 """rooflm record: the marks of PyTorch, on stand-ins for what its versions have, and on a real one where Python has it."""
+import contextlib
 import os
 import pathlib
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -158,6 +160,20 @@ class Marks(unittest.TestCase):
         self.assertEqual(self.count(rows, streams.AMOUNT, "torch_allocated_bytes", streams.MARK), 5)
         self.assertEqual((facts["device cuda:0"], facts["torch reserved cuda:0"]), ("stand-in", "9"))
         self.assertNotIn("no allocator", facts)
+
+    def test_a_device_that_did_nothing_does_not_stand_for_the_one_that_did(self):
+        """A rank asks the allocator of every device; the zero of the last one was what the record kept."""
+        site = self.folder / "site"
+        write_torch(site, cuda=ALLOCATOR.replace("return 1", "return 2").replace("return 7", "return 0 if device else 7")
+                    .replace("return 9", "return 3 if device else 9"))
+        program = TRAINING.replace("    optimizer.step()", "    torch.cuda.allocate(100 + step)\n    optimizer.step()")
+        done = subprocess.run([ROOFLM, "record", "-o", "x.rooflm", "--", sys.executable, "-c", program], cwd=self.folder,
+                              env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with contextlib.closing(sqlite3.connect(self.folder / "x.rooflm")) as record:
+            facts = record.execute("SELECT key, value, text FROM fact WHERE key LIKE 'torch%' ORDER BY key").fetchall()
+        self.assertEqual(facts, [("torch_allocated_bytes", 7.0, "cuda:0"), ("torch_reserved_bytes", 9.0, "cuda:0"),
+                                 ("torch_reserved_bytes cuda:1", 3.0, "cuda:1")])
 
     def test_versions_before_2(self):
         changed = {name.removesuffix(".py"): text for name, text in OLD.items()}

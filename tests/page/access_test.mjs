@@ -11,6 +11,8 @@ for (const [where, width] of [['a desk', 1400], ['a phone', 390]]) {
     test(`axe-core finds nothing on ${where}, ${colorScheme}`, async () => {
       const { page, close } = await open(document_, { viewport: { width, height: 900 }, colorScheme });
       assert.deepEqual(await findings(page), []);
+      assert.deepEqual(await page.$$eval('*', (all) => all.flatMap((element) => element.getAttributeNames().filter((name) => name.startsWith('aria-') && element.getAttribute(name) === '')
+        .map((name) => `${element.tagName} ${name}`))), [], 'no attribute of ARIA is empty');
       await page.locator('#ops .row').first().click();
       await page.keyboard.press('Enter');
       await page.getByRole('dialog').waitFor();

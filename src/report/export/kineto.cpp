@@ -111,16 +111,16 @@ class KinetoWriter {
     }
   }
 
-  /// What is known of its devices, as a list without brackets.
-  [[nodiscard]] std::string properties() const {
-    std::string text;
+  /// What is known of its devices, by their numbers.
+  [[nodiscard]] std::map<std::int64_t, std::string> properties() const {
+    std::map<std::int64_t, std::string> of_device;
     for (const auto& [device, number] : devices_) {
       const std::int64_t sms = multiprocessors_of(*rank_.run, device);
-      text += fmt::format("{}\n    {{\"id\": {}, \"name\": {}{}}}", text.empty() ? "" : ",", number,
-                          json_quoted(device_title(source_.file, device)),
-                          sms > 0 ? fmt::format(", \"numSms\": {}", sms) : "");
+      of_device[number] = fmt::format(R"({{"id": {}, "name": {}{}}})", number,
+                                      json_quoted(device_title(source_.file, device)),
+                                      sms > 0 ? fmt::format(R"(, "numSms": {})", sms) : "");
     }
-    return text;
+    return of_device;
   }
 
   /// What the format could not show, in sentences.
@@ -437,10 +437,17 @@ std::vector<std::string> write_kineto(const ExportSource& source, const TextSink
     }
     writers.emplace_back(source, rank, list, numbers);
   }
+  std::map<std::int64_t, std::string> properties;
+  for (const KinetoWriter& writer : writers) properties.merge(writer.properties());
+  // Readers take the n-th for device n.
   std::string devices;
-  for (const KinetoWriter& writer : writers) {
-    const std::string own = writer.properties();
-    devices += devices.empty() || own.empty() ? own : "," + own;
+  for (std::int64_t n = 0; !properties.empty() && n <= properties.rbegin()->first; ++n) {
+    const auto known = properties.find(n);
+    devices += n == 0 ? "\n    " : ",\n    ";
+    devices += known != properties.end()
+                   ? known->second
+                   : fmt::format(R"({{"id": {}, "name": {}}})", n,
+                                 json_quoted(device_title(source.file, fmt::format("cuda:{}", n))));
   }
   // Readers look for "rank": followed by a space.
   sink(
