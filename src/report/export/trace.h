@@ -120,6 +120,8 @@ class Trace {
   std::int64_t process_ = 0;
 };
 
+/// Devices have lower numbers; processes are numbered from here on, because both have tracks of their own.
+inline constexpr std::int64_t kMostDevices = 256;
 /// The number of a device: 1 of "cuda:1"; 0 where it has none.
 std::int64_t device_number(std::string_view device);
 /// Whether a device is a GPU: "cuda:0", or of a plan "h100-sxm"; the others are "cpu".
