@@ -188,7 +188,7 @@ Point run_of(const Values& values) {
   point.deterministic = values.flag("deterministic");
   point.collectives = {.overlap = train::parse_overlap(values.text("overlap")),
                        .way = backends::parse_collectives(values.text("collectives"))};
-  point.step.sum_in_update = sums_in_update(point);
+  point.step.rewrites.set(compile::Rewrite::sum_in_update, sums_in_update(point));
   point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
   return point;
 }

@@ -138,8 +138,8 @@ TEST_P(Equivalence, RebuiltActivationsAreBitIdentical) {
            {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
         for (const bool rebuild : {false, true}) {
           auto options = make(compile::EngineKind::fused, AttentionKind::flash, kind, splits, dtype);
-          options.rebuild = rebuild;
-          options.bias_in_gradients = rebuild;
+          options.rewrites.set(compile::Rewrite::rebuild, rebuild);
+          options.rewrites.set(compile::Rewrite::bias_in_gradients, rebuild);
           StepRunner runner(config, kBatch / splits, kSeq, options, tests::initial_weights(config),
                             backends::make_cpu_backend(backends::CpuKernels::reference, 2));
           std::vector<double> numbers;
@@ -175,7 +175,7 @@ TEST_P(Equivalence, CompactStateIsAsGood) {
     const auto options = [&](int micro_batches, bool compact) {
       compile::StepOptions step =
           make(compile::EngineKind::fused, AttentionKind::flash, Recompute::none, micro_batches, dtype);
-      step.compact_state = compact;
+      step.rewrites.set(compile::Rewrite::compact_state, compact);
       return step;
     };
     const Outcome plain = train(GetParam(), options(2, false));
