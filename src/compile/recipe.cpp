@@ -28,7 +28,7 @@ bool run(std::span<const Pass> passes, Making& making, const StepOptions& option
   for (const Pass& pass : passes) {
     if (pass.applies(options)) {
       pass.run(making, options);
-      assert((program::check(making.step), true));
+      assert((program::check_ops(making.step), true));
     }
     if (pass.name == stop_after) return true;
   }
