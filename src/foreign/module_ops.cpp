@@ -29,16 +29,13 @@ bool is_number(const std::string& text) {
 /// Beyond any step: sums stay whole numbers.
 std::int64_t whole(double value) { return static_cast<std::int64_t>(std::min(value, 0x1p62)); }
 
-/// "[512,768]".
-std::string shape_text(const TensorNote& tensor) { return fmt::format("[{}]", fmt::join(tensor.shape, ",")); }
-
 void add_to(record::Op& op, const OperatorNote& note, const OperatorWork& work) {
   const auto add = [&](std::int64_t& sum, double value) {
     sum = whole(static_cast<double>(sum) + static_cast<double>(note.count) * value);
   };
   if (work.matmul_flop > 0 && op.matmul_flop == 0 && note.in.size() > 1) {
     op.dtype = work.dtype;
-    op.shapes = shape_text(note.in[note.in.size() - 2]) + " x " + shape_text(note.in.back());
+    op.shapes = note.in[note.in.size() - 2].shape_text() + " x " + note.in.back().shape_text();
   }
   add(op.matmul_flop, work.matmul_flop);
   add(op.elementwise_flop, work.elementwise_flop);
@@ -68,9 +65,12 @@ ModuleOps::ModuleOps(const std::vector<Row>& rows, const Texts& texts,
                      const std::map<std::string, std::string>& facts)
     : texts_(texts), facts_(facts) {
   std::map<std::uint32_t, std::vector<Range>> modules;
+  std::map<std::uint32_t, std::vector<Range>> calls;
   for (const Row& row : rows) {
     const Range range{row.start_ns, row.end_ns, row.name};
-    if (row.kind == RowKind::mark && row.range == RangeKind::gradient) {
+    if (row.kind == RowKind::range && row.range == RangeKind::operator_) {
+      calls[row.place].push_back(range);
+    } else if (row.kind == RowKind::mark && row.range == RangeKind::gradient) {
       gradients_[row.place].push_back({row.start_ns, row.name});
     } else if (row.kind == RowKind::range && row.range == RangeKind::module_) {
       modules[row.place].push_back(range);
@@ -86,6 +86,12 @@ ModuleOps::ModuleOps(const std::vector<Row>& rows, const Texts& texts,
   mark_steps(modules);
   for (auto& [thread, changes] : gradients_) std::ranges::stable_sort(changes, {}, &Change::time_ns);
   for (auto& [thread, ranges] : modules) modules_[thread] = changes_of(std::move(ranges));
+  for (auto& [thread, ranges] : calls) calls_[thread] = changes_of(std::move(ranges));
+}
+
+std::size_t ModuleOps::step_of(std::uint64_t time_ns) const {
+  const auto after = std::ranges::upper_bound(steps_, time_ns, {}, &Step::start_ns);
+  return after == steps_.begin() ? 0 : static_cast<std::size_t>(after - steps_.begin()) - 1;
 }
 
 void ModuleOps::mark_steps(const std::map<std::uint32_t, std::vector<Range>>& modules) {
@@ -237,6 +243,7 @@ std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& prob
     }
     const std::optional<std::int64_t> number = find_op(*note);
     if (work->bytes_read + work->bytes_written <= 0) continue;
+    priced_.push_back({.note = *note, .work = *work});
     if (!number) {
       ++problems["operators worked for modules without kernels in a step"];
       continue;
@@ -247,6 +254,7 @@ std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& prob
                    .dtype = work->dtype,
                    .needed_flop = work->needed_flop,
                    .bytes = work->bytes_read + work->bytes_written,
+                   .far_bytes = work->far_bytes,
                    .calls = static_cast<double>(note->count)});
   }
   std::ranges::stable_sort(all, {}, &OpWork::op);

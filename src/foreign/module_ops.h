@@ -50,6 +50,15 @@ class ModuleOps {
   /// Adds what the operators of one step compute and move ("work N" of the facts) to the ops that kernels
   /// made; `problems` counts by sentence what could not be used. What each call needs, for its roof.
   std::vector<OpWork> add_work(std::map<std::string, std::size_t>& problems);
+  /// What was noted of operators that have a price; after add_work.
+  [[nodiscard]] const std::vector<PricedNote>& priced() const { return priced_; }
+  /// The number of the operator's call that is innermost on that thread then; 0: none whose shapes were
+  /// noted.
+  [[nodiscard]] std::uint32_t call_of(std::uint32_t thread, std::uint64_t time_ns) const {
+    return at(calls_, thread, time_ns, 0);
+  }
+  /// Which of `steps` is on then, or was last.
+  [[nodiscard]] std::size_t step_of(std::uint64_t time_ns) const;
   [[nodiscard]] const std::vector<record::Op>& ops() const { return ops_; }
   [[nodiscard]] std::vector<record::Op> take() { return std::move(ops_); }
 
@@ -81,8 +90,9 @@ class ModuleOps {
   const std::map<std::string, std::string>& facts_;
   std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
   std::vector<Step> steps_;
-  std::vector<Range> phases_;    ///< backward and optimizer, in order
-  Changes modules_, gradients_;  ///< by thread
+  std::vector<Range> phases_;            ///< backward and optimizer, in order
+  Changes modules_, gradients_, calls_;  ///< by thread
+  std::vector<PricedNote> priced_;
   std::map<Place, std::int64_t> numbers_;
   std::map<std::string, std::uint32_t> module_numbers_;  ///< by path, once work is added
   std::vector<record::Op> ops_;

@@ -82,13 +82,20 @@ TEST_F(LearnedSteps, TheNearestStepWithTheSameLaunchesCounts) {
   EXPECT_EQ(unlike_, 0U);
 }
 
-TEST_F(LearnedSteps, WhatIsNewIsOfNoModule) {
+TEST_F(LearnedSteps, WhatIsNewIsOfTheModuleBetweenWhoseKernelsItRan) {
   step(0, true);
-  step(1, false, {11, 99, 12, 13});
-  EXPECT_EQ(learned(unlike_), "a b other a other b other");
-  EXPECT_EQ(unlike_, 1U);
-  step(2, false, {11});
-  EXPECT_EQ(learned(unlike_), "a b other a other b other a");
+  step(1, false, {11, 99, 12, 13});  // one more
+  step(2, false, {11, 98, 13});      // another one
+  step(3, false, {11});
+  EXPECT_EQ(learned(unlike_), "a b other a a b other a b other a");
+  EXPECT_EQ(unlike_, 0U);
+}
+
+TEST_F(LearnedSteps, AnotherKindOfStepIsOfNoModule) {
+  step(0, true);
+  step(1, false, {97, 98, 13});
+  EXPECT_EQ(learned(unlike_), "a b other other other other");
+  EXPECT_EQ(unlike_, 2U);
 }
 
 TEST_F(LearnedSteps, WithoutAnyMarksAllIsOfNoModule) {
