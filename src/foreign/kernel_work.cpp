@@ -25,16 +25,6 @@ constexpr auto kHelpers = std::to_array<std::string_view>(
     {"splitkreduce", "reduce_kernel", "elementwise", "copy", "memset", "memcpy", "fill", "convert",
      "catarray", "dot_do_o", "preprocess", "transpose", "nchwtonhwc", "nhwctonchw", "prepare_grouped"});
 
-/// How much of a product a kernel of that name does beside others of its call: those of the highest rank do
-/// all of it.
-int rank_of(std::string_view name) {
-  std::string text(name);
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
-  if (std::ranges::any_of(kHelpers, has)) return 0;
-  return std::ranges::any_of(kProducts, has) ? 2 : 1;
-}
-
 /// "[8192,4096] x [4096,4096] -> [8192,4096]"
 std::string shapes_of(const OperatorNote& note) {
   constexpr std::size_t kMost = 4;
@@ -232,6 +222,14 @@ class Sharer {
 };
 
 }  // namespace
+
+int rank_of(std::string_view name) {
+  std::string text(name);
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
+  if (std::ranges::any_of(kHelpers, has)) return 0;
+  return std::ranges::any_of(kProducts, has) ? 2 : 1;
+}
 
 KernelWorks share_work(std::span<const PricedNote> notes, std::span<const Execution> executions,
                        const std::function<std::string_view(std::uint32_t)>& name_of) {

@@ -24,6 +24,10 @@ struct Execution {
   std::uint64_t duration_ns = 0;
 };
 
+/// How much of a product a kernel of that name does beside others of its call: those of the highest rank (2:
+/// it is named after one; 0: it copies, or sums parts) do all of it.
+int rank_of(std::string_view name);
+
 struct KernelWorks {
   std::vector<record::KernelWork> works;
   std::vector<std::optional<std::int64_t>> of;  ///< of each execution

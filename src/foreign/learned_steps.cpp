@@ -126,29 +126,44 @@ class Learner {
     return {known_left, own_left};
   }
 
-  /// Other kernels between the same ones are of the modules that are there in the known step, in their order.
+  void leave_alone(std::size_t launch) {
+    learned_.ops[launch] = ops_.op_of(launches_[launch].thread, launches_[launch].call_ns);
+    ++learned_.unlike;
+  }
+
+  /// Other kernels in the place of some are of the modules of these, in their order; more kernels of the
+  /// module on both sides, if that is one.
   void take_from(const Sequence& known, const Sequence& own) {
-    std::vector<std::size_t> unlike;
+    std::vector<std::size_t> others;
+    std::size_t same = 0;
     std::size_t k = 0;
     for (std::size_t i = 0; i < own.launches.size();) {
       if (k < known.launches.size() && are_same(known.launches[k], own.launches[i])) {
         learned_.ops[own.launches[i++]] = learned_.ops[known.launches[k++]];
+        ++same;
         continue;
       }
       const Gap gap = gap_at(known, k, own, i);
+      const std::size_t before = known.launches[k - (k > 0 ? 1 : 0)];
+      const std::size_t after = known.launches[std::min(k, known.launches.size() - 1)];
       for (std::size_t n = 0; n < gap.own; ++n) {
-        const std::size_t there = gap.known > 0 ? k + n * gap.known / gap.own : k - (k > 0 ? 1 : 0);
-        unlike.push_back(own.launches[i + n]);
-        learned_.ops[unlike.back()] = learned_.ops[known.launches[there]];
+        const std::size_t launch = own.launches[i + n];
+        if (gap.known > 0) {
+          learned_.ops[launch] = learned_.ops[known.launches[k + n * gap.known / gap.own]];
+          others.push_back(launch);
+        } else if (learned_.ops[before] == learned_.ops[after]) {
+          learned_.ops[launch] = learned_.ops[before];
+          others.push_back(launch);
+        } else {
+          leave_alone(launch);
+        }
       }
       k += gap.known;
       i += gap.own;
     }
     // Another kind of step: nothing says whose its kernels are.
-    if (2 * unlike.size() <= own.launches.size()) return;
-    for (const std::size_t i : unlike)
-      learned_.ops[i] = ops_.op_of(launches_[i].thread, launches_[i].call_ns);
-    learned_.unlike += unlike.size();
+    if (others.size() <= same) return;
+    for (const std::size_t launch : others) leave_alone(launch);
   }
 
   ModuleOps& ops_;

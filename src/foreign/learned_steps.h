@@ -20,7 +20,7 @@ struct Launch {
 
 struct LearnedOps {
   std::vector<std::optional<std::int64_t>> ops;  ///< of each launch, as ModuleOps numbers them
-  std::size_t unlike = 0;  ///< launches of steps that are half unlike all marked ones: of no module
+  std::size_t unlike = 0;  ///< launches whose place in their step no marked step has: of no module
 };
 
 /// The op of each launch, `launches` in the order of their calls. In steps whose modules are marked it is

@@ -18,6 +18,7 @@
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
 #include "foreign/recorded_samples.h"
+#include "foreign/xla_ops.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -55,6 +56,7 @@ class RowReader {
     find_calls();
     find_ops();
     find_work();
+    find_xla();
     find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
     into_.only_samples = is_python_that_only_ran();
@@ -62,7 +64,7 @@ class RowReader {
     add_work();
     if (auto rate = samples_.rate()) run_.add_fact(std::move(*rate));
     if (std::string problem = samples_.problem(); !problem.empty()) run_.say(std::move(problem));
-    run_.set_ops(ops_.take());
+    run_.set_ops(xla_ops_.empty() ? ops_.take() : std::move(xla_ops_));
     run_.may_repeat = true;
   }
 
@@ -81,6 +83,24 @@ class RowReader {
   [[nodiscard]] bool has_worked(const std::string& device) const {
     return std::ranges::any_of(
         streams_, [&](const auto& stream) { return fmt::format("cuda:{}", stream.first.first) == device; });
+  }
+
+  /// Programs of XLA have no modules that are marked: their instructions say whose each kernel is.
+  void find_xla() {
+    if (!ops_.ops().empty()) return;
+    std::vector<Launch> launches;
+    for (const auto& [launch, row] : launched_) launches.push_back(launch);
+    XlaOps found = find_xla_ops(rows_, texts_, into_.facts, launches);
+    for (std::size_t i = 0; i < std::min(launches.size(), found.op_of.size()); ++i) {
+      if (found.op_of[i]) op_of_row_[launched_[i].second] = *found.op_of[i];
+      if (found.work_of[i]) work_of_row_[launched_[i].second] = *found.work_of[i];
+    }
+    xla_ops_ = std::move(found.ops);
+    work_ = std::move(found.work);
+    run_.set_kernel_works(std::move(found.works));
+    if (const auto why = into_.facts.find("no hlo"); why != into_.facts.end()) {
+      run_.say("what XLA made of the program is missing: " + core::printable(why->second, kMostSaid));
+    }
   }
 
   /// What each kernel has to do, where the operators of a step were noted.
@@ -130,14 +150,15 @@ class RowReader {
     }
     if (work_.empty()) return;
     std::int64_t flop = 0;
-    for (const record::Op& op : ops_.ops()) flop += op.matmul_flop;
+    for (const record::Op& op : xla_ops_.empty() ? ops_.ops() : xla_ops_) flop += op.matmul_flop;
     run_.add_fact({.key = "matmul_flop", .value = static_cast<double>(flop), .unit = "flop", .text = ""});
     run_.add_fact({.key = "priced_by",
                    .value = {},
                    .unit = "",
-                   .text =
-                       "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
-                       "least, not counted"});
+                   .text = std::string("shapes of ") +
+                           (xla_ops_.empty() ? "PyTorch's operators in its second step"
+                                             : "the instructions that XLA made of the program") +
+                           ": FLOP and bytes that they need at least, not counted"});
     run_.set_work(std::move(work_));
   }
 
@@ -394,6 +415,7 @@ class RowReader {
   std::vector<std::pair<Launch, std::size_t>> launched_;  ///< rows of devices, in the order of their calls
   std::unordered_map<std::size_t, CapturedCall> captured_;
   std::vector<OpWork> work_;
+  std::vector<record::Op> xla_ops_;
   std::unordered_map<std::size_t, std::int64_t> op_of_row_;    ///< of launches
   std::unordered_map<std::size_t, std::int64_t> work_of_row_;  ///< the same
   std::unordered_map<std::uint32_t, std::size_t> calls_;       ///< the outermost of each correlation
