@@ -288,11 +288,11 @@ class Record(unittest.TestCase):
         """The backward pass of a module has two GEMMs, and neither does the work of both."""
         stream = streams.training_run(layers=1)
         stream.facts["device cuda:0"] = "NVIDIA H200"
-        size, each = 2048, 2 * 2048**3
+        size, each = 512, 2 * 512**3
         matrix = [["bfloat16", [size, size]]]
         for number, (op, phase, module, kernels) in enumerate((
                 ("aten::mm", "forward", "b.0.m", ["gemm_m"]), ("aten::mm", "backward", "b.0.m", ["back.m"]),
-                ("aten::addmm", "backward", "b.0.a", ["back.a"]), ("mine::loss", "forward", "", ["loss"]))):
+                ("aten::linear", "backward", "b.0.a", ["back.a"]), ("mine::loss", "forward", "", ["loss"]))):
             note = json.loads(streams.operator(op, phase, module, 2 * matrix, matrix, calls=[number + 1]))
             stream.facts[f"work {number}"] = json.dumps(note)
             stream.operator_range(number + 1, kernels, step=1)
@@ -300,7 +300,7 @@ class Record(unittest.TestCase):
         self.assertIn("calls of mine::loss have no price", said)
         works = self.rows("SELECT DISTINCT n.text, w.call, w.matmul_flop, w.dtype FROM activity a JOIN activity_name n USING"
                           " (run, name) JOIN kernel_work w USING (run, work) ORDER BY 1")
-        self.assertEqual(works, [("back.a", "aten::addmm", float(each), "bf16"), ("back.m", "aten::mm", float(each), "bf16"),
+        self.assertEqual(works, [("back.a", "aten::linear", float(each), "bf16"), ("back.m", "aten::mm", float(each), "bf16"),
                                  ("gemm_m", "aten::mm", float(each), "bf16")])
         priced = self.rows("SELECT COUNT(*) FROM activity WHERE work IS NOT NULL")[0][0]
         self.assertEqual(priced, 8 * 3, "steps learn from the one that was noted")
@@ -310,6 +310,15 @@ class Record(unittest.TestCase):
         unknown = self.rooflm("report", "x.rooflm", "--view", "kernels", "--format", "csv").stdout
         self.assertIn("Kernels without a module, a phase or a price", unknown)
         self.assertIn('"module, price",loss', unknown)
+        # Without a rate of the L2 cache, what fits into it has no roof, and sums say so.
+        self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'roof_leaves_out'"), [])
+        small = json.loads(streams.operator("aten::add", "forward", "b.0.a", 2 * matrix, matrix, calls=[9]))
+        stream.facts.update({"device cuda:0": "NVIDIA A100-SXM4-80GB", "work 4": json.dumps(small)})
+        self.import_stream(stream)
+        [(left_out, why)] = self.rows("SELECT value, text FROM fact WHERE key = 'roof_leaves_out'")
+        self.assertEqual(left_out, 3.0 * 2 * size * size)
+        self.assertIn("1 calls of operators, 1.57 MB: they fit in the L2 cache, whose rate on this device is not known", why)
+        self.assertIn("roof leaves out", self.rooflm("report", "x.rooflm", "--view", "overview").stdout)
         # A price that no kernel can keep is told.
         with sqlite3.connect(self.folder / "x.rooflm") as record:
             record.execute("UPDATE kernel_work SET needed_flop = 100 * needed_flop")
