@@ -73,6 +73,14 @@ class HloTest(unittest.TestCase):
         self.assertEqual((row["call"], row["flop"]), ("__cublas$gemm", 2 * 4096 * 512 * 1536))
         self.assertEqual(row["bytes"], 2 * (4096 * 1536 + 512 * 1536 + 4096 * 512), "without its scratch memory")
 
+    def test_places_may_be_in_tables(self):
+        tables = ('\nFileNames\n1 "/x/train.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n'
+                  "4 {file_name_id=1 function_name_id=1 line=31 end_line=31 column=4}\n\nStackFrames\n"
+                  "9 {file_location_id=4 parent_frame_id=1}\n")
+        text = TEXT.replace("\n\n", "\n" + tables + "\n", 1).replace('source_file="/x/train.py" source_line=12', "stack_frame_id=9")
+        rows = {row["name"]: row for row in rooflm_jax.Program(text).rows()}
+        self.assertEqual(rows["gemm_fusion_dot_5"]["at"], "train.py:31")
+
     def test_what_is_looked_up_or_changed_in_its_place_is_not_moved_as_a_whole(self):
         self.assertEqual(self.rows["loop_gather_fusion"]["bytes"], 2 * 2 * 8 * 512 * 512 + 4 * 8 * 512)
         self.assertEqual(self.rows["loop_update_fusion"]["bytes"], 2 * 4 * 4 * 32 + 4)

@@ -93,8 +93,14 @@ class Program:
     def __init__(self, text):
         found = re.match(r"HloModule ([^\s,]+)", text)
         self.name, self.entry, self.computations, inside = found.group(1) if found else "", "", {}, None
+        self.tables, table = {}, {}  # of places in the program's code
         for line in text.splitlines():
-            if line.startswith("}"):
+            if line in ("FileNames", "FunctionNames", "FileLocations", "StackFrames"):
+                table = self.tables.setdefault(line, {})
+            elif line[:1].isdigit():
+                number, _, row = line.partition(" ")
+                table[number] = row.strip('"')
+            elif line.startswith("}"):
                 inside = None
             elif inside is None:
                 begun = _COMPUTATION.match(line)
@@ -125,11 +131,22 @@ class Program:
         operands = [inside[name] for name in one.operands if name in inside]
         read, written = self._moved(one, operands)
         flop, dtype, needed = self._flop(one, operands)
-        source = one.attribute("source_file").rsplit("/", 1)[-1]
         return {"name": re.sub(r"[.\-]", "_", one.name), "call": one.attribute("custom_call_target") or one.opcode,
-                "op": one.attribute("op_name"), "at": f"{source}:{one.attribute('source_line')}" if source else "",
+                "op": one.attribute("op_name"), "at": self._place(one),
                 "dtype": dtype, "flop": flop, "needed": needed, "bytes": read + written,
                 "shapes": " x ".join(map(_extents_text, operands[:3])) + " -> " + _extents_text(one)}
+
+    def _place(self, one):
+        """"train.py:12", by the instruction itself or by the tables of its text."""
+        source, line = one.attribute("source_file"), one.attribute("source_line")
+        frame = self.tables.get("StackFrames", {}).get(one.attribute("stack_frame_id"), "")
+        location = re.search(r"file_location_id=(\d+)", frame)
+        if not source and location:
+            row = self.tables.get("FileLocations", {}).get(location.group(1), "")
+            file, at = re.search(r"file_name_id=(\d+)", row), re.search(r"\bline=(\d+)", row)
+            source = self.tables.get("FileNames", {}).get(file.group(1), "") if file else ""
+            line = at.group(1) if at else ""
+        return f"{source.rsplit('/', 1)[-1]}:{line}" if source else ""
 
     def _moved(self, one, operands):
         """Bytes read and written: of what is only sliced the slices, of what is changed in its place the changes."""

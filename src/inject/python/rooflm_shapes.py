@@ -221,8 +221,9 @@ class Shapes:
 
     def _note_inductor(self, call, kernel, args, _):
         """Its pointers are named: in_ptr0, out_ptr0, in_out_ptr0; templates have those of what they were made from."""
-        function = kernel.fn
-        named = list(zip(function.arg_names, args))
+        function, signature = kernel.fn, getattr(kernel, "triton_meta", {}).get("signature")
+        names = [name for name, kind in signature.items() if kind != "constexpr"] if signature else function.arg_names
+        named = list(zip(names, args))
         name = getattr(kernel, "inductor_meta", {}).get("kernel_name") or function.__name__
         sizes = [value for key, value in named if key.endswith("numel") and isinstance(value, int)]
         operands = {key: value for key, value in named if self.tensors(value)}
