@@ -66,7 +66,7 @@ class Learner {
 
   void take_marks(const Sequence& sequence) {
     for (const std::size_t i : sequence.launches) {
-      learned_.ops[i] = ops_.op_of(launches_[i].thread, launches_[i].call_ns);
+      learned_.ops[i] = ops_.op_of(launches_[i].thread, launches_[i].call_ns, launches_[i].name);
     }
   }
 

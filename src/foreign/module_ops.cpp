@@ -178,7 +178,17 @@ std::optional<std::string> ModuleOps::phase_of(std::uint64_t start_ns) const {
   return name == texts_.end() ? "" : name->second;
 }
 
-std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns) {
+std::uint32_t ModuleOps::next_any(const Changes& changes, std::uint64_t time_ns, std::uint64_t until_ns) {
+  Change first{.time_ns = until_ns};
+  for (const auto& [thread, of_thread] : changes) {
+    const auto after = std::ranges::upper_bound(of_thread, time_ns, {}, &Change::time_ns);
+    if (after != of_thread.end() && after->time_ns < first.time_ns) first = *after;
+  }
+  return first.name;
+}
+
+std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns,
+                                             std::uint32_t kernel) {
   if (start_ns < first_ns_ || start_ns > last_ns_) return std::nullopt;
   const Range* phase = phase_at(start_ns);
   const std::uint32_t module = at(modules_, thread, start_ns, 0);
@@ -189,7 +199,12 @@ std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t
   // A module that is called in the backward pass redoes its forward pass: activation checkpoints.
   const bool opened_before = at(modules_, thread, phase->start_ns, 0) == module;
   if (module != 0 && !opened_before) return number_of(kBackward, module, true);
-  return number_of(kBackward, at(gradients_, thread, start_ns, phase->start_ns), false);
+  std::uint32_t gradient = at(gradients_, thread, start_ns, phase->start_ns);
+  const auto kernel_name = gradient != 0 ? texts_.end() : texts_.find(kernel);
+  if (kernel_name != texts_.end() && kernel_name->second.starts_with("nccl")) {
+    gradient = next_any(gradients_, start_ns, phase->end_ns);
+  }
+  return number_of(kBackward, gradient, false);
 }
 
 std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module, bool is_recomputed) {

@@ -32,8 +32,9 @@ class ModuleOps {
   ModuleOps(const std::vector<inject::Row>& rows, const Texts& texts,
             const std::map<std::string, std::string>& facts);
   /// Of what a call that began at `start_ns` on `thread` started; nothing outside of steps, and where nothing
-  /// is marked. Makes the op when it is the first.
-  std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns);
+  /// is marked. Makes the op when it is the first. A collective (`kernel`: its name) before the first module
+  /// of a backward pass gathers what that needs, and is its.
+  std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns, std::uint32_t kernel = 0);
   /// Whether a phase other than forward is on then, or a module is open on that thread.
   [[nodiscard]] bool is_marked(std::uint32_t thread, std::uint64_t time_ns) const;
   /// The op that was at work at that moment on whatever thread; nothing where none has that module.
@@ -79,6 +80,9 @@ class ModuleOps {
   /// The same of the first thread that has one.
   [[nodiscard]] static std::uint32_t at_any(const Changes& changes, std::uint64_t time_ns,
                                             std::uint64_t since_ns);
+  /// The first one that is said after `time_ns` and until `until_ns`, on whatever thread.
+  [[nodiscard]] static std::uint32_t next_any(const Changes& changes, std::uint64_t time_ns,
+                                              std::uint64_t until_ns);
   /// Phase, module, and whether it redoes its forward pass: what an op is.
   using Place = std::tuple<std::string, std::uint32_t, bool>;
   [[nodiscard]] const Range* phase_at(std::uint64_t start_ns) const;
