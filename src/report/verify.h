@@ -43,6 +43,8 @@ struct LawResult {
 /// - matmul FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
 /// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us; not judged where a ceiling of
 ///   the roof was only ever measured while other programs had the processors;
+/// - no kernel of a foreign program whose work is known takes less time than its roof, nor passes the peak of
+///   its dtype (5 %);
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
 /// often and
 ///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or

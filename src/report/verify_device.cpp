@@ -6,7 +6,10 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "report/laws.h"
@@ -61,6 +64,44 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
     laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
 }
 
+/// Kernels of one name against what they have to do: their roofs, and the peak of their products' dtype.
+/// Their calls are one after the other or beside each other, and no time is shorter than that of its work.
+void check_kernel_roofs(const RunData& run, const TracedKernels& kernels,
+                        const std::vector<record::Ceiling>& ceilings, LawBook& laws) {
+  struct Sum {
+    double roof_s = 0, seconds = 0, flop = 0, flop_s = 0;
+  };
+  std::map<std::pair<std::string_view, std::string>, Sum> sums;  // by name and dtype
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced || kernel.price == nullptr) continue;
+    const record::KernelWork& work = kernel.price->work;
+    Sum& sum = sums[{*kernel.text, work.dtype}];
+    if (kernel.price->roof_s) {
+      sum.roof_s += *kernel.price->roof_s;
+      sum.seconds += kernel.seconds();
+    }
+    if (work.needed_flop > 0) {
+      sum.flop += work.needed_flop;
+      sum.flop_s += kernel.seconds();
+    }
+  }
+  std::map<std::string, double> peaks;
+  for (const record::Ceiling& ceiling : ceilings) {
+    if (ceiling.what != "matmul" || ceiling.device != run.setting("device")) continue;
+    peaks[ceiling.dtype] = std::max({peaks[ceiling.dtype], ceiling.value, ceiling.ci_high});
+  }
+  for (const auto& [key, sum] : sums) {
+    const auto what = [&, name = key.first] { return fmt::format("kernel {}", name); };
+    if (sum.seconds > 0)
+      laws.at_most("no kernel beats its roof", what, sum.roof_s, sum.seconds, "s", kClockNoise);
+    const auto peak = peaks.find(key.second);
+    if (sum.flop_s > 0 && peak != peaks.end()) {
+      laws.at_most("no kernel beats the peak of its dtype", what, sum.flop / sum.flop_s, peak->second,
+                   "flop/s", {.share = kClockNoise.share});
+    }
+  }
+}
+
 /// Kernels of one op in every traced step, where its kernel says how many they are.
 void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& laws) {
   const std::vector<std::int64_t> unknown_ops = ops_of_unknown_launches(run);
@@ -88,6 +129,7 @@ void check_device(const record::Reader& record, const record::Run& run, LawBook&
   if (kernels.times().steps.empty()) return;
   check_step_times(kernels.times(), run.config.text("engine") == "eager", laws);
   check_kernel_times(kernels, laws);
+  check_kernel_roofs(data, kernels, record.ceilings(), laws);
   const auto lost = data.number("trace_lost");
   if (lost && *lost == 0) check_instances(data, kernels, laws);
 }

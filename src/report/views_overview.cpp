@@ -10,6 +10,7 @@
 
 #include "core/units.h"
 #include "report/advice.h"
+#include "report/covered.h"
 #include "report/glance.h"
 #include "report/headline.h"
 #include "report/run_figures.h"
@@ -102,6 +103,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("status", run.run.status);
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
+  lines.add("device time", covered_text(run));
   lines.add("in short", headline_of(run, advise(run, 1)));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
@@ -119,6 +121,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("roof leaves out", run.text("roof_leaves_out"));
   lines.add("FLOP and bytes", run.text("priced_by"));
   lines.add("largest block", largest_block(run));
   const Glance glance = glance_of(run, why_of(run));
