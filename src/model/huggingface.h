@@ -49,6 +49,9 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// shape or dtype. Values are checked for finiteness when they are read.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
 
+/// Throws what load_weights would throw before its first call of `sink`. Reads headers alone.
+void check_weights(const std::filesystem::path& directory, const ModelConfig& config);
+
 /// Writes only config.json, with `ends`. Throws core::InputError.
 void save_config(const std::filesystem::path& directory, const ModelConfig& config,
                  core::DType dtype = core::DType::f32, const TextEnds& ends = {});
