@@ -72,7 +72,7 @@ int run(const ProgramOptions& options) {
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
-  lab::Point point = options.config.single();
+  lab::Point point = options.config.single(lab::ModelUse::plan);
   point.gemm_search = backends::GemmSearch::kept;  // looking at a program searches nothing
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);

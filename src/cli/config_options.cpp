@@ -192,8 +192,8 @@ std::vector<lab::Point> ConfigOptions::sweep(lab::ModelUse use) const {
   return lab::make_points(configs, use);
 }
 
-lab::Point ConfigOptions::single() const {
-  auto points = sweep();
+lab::Point ConfigOptions::single(lab::ModelUse use) const {
+  auto points = sweep(use);
   if (points.size() != 1) {
     throw core::UsageError(fmt::format("takes a single configuration, the options name {}", points.size()));
   }

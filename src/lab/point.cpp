@@ -94,6 +94,15 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
   }
 }
 
+/// A device that only plans needs no kernels.
+void check_kernels(const Point& point) {
+  if (!backends::provider_of(point.device).runs()) return;
+  const std::string lacking = model::uncomputed(point.config, point.seq);
+  if (lacking.empty()) return;
+  throw core::Unavailable(fmt::format(
+      "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));
+}
+
 void check_positions(const Point& point) {
   const std::int64_t longest = point.config.max_seq;
   if (longest > 0 && point.seq > longest) {
@@ -208,7 +217,7 @@ class Descriptions {
 
 Point make_point(const record::Config& config, Descriptions& descriptions, ModelUse use) {
   const Values values(config);
-  const model::ModelConfig sizes = find_model(values.text("model"), use);
+  const model::ModelConfig sizes = find_model(values.text("model"));
   const model::Overrides overrides = overrides_of(values);
   Point point = run_of(values);
   check_magnitude(rough_config(sizes, overrides), point);
@@ -218,6 +227,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   set_compute_dtype(point.step, compute);
   perfmodel::fit_to_device(point.step, device);
   check_positions(point);
+  if (use == ModelUse::compute) check_kernels(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   const compile::Sharding& split = point.step.sharding;
   if (point.phase == RunPhase::forward && split.ranks() > 1)

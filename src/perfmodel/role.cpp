@@ -412,7 +412,7 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
     return clock_share(times.power(), mix) *
            slowest_clock_share(setting.cluster, point.step.sharding.ranks());
   };
-  if (setting.every_layer || layers <= few + 1) {
+  if (setting.every_layer || point.config.has_unlike_layers() || layers <= few + 1) {
     const Priced all = price(layers);
     return simulate_priced(all, point, setting, micro_batches, clock_of(all.mix));
   }
