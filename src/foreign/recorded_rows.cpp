@@ -65,7 +65,6 @@ class RowReader {
     if (auto rate = samples_.rate()) run_.add_fact(std::move(*rate));
     if (std::string problem = samples_.problem(); !problem.empty()) run_.say(std::move(problem));
     run_.set_ops(xla_ops_.empty() ? ops_.take() : std::move(xla_ops_));
-    run_.may_repeat = true;
   }
 
  private:

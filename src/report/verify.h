@@ -53,6 +53,8 @@ struct LawResult {
 /// last kernel to the
 ///   device's own events (0.5 % + 20 us); kernels lie within their step, add up to the time in which the
 ///   device was busy, and are as many as the ops say they launch;
+/// - of a program that is not ours, steps do not overlap, busy and idle time add up to each, what is longer
+///   than ten medians is named, and the share of the device's time in steps is the one that is stated;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,
 ///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,

@@ -109,6 +109,8 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
             fmt::format(", median of {}, including the cost of recording", figures.traced_steps));
+  lines.add("steps", run.text("steps"));
+  lines.add("slow steps", run.text("slow_steps"));
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
