@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ struct Point {
   std::string device;
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
+  std::optional<std::int64_t> positions{};  ///< of the model, where they were typed
   compile::StepOptions step;
   RunPhase phase = RunPhase::step;
   int threads = 0;  ///< 0: one per core

@@ -139,7 +139,9 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
   if (o.d_model) config.d_model = *o.d_model;
   if (o.d_ff) config.d_ff = config.experts.d_ff = *o.d_ff;
   if (o.vocab) config.vocab = config.padded_vocab = *o.vocab;
-  if (o.heads || o.d_model) {
+  if (o.head_dim) config.head_dim = *o.head_dim;
+  if (o.positions) config.max_seq = *o.positions;
+  if ((o.heads || o.d_model) && !o.head_dim) {
     require_positive(config.d_model, "--d-model");
     if (config.d_model % config.heads != 0) {
       throw core::UsageError(

@@ -71,10 +71,12 @@ const std::vector<std::string>& preset_names();
 ModelConfig preset(std::string_view name);
 
 /// Options of the command line that change a model. Absent ones keep its values; a changed d_model or heads
-/// sets D = C / H.
+/// sets D = C / H, unless head_dim says otherwise.
 struct Overrides {
   std::optional<Arch> arch{};
   std::optional<std::int64_t> layers{}, heads{}, kv_heads{}, d_model{}, d_ff{}, vocab{};
+  std::optional<std::int64_t> head_dim{};   ///< instead of C / H
+  std::optional<std::int64_t> positions{};  ///< instead of max_seq
   /// Longest sequence that will be used: a llama preset turned into gpt2 by `arch` gets max(1024, seq)
   /// positions.
   std::optional<std::int64_t> seq{};

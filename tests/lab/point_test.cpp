@@ -36,6 +36,8 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
   typed.set("deterministic", record::Config::Value(false));
   typed.set("search_products", "kept");
   typed.set("warmup", 5);
+  typed.set("head_dim", 48);
+  typed.set("positions", 2048);
   const record::Config kept = config_of(point_of(typed));
   for (const auto& [key, value] : typed.entries())
     EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
