@@ -57,6 +57,8 @@ std::string covered_text(const RunData& run) {
   constexpr double kLeast = 0.0005;  // what prints as 0.1 %
   const std::optional<Covered> covered = covered_by(run);
   if (!covered) return "";
+  if (covered->knows_nothing())
+    return "no kernel has a module, a phase or a price (rooflm record knows those of PyTorch and JAX)";
   std::string text;
   for (std::size_t i = 0; i < kKnown.size(); ++i) {
     text += fmt::format("{}{:.1f}%{} a {}", i > 0 ? ", " : "", 100 * covered->share.at(i),

@@ -2,6 +2,7 @@
 // price, and which kernels have none.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@ struct Covered {
     std::array<double, kKnown.size()> part{};  ///< what lacks each
   };
   std::vector<Lack> lacks{};
+  [[nodiscard]] bool knows_nothing() const {
+    return std::ranges::all_of(share, [](double one) { return one == 0; });
+  }
 };
 
 /// Over all steps that are kept, or the whole recording where there are none. Nothing for other runs than

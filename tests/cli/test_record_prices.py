@@ -87,6 +87,11 @@ class Prices(unittest.TestCase):
         unknown = self.rooflm("report", "x.rooflm", "--view", "kernels", "--format", "csv").stdout
         self.assertIn("Kernels without a module, a phase or a price", unknown)
         self.assertIn('"module, price",loss', unknown)
+        gemms = unknown.split("GEMM kernels", 1)[1].split("\n\n")[0].splitlines()
+        columns = gemms[1].split(",")
+        rates = {row.split(",")[columns.index("name")]: row.split(",")[columns.index("flop_per_s")] for row in gemms[2:]}
+        self.assertAlmostEqual(float(rates["gemm_m"]), each / 6e-6, delta=1e9)
+        self.assertEqual(rates["gemm_head"], "")
         # Without a rate of the L2 cache, what fits into it has no roof, and sums say so.
         self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'roof_leaves_out'"), [])
         small = json.loads(streams.operator("aten::add", "forward", "b.0.a", 2 * matrix, matrix, calls=[9]))
