@@ -23,7 +23,7 @@ struct Covered {
   /// Kernels, copies and fills that lack something, the longest first.
   struct Lack {
     std::string name{}, full_name{};
-    double share = 0;                          ///< of device time, of all that lack something
+    double share = 0;                          ///< of device time, of what lacks most
     std::array<double, kKnown.size()> part{};  ///< what lacks each
   };
   std::vector<Lack> lacks{};

@@ -76,10 +76,11 @@ class Prices(unittest.TestCase):
         said = self.import_stream(stream)
         self.assertIn("calls of mine::loss have no price", said)
         works = self.rows("SELECT DISTINCT n.text, w.call, w.matmul_flop, w.dtype FROM activity a JOIN activity_name n USING"
-                          " (run, name) JOIN kernel_work w USING (run, work) ORDER BY 1")
+                          " (run, name) JOIN activity_work aw ON aw.run = a.run AND aw.activity = a.id"
+                          " JOIN kernel_work w ON w.run = a.run AND w.work = aw.work ORDER BY 1")
         self.assertEqual(works, [("back.a", "aten::linear", float(each), "bf16"), ("back.m", "aten::mm", float(each), "bf16"),
                                  ("gemm_m", "aten::mm", float(each), "bf16")])
-        priced = self.rows("SELECT COUNT(*) FROM activity WHERE work IS NOT NULL")[0][0]
+        priced = self.rows("SELECT COUNT(*) FROM activity_work")[0][0]
         self.assertEqual(priced, 8 * 3, "steps learn from the one that was noted")
         overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
         self.assertRegex(overview, r"device time +\d+\.\d% has a module, 100.0% a phase, \d+\.\d% a price; "
