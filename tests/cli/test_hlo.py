@@ -77,6 +77,13 @@ class HloTest(unittest.TestCase):
         self.assertEqual((row["call"], row["flop"]), ("__cublas$gemm", 2 * 4096 * 512 * 1536))
         self.assertEqual(row["bytes"], 2 * (4096 * 1536 + 512 * 1536 + 4096 * 512), "without its scratch memory")
 
+    def test_loops_launch_their_body_as_often_as_they_run(self):
+        text = TEXT.replace("%call = bf16[4096,1536]{1,0} call(%bitcast.3, %w), to_apply=%command_buffer",
+                            "%call = bf16[4096,1536]{1,0} while(%bitcast.3), condition=%c, body=%command_buffer, "
+                            'backend_config={"known_trip_count":{"n":"3"}}')
+        names = [row["name"] for row in rooflm_jax.Program(text).rows()]
+        self.assertEqual(names[2:], 3 * ["gemm_fusion_dot_5"] + ["custom_call_1"])
+
     def test_places_may_be_in_tables(self):
         tables = ('\nFileNames\n1 "/x/train.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n'
                   "4 {file_name_id=1 function_name_id=1 line=31 end_line=31 column=4}\n\nStackFrames\n"
