@@ -31,6 +31,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBatchTime{1};
+/// Between two merges of the -wal: what is killed leaves a file that says something without it, too.
+constexpr std::chrono::seconds kMergeTime{5};
 /// Rows between two looks at the clock: often enough for any row, rare enough to cost nothing.
 constexpr std::size_t kRowsPerLook = 4096;
 /// Events per INSERT: there may be a million, and each statement has overhead.
@@ -164,6 +166,10 @@ struct Writer::State {
 
   void commit() {
     end();
+    if (Clock::now() - merged >= kMergeTime) {
+      database.execute("PRAGMA wal_checkpoint(PASSIVE)");
+      merged = Clock::now();
+    }
     begin();
   }
 
@@ -244,6 +250,7 @@ struct Writer::State {
   std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
+  Clock::time_point merged = Clock::now();
   bool finished = false;
   bool discarded = false;
 };
@@ -285,6 +292,13 @@ void Writer::add(const Ceiling& row) {
   insert(state_->inserts->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value,
          row.unit, row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
   state_->commit_when_due();
+}
+
+void Writer::replace(const Ceiling& row) {
+  Statement former = state_->database.prepare(
+      "DELETE FROM ceiling WHERE device = ? AND what = ? AND level = ? AND dtype = ? AND threads = ?");
+  insert(former, row.device, row.what, row.level, row.dtype, row.threads);
+  add(row);
 }
 
 std::int64_t Writer::begin_run(const Run& r) {
@@ -397,6 +411,12 @@ void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
   state_->add_all(rows, [&](const Prediction& r) {
     insert(state_->inserts->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
   });
+}
+
+void Writer::replace(std::int64_t run, std::span<const Prediction> rows) {
+  Statement former = state_->database.prepare("DELETE FROM prediction WHERE run = ?");
+  insert(former, run);
+  add(run, rows);
 }
 
 void Writer::add(std::span<const Cell> rows) {
