@@ -323,7 +323,7 @@ Program training_step(RankForward forward, const StepOptions& options, Stage sto
   return step;
 }
 
-Program inference_step(Program forward, const StepOptions& options) {
+Program inference_step(Program forward, const StepOptions& options, Weights weights) {
   Program step = rank_forward(std::move(forward), options).program;
   if (is_split(options)) {
     for (Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
@@ -336,11 +336,17 @@ Program inference_step(Program forward, const StepOptions& options) {
   passes::cast(step, options.dtype);
   mark_products(step, options);
   if (options.engine == EngineKind::fused) passes::fuse(step);
-  if (is_compact(options)) passes::share_halves(step, options.dtype);
+  const bool narrows = weights == Weights::own && core::size_of(options.dtype) == 2;
+  if (narrows) {
+    passes::narrow_weights(step, options.dtype, is_compact(options));
+  } else if (is_compact(options)) {
+    passes::share_halves(step, options.dtype);
+  }
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;
     passes::fp8_matmuls(step, current);
+    if (narrows) passes::cast_weights_once(step);
   }
   program::check(step);
   return step;
