@@ -8,10 +8,13 @@
 #include <map>
 #include <utility>
 
+#include "core/statistics.h"
 #include "core/units.h"
+#include "report/gaps.h"
 #include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/traced_kernels.h"
 #include "report/view.h"
 #include "report/work_figures.h"
@@ -22,41 +25,40 @@ namespace {
 /// Parts of an optimizer with more launches update tensor by tensor.
 constexpr std::int64_t kManyLaunches = 32;
 
-struct Means {
-  double steps = 0, kernels = 0, busy_s = 0;
-  std::array<double, kIdleCauses> idle_s{};
+/// What kernels take and how late the host launches them, in the middle: one stall is no launch.
+struct Launches {
+  double kernels = 0, late = 0;        ///< of a step; late: launched when the device was idle already
+  double kernel_s = 0, late_by_s = 0;  ///< medians
 };
 
-Means means_of(const DeviceTimes& times) {
-  Means means;
-  for (const DeviceStep& step : times.steps) {
-    if (step.kind != kTraced) continue;
-    means.steps += 1;
-    means.kernels += static_cast<double>(step.kernels);
-    means.busy_s += step.exclusive_s + step.shared_s;
-    for (std::size_t i = 0; i < kIdleCauses; ++i) means.idle_s.at(i) += step.idle_s.at(i);
+Launches launches_of(const TracedKernels& kernels) {
+  const DeviceTimes& times = kernels.times();
+  const auto steps = static_cast<double>(kernels.steps());
+  std::vector<double> seconds, gaps;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind == kTraced && !kernel.time.is_collective) seconds.push_back(kernel.seconds());
   }
-  if (means.steps == 0) return means;
-  means.kernels /= means.steps;
-  means.busy_s /= means.steps;
-  for (double& seconds : means.idle_s) seconds /= means.steps;
-  return means;
+  for (const Idle& idle : times.idle) {
+    const DeviceStep* step = times.find(idle.step);
+    if (idle.cause != IdleCause::host || step == nullptr || step->kind != kTraced) continue;
+    gaps.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9);
+  }
+  Launches launches{.kernels = static_cast<double>(seconds.size()) / steps,
+                    .late = static_cast<double>(gaps.size()) / steps};
+  if (!seconds.empty()) launches.kernel_s = core::median(seconds);
+  if (!gaps.empty()) launches.late_by_s = core::median(gaps);
+  return launches;
 }
 
-/// The innermost frame of a source file that scripts are written in; else the innermost of all.
-const std::string& line_of(const HostStack& stack) {
-  const auto script = std::find_if(stack.frames.rbegin(), stack.frames.rend(), [](const std::string& frame) {
-    return frame.find(".py:") != std::string::npos;
-  });
-  return script != stack.frames.rend() ? *script : stack.frames.back();
-}
+/// "per step"; of a recording without steps "of the recording".
+const char* whole_of(const StepCauses& step) { return step.is_whole ? "of the recording" : "per step"; }
 
 /// " The host was mostly in LINE (59% of the samples with an idle device)."; "" without sampled stacks.
 std::string where_the_host_was(const RunData& run) {
   const HostStacks stacks = host_stacks(run);
   std::map<std::string, std::size_t> idle;
   for (const HostStack& stack : stacks.stacks) {
-    if (!stack.frames.empty()) idle[line_of(stack)] += stack.idle;
+    if (!stack.frames.empty()) idle[line_of(stack.frames)] += stack.idle;
   }
   const auto most = std::ranges::max_element(idle, {}, &std::pair<const std::string, std::size_t>::second);
   if (most == idle.end() || most->second == 0 || stacks.idle == 0) return "";
@@ -124,46 +126,123 @@ std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& time
   return timed_alone_s ? timed_alone_s : traced_step_s(times);
 }
 
-std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
-  std::vector<Advice> all;
-  Means means = means_of(times);
-  const auto step_s = advised_step_s(run, times);
-  if (!step_s || means.kernels == 0) return all;
-  const auto idle_s = [&](IdleCause cause) -> double& {
-    return means.idle_s.at(static_cast<std::size_t>(cause));
-  };
-  // Traced steps may take longer than those that the advice is about.
-  for (double& idle : means.idle_s) idle = std::min(idle, *step_s);
+namespace {
+
+/// Seconds of the step by cause, as they are in steps of `step_s`.
+std::map<std::string, double> idle_in(const RunData& run, const StepCauses& step, double step_s) {
+  std::map<std::string, double> idle;
+  double idle_s = 0;
+  for (const StepCause& cause : step.causes) {
+    if (cause.group == "idle") idle[cause.name] = cause.seconds;
+  }
   // Of steps that are timed alone the device does as much, and what the host needs less is less waiting for
   // it.
-  const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);
-  if (!was_slowed) {
-    const double others_s = traced_step_s(times).value_or(*step_s) - idle_s(IdleCause::host);
-    idle_s(IdleCause::host) = std::clamp(*step_s - others_s, 0.0, idle_s(IdleCause::host));
+  if (is_foreign(run.run) && phase_median(run, kStep)) {
+    double faster_s = std::max(0.0, step.step_s - step_s);
+    for (const char* cause : {"tracing", "host", "stall"}) {
+      const double taken_s = std::min(faster_s, idle[cause]);
+      idle[cause] -= taken_s;
+      faster_s -= taken_s;
+    }
   }
-  const auto add = [&](IdleCause cause, std::string subject, std::string text) {
-    all.push_back({.subject = std::move(subject),
-                   .text = fmt::format("{} At most {} of {} per step could be saved.", text,
-                                       core::format_seconds(idle_s(cause)), core::format_seconds(*step_s)),
-                   .gain_s = idle_s(cause)});
+  for (const auto& [cause, seconds] : idle) idle_s += seconds;
+  // Traced steps may take longer than those that the advice is about.
+  const double most_s = std::max(0.0, step_s - step.of("compute") - step.of("collectives"));
+  if (idle_s > most_s) {
+    for (auto& [cause, seconds] : idle) seconds *= most_s / idle_s;
+  }
+  return idle;
+}
+
+std::string host_text(const RunData& run, const StepCauses& step, double host_s, double step_s) {
+  const Launches launches = launches_of(traced_kernels(run));
+  const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);
+  return fmt::format(
+      "The device waits for the host for {} of {}: a kernel takes {}, and {:.0f} of {:.0f} kernels {} are "
+      "launched "
+      "{} too late (medians): {}.{}{}",
+      core::format_seconds(host_s), core::format_seconds(step_s), core::format_seconds(launches.kernel_s),
+      launches.late, launches.kernels, whole_of(step), core::format_seconds(launches.late_by_s),
+      host_remedy(run), where_the_host_was(run),
+      was_slowed ? " Tracing slows the host, so the gain is smaller." : "");
+}
+
+/// " It was mostly in LINE": of the longest stall.
+std::string stall_text(const RunData& run, double stall_s) {
+  std::string text = fmt::format(
+      "The host does something else than launching kernels for {}, in stretches much longer than a launch "
+      "takes",
+      core::format_seconds(stall_s));
+  const std::vector<Gap> gaps = gaps_of(run, 1);
+  if (gaps.empty()) return text + ".";
+  text += fmt::format("; the longest gap takes {}", core::format_seconds(gaps[0].seconds()));
+  const std::string& host = gaps[0].line.empty() ? gaps[0].host : gaps[0].line;
+  if (!host.empty()) text += ", with the host in " + host;
+  return text +
+         ": load data in workers ahead of the step, and log, save and evaluate beside it. --view gaps lists "
+         "them.";
+}
+
+/// Collectives of recorded programs: those of ours are parts of the step.
+void add_collectives(std::vector<Advice>& all, const StepCauses& step, double step_s) {
+  for (const StepCause& cause : step.causes) {
+    if (cause.group != "collectives") continue;
+    const double gain_s = std::min(cause.seconds, step_s);
+    std::string text;
+    if (cause.name == "waiting") {
+      text = fmt::format(
+          "Ranks wait for each other in collectives for {} {}{}, and nothing computes meanwhile: give all "
+          "ranks the "
+          "same work, and look for what delays the last one (--view collectives with the records of all "
+          "ranks).",
+          core::format_seconds(gain_s), whole_of(step),
+          step.waits == WaitSource::estimated
+              ? " (estimated: the shortest of the same collectives waited for nobody)"
+              : "");
+    } else {
+      text = fmt::format(
+          "Collectives {} for {} {} while nothing computes: start them earlier (FSDP prefetches, DDP's "
+          "bucket_cap_mb), and make messages fewer and larger.{}",
+          cause.name == "transfer" ? "transfer" : "run", core::format_seconds(gain_s), whole_of(step),
+          cause.name == "transfer"
+              ? ""
+              : " How much of it waits for other ranks is not known from this record alone.");
+    }
+    text += fmt::format(" At most {} of {} could be saved.", core::format_seconds(gain_s),
+                        core::format_seconds(step_s));
+    all.push_back({.subject = "collectives: " + cause.name,
+                   .text = std::move(text),
+                   .gain_s = gain_s,
+                   .time_s = gain_s});
+  }
+}
+
+}  // namespace
+
+std::vector<Advice> advise_idle(const RunData& run, double step_s) {
+  std::vector<Advice> all;
+  const StepCauses step = step_causes(run);
+  if (step.steps == 0) return all;
+  auto idle = idle_in(run, step, step_s);
+  const auto add = [&](const char* cause, std::string subject, const std::string& text) {
+    all.push_back(
+        {.subject = std::move(subject),
+         .text = fmt::format("{} At most {} of {} {} could be saved.", text,
+                             core::format_seconds(idle[cause]), core::format_seconds(step_s), whole_of(step)),
+         .gain_s = idle[cause],
+         .time_s = idle[cause]});
   };
-  add(IdleCause::host, "device idle: host",
-      fmt::format("The device waits for the host for {} of {}: a kernel takes {} on average, and the host "
-                  "takes {} to launch the next one, {:.0f} times per step: {}.{}{}",
-                  core::format_seconds(idle_s(IdleCause::host)), core::format_seconds(*step_s),
-                  core::format_seconds(means.busy_s / means.kernels),
-                  core::format_seconds((means.busy_s + idle_s(IdleCause::host)) / means.kernels),
-                  means.kernels, host_remedy(run), where_the_host_was(run),
-                  was_slowed ? " Tracing slows the host, so the gain is smaller." : ""));
-  add(IdleCause::sync, "device idle: sync",
-      fmt::format(
-          "The device is idle for {} of a step while the host waits for its results: .item(), .cpu(), "
-          "printing a loss and explicit synchronization cause this; read values some steps later.",
-          core::format_seconds(idle_s(IdleCause::sync))));
-  add(IdleCause::copy, "device idle: copies",
-      fmt::format("Only copies run for {} of a step: pinned memory, non_blocking=True and a separate stream "
+  add("host", "device idle: host", host_text(run, step, idle["host"], step_s));
+  if (idle["stall"] > 0) add("stall", "device idle: stall", stall_text(run, idle["stall"]));
+  add("sync", "device idle: sync",
+      fmt::format("The device is idle for {} {} while the host waits for its results: .item(), .cpu(), "
+                  "printing a loss and explicit synchronization cause this; read values some steps later.",
+                  core::format_seconds(idle["sync"]), whole_of(step)));
+  add("copy", "device idle: copies",
+      fmt::format("Only copies run for {} {}: pinned memory, non_blocking=True and a separate stream "
                   "let them overlap with kernels.",
-                  core::format_seconds(idle_s(IdleCause::copy))));
+                  core::format_seconds(idle["copy"]), whole_of(step)));
+  if (is_foreign(run.run)) add_collectives(all, step, step_s);
   return all;
 }
 

@@ -51,6 +51,9 @@ struct LawResult {
 /// last kernel to the
 ///   device's own events (0.5 % + 20 us); kernels lie within their step, add up to the time in which the
 ///   device was busy, and are as many as the ops say they launch;
+/// - the causes of a traced step add up to it, classes of kernels to the time in which the device was busy;
+/// no gain of advice
+///   is more than the time that it would remove, and all of a recorded program's are within its step;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,
 ///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,

@@ -4,12 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "report/advice.h"
+#include "report/advice_recorded.h"
 #include "report/laws.h"
+#include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 
@@ -49,7 +54,13 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
     laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(),
                  "s", {.share = 1e-9, .absolute = kVerifyDeviceNano});
   }
+  std::map<std::int64_t, double> charged_s;
+  for (const TracedKernel& kernel : kernels.all())
+    charged_s[kernel.activity->step.value_or(kWholeRecording)] += kernel.charged_s();
   for (const DeviceStep& step : kernels.times().steps) {
+    laws.equal("classes of kernels partition the time in which the device was busy",
+               [&] { return name_of_step(step); }, charged_s[step.step], step.compute_s() + step.exposed_s,
+               "s", {.share = 1e-9, .absolute = kVerifyDeviceNano});
     laws.equal("kernels add up to the time in which the device was busy", [&] { return name_of_step(step); },
                busy_s[step.step], step.exclusive_s + step.shared_s, "s",
                {.share = 1e-9, .absolute = kVerifyDeviceNano});
@@ -59,6 +70,26 @@ void check_kernel_times(const TracedKernels& kernels, LawBook& laws) {
   for (const KernelSum& sum : sums) shares += sum.time_share.value_or(0);
   if (!sums.empty())
     laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
+}
+
+/// Causes of the view why, and gains of advice.
+void check_causes(const RunData& run, LawBook& laws) {
+  const StepCauses step = step_causes(run);
+  if (step.steps > 0) {
+    double sum_s = 0;
+    for (const StepCause& cause : step.causes) sum_s += cause.seconds;
+    laws.equal("causes add up to the step", step.what(), sum_s, step.step_s, "s",
+               {.share = 1e-9, .absolute = kVerifyDeviceNano});
+  }
+  double gains_s = 0;
+  for (const Advice& advice : advise(run, std::numeric_limits<std::size_t>::max())) {
+    laws.at_most("no gain is more than the time that it would remove", advice.subject, advice.gain_s,
+                 advice.time_s, "s", kRounding);
+    if (!advice.is_alternative) gains_s += advice.gain_s;
+  }
+  const auto step_s = is_foreign(run.run) ? advised_step_s(run, traced_kernels(run).times()) : std::nullopt;
+  if (step_s && gains_s > 0)
+    laws.at_most("all gains together are within the step", "advice", gains_s, *step_s, "s", kRounding);
 }
 
 /// Kernels of one op in every traced step, where its kernel says how many they are.
@@ -84,7 +115,8 @@ void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& 
 
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws) {
   const RunData data = load_run(record, run);
-  const TracedKernels kernels(data);
+  check_causes(data, laws);
+  const TracedKernels& kernels = traced_kernels(data);
   if (kernels.times().steps.empty()) return;
   check_step_times(kernels.times(), run.config.text("engine") == "eager", laws);
   check_kernel_times(kernels, laws);
