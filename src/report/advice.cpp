@@ -12,6 +12,7 @@
 #include "core/units.h"
 #include "report/advice_recorded.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
 #include "report/traced_kernels.h"
@@ -124,9 +125,12 @@ struct Remedied {
 };
 
 /// What gains in observed steps are multiplied by to be those in a plain step, which may be faster: ops that
-/// run one after another take at most its time. 1 for programs of others, whose kernels may overlap.
+/// run one after another take at most its time, and so do the parts of what computes in a recorded step.
 double scale_to_plain(const RunData& run, double step_s) {
-  if (is_foreign(run.run)) return 1;
+  if (is_foreign(run.run)) {
+    const double compute_s = step_causes(run).of("compute");
+    return compute_s > step_s ? step_s / compute_s : 1;
+  }
   double busy_s = 0;
   for (const TimedOp& op : run.ops) {
     const bool is_alone = op.op.phase != kSetup && op.op.lane == kComputeLane && !is_communication(op);

@@ -36,13 +36,15 @@ Launches launches_of(const TracedKernels& kernels) {
   const auto steps = static_cast<double>(kernels.steps());
   std::vector<double> seconds, gaps;
   for (const TracedKernel& kernel : kernels.all()) {
-    if (kernel.step_kind == kTraced && !kernel.time.is_collective) seconds.push_back(kernel.seconds());
+    if (kernel.step_kind == kTraced) seconds.push_back(kernel.seconds());
   }
+  std::map<std::size_t, double> late;  // by the kernel that was launched
   for (const Idle& idle : times.idle) {
     const DeviceStep* step = times.find(idle.step);
-    if (idle.cause != IdleCause::host || step == nullptr || step->kind != kTraced) continue;
-    gaps.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9);
+    if (idle.cause != IdleCause::host || !idle.next || step == nullptr || step->kind != kTraced) continue;
+    late[*idle.next] += static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9;
   }
+  for (const auto& [kernel, by_s] : late) gaps.push_back(by_s);
   Launches launches{.kernels = static_cast<double>(seconds.size()) / steps,
                     .late = static_cast<double>(gaps.size()) / steps};
   if (!seconds.empty()) launches.kernel_s = core::median(seconds);
@@ -128,30 +130,26 @@ std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& time
 
 namespace {
 
-/// Seconds of the step by cause, as they are in steps of `step_s`.
-std::map<std::string, double> idle_in(const RunData& run, const StepCauses& step, double step_s) {
-  std::map<std::string, double> idle;
-  double idle_s = 0;
-  for (const StepCause& cause : step.causes) {
-    if (cause.group == "idle") idle[cause.name] = cause.seconds;
-  }
-  // Of steps that are timed alone the device does as much, and what the host needs less is less waiting for
-  // it.
-  if (is_foreign(run.run) && phase_median(run, kStep)) {
-    double faster_s = std::max(0.0, step.step_s - step_s);
-    for (const char* cause : {"tracing", "host", "stall"}) {
-      const double taken_s = std::min(faster_s, idle[cause]);
-      idle[cause] -= taken_s;
-      faster_s -= taken_s;
+/// The causes as they are in steps of `step_s`. What is faster without recording is the host, of this rank
+/// and of those that it waits for; the device does as much.
+StepCauses causes_in(const RunData& run, double step_s) {
+  StepCauses step = step_causes(run);
+  const auto shrink = [&](std::string_view group, std::string_view name, double by_s) {
+    double taken_s = 0;
+    for (StepCause& cause : step.causes) {
+      if (cause.group != group || (!name.empty() && cause.name != name)) continue;
+      const double less_s = std::clamp(by_s - taken_s, 0.0, cause.seconds);
+      cause.seconds -= less_s;
+      taken_s += less_s;
     }
-  }
-  for (const auto& [cause, seconds] : idle) idle_s += seconds;
-  // Traced steps may take longer than those that the advice is about.
-  const double most_s = std::max(0.0, step_s - step.of("compute") - step.of("collectives"));
-  if (idle_s > most_s) {
-    for (auto& [cause, seconds] : idle) seconds *= most_s / idle_s;
-  }
-  return idle;
+    return by_s - taken_s;
+  };
+  double faster_s = std::max(0.0, step.step_s - step_s);
+  for (const char* name : {"tracing", "host", "stall"}) faster_s = shrink("idle", name, faster_s);
+  for (const char* name : {"waiting", "exposed"}) faster_s = shrink("collectives", name, faster_s);
+  shrink("collectives", "", shrink("idle", "", faster_s));
+  step.step_s = step_s;
+  return step;
 }
 
 std::string host_text(const RunData& run, const StepCauses& step, double host_s, double step_s) {
@@ -167,27 +165,28 @@ std::string host_text(const RunData& run, const StepCauses& step, double host_s,
       was_slowed ? " Tracing slows the host, so the gain is smaller." : "");
 }
 
-/// " It was mostly in LINE": of the longest stall.
 std::string stall_text(const RunData& run, double stall_s) {
   std::string text = fmt::format(
       "The host does something else than launching kernels for {}, in stretches much longer than a launch "
       "takes",
       core::format_seconds(stall_s));
-  const std::vector<Gap> gaps = gaps_of(run, 1);
-  if (gaps.empty()) return text + ".";
-  text += fmt::format("; the longest gap takes {}", core::format_seconds(gaps[0].seconds()));
-  const std::string& host = gaps[0].line.empty() ? gaps[0].host : gaps[0].line;
-  if (!host.empty()) text += ", with the host in " + host;
+  for (const Gap& gap : gaps_of(run, 1)) {
+    const TracedKernel* next = gap.next ? traced_kernels(run).find(*gap.next) : nullptr;
+    const std::string& host = gap.line.empty() ? gap.host : gap.line;
+    text += fmt::format("; the longest gap takes {}{}{}", core::format_seconds(gap.seconds()),
+                        next == nullptr ? "" : ", before " + next->name->short_name,
+                        host.empty() ? "" : ", with the host in " + host);
+  }
   return text +
-         ": load data in workers ahead of the step, and log, save and evaluate beside it. --view gaps lists "
-         "them.";
+         ": take it out of the step (data from loader workers, logging and saving beside it), or make it "
+         "faster; --view gaps lists the gaps.";
 }
 
 /// Collectives of recorded programs: those of ours are parts of the step.
-void add_collectives(std::vector<Advice>& all, const StepCauses& step, double step_s) {
+void add_collectives(std::vector<Advice>& all, const StepCauses& step) {
   for (const StepCause& cause : step.causes) {
     if (cause.group != "collectives") continue;
-    const double gain_s = std::min(cause.seconds, step_s);
+    const double gain_s = cause.seconds;
     std::string text;
     if (cause.name == "waiting") {
       text = fmt::format(
@@ -209,7 +208,7 @@ void add_collectives(std::vector<Advice>& all, const StepCauses& step, double st
               : " How much of it waits for other ranks is not known from this record alone.");
     }
     text += fmt::format(" At most {} of {} could be saved.", core::format_seconds(gain_s),
-                        core::format_seconds(step_s));
+                        core::format_seconds(step.step_s));
     all.push_back({.subject = "collectives: " + cause.name,
                    .text = std::move(text),
                    .gain_s = gain_s,
@@ -221,9 +220,12 @@ void add_collectives(std::vector<Advice>& all, const StepCauses& step, double st
 
 std::vector<Advice> advise_idle(const RunData& run, double step_s) {
   std::vector<Advice> all;
-  const StepCauses step = step_causes(run);
+  const StepCauses step = causes_in(run, step_s);
   if (step.steps == 0) return all;
-  auto idle = idle_in(run, step, step_s);
+  std::map<std::string, double> idle;
+  for (const StepCause& cause : step.causes) {
+    if (cause.group == "idle") idle[cause.name] = cause.seconds;
+  }
   const auto add = [&](const char* cause, std::string subject, const std::string& text) {
     all.push_back(
         {.subject = std::move(subject),
@@ -242,7 +244,7 @@ std::vector<Advice> advise_idle(const RunData& run, double step_s) {
       fmt::format("Only copies run for {} {}: pinned memory, non_blocking=True and a separate stream "
                   "let them overlap with kernels.",
                   core::format_seconds(idle["copy"]), whole_of(step)));
-  if (is_foreign(run.run)) add_collectives(all, step, step_s);
+  if (is_foreign(run.run)) add_collectives(all, step);
   return all;
 }
 

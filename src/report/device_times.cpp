@@ -87,7 +87,9 @@ class StepTimer {
   }
 
   DeviceTimes take() {
-    if (parts_.size() == 1 && parts_.contains(kWholeRecording)) take_whole();
+    const bool has_kernels =
+        std::ranges::any_of(ranges_, [&](const auto& step) { return !parts_[step.first].kernels.empty(); });
+    if (!has_kernels && parts_.contains(kWholeRecording)) take_whole();
     for (const auto& [number, range] : ranges_) {
       DeviceStep step{.step = number, .begin_ns = range.start_ns, .end_ns = range.end_ns};
       if (const auto wall = walls_.find(number); wall != walls_.end()) {
@@ -110,13 +112,13 @@ class StepTimer {
  private:
   using KernelOfStep = std::pair<std::size_t, KernelTime>;
 
-  /// No activity has a step: all that the device did is taken apart at once.
+  /// No kernel has a step: all that the device did is taken apart at once.
   void take_whole() {
     const StepParts& parts = parts_.at(kWholeRecording);
     if (parts.kernels.empty()) return;
     DeviceStep whole;
     find_ends(whole, parts);
-    ranges_[kWholeRecording] = {whole.first_ns, whole.last_ns};
+    ranges_ = {{kWholeRecording, {whole.first_ns, whole.last_ns}}};
   }
 
   void sort_in(std::size_t index) {

@@ -119,9 +119,11 @@ class HostFinder {
     for (std::int64_t& thread : threads_) thread = thread < 0 ? most->first : thread;
   }
 
+  /// A range that says no more than that a step went on.
   [[nodiscard]] bool is_step(const record::Activity& activity) const {
+    if (names_.kind(activity) != "range") return false;
     const std::string& text = names_.text(activity);
-    return names_.kind(activity) == "range" && (text == kStepRange || text == record::kTimedStep);
+    return text == kStepRange || text.starts_with("step,") || text.starts_with("ProfilerStep#");
   }
 
   /// Calls `take` for each gap that the activity reaches into, of its own thread.

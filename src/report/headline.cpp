@@ -38,7 +38,7 @@ std::string step_sentence(const RunData& run) {
   if (!step_s) return "";
   if (times.is_whole()) {
     return fmt::format(
-        "No steps are known; from the first kernel to the last it takes {}, and kernels run for "
+        "No step with kernels is known; from the first kernel to the last it takes {}, and kernels run for "
         "{:.1f}% of it",
         core::format_seconds(*step_s),
         100 * (times.steps[0].exclusive_s + times.steps[0].shared_s) / *step_s);
