@@ -118,6 +118,7 @@ class StepTimer {
     if (parts.kernels.empty()) return;
     DeviceStep whole;
     find_ends(whole, parts);
+    if (whole.last_ns <= whole.first_ns) return;
     ranges_ = {{kWholeRecording, {whole.first_ns, whole.last_ns}}};
   }
 

@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kCompute = "compute";
 constexpr const char* kTalking = "collectives";
+constexpr double kRounding = 1e-9;  // of sums
 
 void add_sorted(StepCauses& all, std::vector<StepCause> causes) {
   std::erase_if(causes, [](const StepCause& cause) { return cause.seconds <= 0; });
@@ -20,7 +21,7 @@ void add_sorted(StepCauses& all, std::vector<StepCause> causes) {
   all.causes.insert(all.causes.end(), causes.begin(), causes.end());
 }
 
-std::vector<StepCause> computing(const TracedKernels& kernels, double steps) {
+std::vector<StepCause> computing(const TracedKernels& kernels, double steps, double compute_s) {
   std::map<std::string_view, double> classes;
   double tail_s = 0;
   for (const TracedKernel& kernel : kernels.all()) {
@@ -28,6 +29,16 @@ std::vector<StepCause> computing(const TracedKernels& kernels, double steps) {
     const double empty_s = tail_share(*kernel.launch) * kernel.charged_s() / steps;
     tail_s += empty_s;
     classes[kernel.kernel_class] += kernel.charged_s() / steps - empty_s;
+  }
+  // A kernel of another step may run in the time of this one.
+  double known_s = tail_s;
+  for (const auto& [name, seconds] : classes) known_s += seconds;
+  const double rest_s = compute_s - known_s;
+  if (rest_s < 0) {
+    tail_s *= compute_s / known_s;
+    for (auto& [name, seconds] : classes) seconds *= compute_s / known_s;
+  } else if (rest_s > kRounding * compute_s) {
+    classes["of other steps"] += rest_s;
   }
   std::vector<StepCause> causes;
   for (const auto& [name, seconds] : classes) causes.push_back({kCompute, std::string(name), seconds, ""});
@@ -82,10 +93,15 @@ StepCauses step_causes(const RunData& run) {
     for (const DeviceStep& step : times.steps) sum_s += step.kind == kTraced ? step.idle_s.at(i) / steps : 0;
     idle.push_back({"idle", name, sum_s, std::string(mend_of_idle(name))});
   }
-  for (const DeviceStep& step : times.steps) all.step_s += step.kind == kTraced ? step.span_s() / steps : 0;
+  double compute_s = 0;
+  for (const DeviceStep& step : times.steps) {
+    if (step.kind != kTraced) continue;
+    all.step_s += step.span_s() / steps;
+    compute_s += step.compute_s() / steps;
+  }
   const ExposedCollectives exposed = exposed_collectives(run);
   all.waits = exposed.source;
-  add_sorted(all, computing(kernels, steps));
+  add_sorted(all, computing(kernels, steps, compute_s));
   add_sorted(all, talking(exposed));
   add_sorted(all, std::move(idle));
   return all;

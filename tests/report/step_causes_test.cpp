@@ -226,7 +226,7 @@ TEST(StepCauses, CollectivesAreNoModulesTime) {
   double why_s = 0;
   for (const Why& part : why_of(made.run)) {
     why_s += part.time_s;
-    if (part.name == kCollectives) EXPECT_EQ(part.bound(), Cause::communication);
+    EXPECT_EQ(part.bound() == Cause::communication, part.name == kCollectives);
   }
   EXPECT_NEAR(why_s, 430e-6, 1e-12);
 }
