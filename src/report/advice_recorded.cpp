@@ -77,6 +77,10 @@ bool is_compiled(const RunData& run) {
 
 std::string host_remedy(const RunData& run) {
   if (!is_foreign(run.run)) return "a larger B x T makes each launch do more";
+  const bool is_xla = std::ranges::any_of(
+      run.activity_names, [](const record::ActivityName& name) { return name.text.starts_with("TSL:Xla"); });
+  if (is_xla)
+    return "one jitted function for the whole step launches less, and a larger batch does more per launch";
   return is_compiled(run)
              ? "replay the step as a CUDA graph (torch.compile(mode=\"reduce-overhead\")), or do "
                "more per launch with a larger batch"
