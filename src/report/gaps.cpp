@@ -52,7 +52,8 @@ std::vector<std::string> devices_of(const RunData& run, const TracedKernels& ker
   return {devices.begin(), devices.end()};
 }
 
-/// Something of a host's thread, as far as it lies within a gap.
+/// Something of a host's thread that reaches into a gap, as a whole: what is around it begins earlier or ends
+/// later.
 struct HostSpan {
   std::int64_t start_ns = 0, end_ns = 0;
   const std::string* text = nullptr;
@@ -79,8 +80,8 @@ class HostFinder {
     std::vector<std::vector<HostSpan>> spans(gaps_.size());
     for (const record::Activity& activity : run_.activities) {
       if (!hosts_.contains(activity.lane) || is_step(activity)) continue;
-      for_gaps(activity, [&](std::size_t i, std::int64_t from, std::int64_t to) {
-        spans[i].push_back({from, to, &names_.text(activity)});
+      for_gaps(activity, [&](std::size_t i, std::int64_t /*from*/, std::int64_t /*to*/) {
+        spans[i].push_back({activity.start_ns, activity.end_ns, &names_.text(activity)});
       });
     }
     for (const record::Activity& sample : run_.stack_samples) {
@@ -126,7 +127,7 @@ class HostFinder {
     return text == kStepRange || text.starts_with("step,") || text.starts_with("ProfilerStep#");
   }
 
-  /// Calls `take` for each gap that the activity reaches into, of its own thread.
+  /// Calls `take` for each gap that the activity reaches into, of its own thread, with what it has of it.
   template <class Take>
   void for_gaps(const record::Activity& activity, const Take& take) const {
     auto place = std::ranges::upper_bound(order_, activity.end_ns, {},
@@ -149,7 +150,8 @@ class HostFinder {
     std::map<std::vector<const std::string*>, std::int64_t> own_ns;  // by what is open, outermost first
     std::vector<HostSpan> open;
     std::int64_t at = gap.start_ns;
-    const auto pass = [&](std::int64_t until) {
+    const auto pass = [&](std::int64_t time_ns) {
+      const std::int64_t until = std::min(time_ns, gap.end_ns);
       if (until <= at) return;
       std::vector<const std::string*> path;
       for (const HostSpan& span : open) path.push_back(span.text);
@@ -165,9 +167,8 @@ class HostFinder {
       pass(start);
       if (i < spans.size()) open.push_back(spans[i]);
     }
-    own_ns.erase(std::vector<const std::string*>());
-    if (own_ns.empty()) return;
     const auto most = std::ranges::max_element(own_ns, {}, [](const auto& entry) { return entry.second; });
+    if (most == own_ns.end() || most->first.empty()) return;  // mostly outside of all that was recorded
     gap.host = *most->first.back();
     std::vector<std::string> around;
     for (std::size_t i = 0; i + 1 < most->first.size(); ++i) around.push_back(*most->first[i]);

@@ -22,7 +22,7 @@ struct Gap {
   std::optional<std::size_t> next{};  ///< the activity (index) that ended it
   std::array<double, kIdleCauses> cause_s{};
   /// The innermost call or range that took most of it, of the thread that launched what came next; "" where
-  /// none was recorded.
+  /// most of it passed outside of all that was recorded.
   std::string host{};
   std::string within{};  ///< the ranges around that, outermost first: "a > b"
   std::string line{};    ///< the line of the program that most stack samples were in; "" without samples

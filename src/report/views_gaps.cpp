@@ -53,8 +53,8 @@ void add_gaps_view(const RunData& run, const ViewOptions& options, View& view) {
                           {"next", "before"},
                           {"part", "part"},
                           {"host", "the host was in"},
-                          {"within", "within"},
-                          {"line", "line"}},
+                          {"line", "line"},
+                          {"within", "within"}},
               .rows = {},
               .notes = {}};
   for (const Gap& gap : gaps) table.rows.push_back(gap_row(run, kernels, gap));

@@ -24,7 +24,7 @@ export const gaps: Section = {
     const columns = [
       numberColumn('step', 'step', '', numbersFrom(all, (gap) => gap.step)), numberColumn('at_s', 'at', 's', numbersFrom(all, (gap) => gap.at_s), 'Since the step began'),
       numberColumn('seconds', 'gap', 's', numbersFrom(all, (gap) => gap.seconds)), text('device', 'device', all), text('cause', 'mostly', all), text('next', 'before', all),
-      text('host', 'the host was in', all), text('within', 'within', all), text('line', 'line', all),
+      text('host', 'the host was in', all), text('line', 'line', all), text('within', 'within', all),
       textColumn('shown', 'on the timeline', all.map((gap) => (gap.start_ns === null ? 'no' : 'yes')))]
       .filter((column) => (column.kind === 'text' ? column.names.some((name) => name !== '') : Array.prototype.some.call(column.values, (value: number) => !Number.isNaN(value))));
     const open = (row: number): void => {
