@@ -108,18 +108,13 @@ program::Program inference_step(program::Program forward, const StepOptions& opt
   if (is_fused(options)) chunk_loss(step, options);
   passes::cast(step, options.dtype);
   mark_products(step, options);
-<<<<<<< HEAD
   if (is_fused(options)) passes::fuse(step);
-  if (is_compact(options)) passes::share_halves(step, options.dtype);
-=======
-  if (options.engine == EngineKind::fused) passes::fuse(step);
   const bool narrows = weights == Weights::own && core::size_of(options.dtype) == 2;
   if (narrows) {
     passes::narrow_weights(step, options.dtype, is_compact(options));
   } else if (is_compact(options)) {
     passes::share_halves(step, options.dtype);
   }
->>>>>>> models
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;

@@ -9,6 +9,8 @@
 
 #include "core/scope.h"
 #include "record/reader.h"
+#include "report/collective_ops.h"
+#include "report/collective_waits.h"
 
 namespace rooflm::report {
 namespace {
@@ -173,6 +175,7 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);
   take_samples(data);
+  if (run.kind == "foreign") take_collectives(data);
   return data;
 }
 
@@ -228,6 +231,7 @@ RecordSet load(std::span<const std::filesystem::path> files) {
       }
     }
   }
+  take_rank_waits(set);
   return set;
 }
 

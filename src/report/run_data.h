@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,9 +83,12 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
-  std::vector<RunData> other_ranks;             ///< of a split step: some of its steps (record::kRankRun)
-  KeptKernels kept;                             ///< of the activities at the first request
-  bool is_part = false;  ///< a filter removed some of its phases, scopes or ops (filter.h)
+  /// Where records of other ranks of the job are there: from when a collective's kernel, by its start,
+  /// transferred, because the last rank had begun it.
+  std::map<std::int64_t, std::int64_t> transfer_from_ns;
+  std::vector<RunData> other_ranks;  ///< of a split step: some of its steps (record::kRankRun)
+  KeptKernels kept;                  ///< of the activities at the first request
+  bool is_part = false;              ///< a filter removed some of its phases, scopes or ops (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }

@@ -20,10 +20,6 @@
 
 namespace rooflm::report {
 
-/// Kinds of samples whose steps were traced: as the engine runs them, and with nothing beside anything else.
-inline constexpr std::string_view kTraced = "traced";
-inline constexpr std::string_view kInOrder = "in_order";
-
 /// One kernel that ran. Points into the run and into the TracedKernels that it is of.
 struct TracedKernel {
   std::size_t index = 0;  ///< into RunData::activities
@@ -37,6 +33,8 @@ struct TracedKernel {
   KernelTime time{};
   std::string_view step_kind{};
   [[nodiscard]] double seconds() const { return static_cast<double>(time.duration_ns) * 1e-9; }
+  /// Its part of the step, as KernelTime::charged_ns.
+  [[nodiscard]] double charged_s() const { return time.charged_ns * 1e-9; }
   /// What it takes of the step: exclusive time and its part of what it shared.
   [[nodiscard]] double part_s() const {
     return (static_cast<double>(time.exclusive_ns) + time.shared_ns) * 1e-9;

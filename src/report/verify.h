@@ -55,6 +55,9 @@ struct LawResult {
 ///   device was busy, and are as many as the ops say they launch;
 /// - of a program that is not ours, steps do not overlap, busy and idle time add up to each, what is longer
 ///   than ten medians is named, and the share of the device's time in steps is the one that is stated;
+/// - the causes of a traced step add up to it, classes of kernels to the time in which the device was busy;
+/// no gain of advice
+///   is more than the time that it would remove, and all of a recorded program's are within its step;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,
 ///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -13,8 +14,11 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/advice.h"
+#include "report/advice_recorded.h"
 #include "report/laws.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 
@@ -106,6 +110,12 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
   }
   constexpr std::string_view kBusy = "kernels add up to the time in which the device was busy";
   constexpr Slack kSum{.share = 1e-9, .absolute = kVerifyDeviceNano};
+  double charged_s = 0;
+  double of_classes_s = 0;
+  for (const TracedKernel& kernel : kernels.all()) charged_s += kernel.charged_s();
+  for (const DeviceStep& step : kernels.times().steps) of_classes_s += step.compute_s() + step.exposed_s;
+  laws.equal("classes of kernels partition the time in which the device was busy", "all steps", charged_s,
+             of_classes_s, "s", kSum);
   double of_steps_s = 0;
   for (const DeviceStep& step : kernels.times().steps) {
     of_steps_s += step.exclusive_s + step.shared_s;
@@ -160,6 +170,26 @@ void check_kernel_roofs(const RunData& run, const TracedKernels& kernels,
   }
 }
 
+/// Causes of the view why, and gains of advice.
+void check_causes(const RunData& run, LawBook& laws) {
+  const StepCauses step = step_causes(run);
+  if (step.steps > 0) {
+    double sum_s = 0;
+    for (const StepCause& cause : step.causes) sum_s += cause.seconds;
+    laws.equal("causes add up to the step", step.what(), sum_s, step.step_s, "s",
+               {.share = 1e-9, .absolute = kVerifyDeviceNano});
+  }
+  double gains_s = 0;
+  for (const Advice& advice : advise(run, std::numeric_limits<std::size_t>::max())) {
+    laws.at_most("no gain is more than the time that it would remove", advice.subject, advice.gain_s,
+                 advice.time_s, "s", kRounding);
+    if (!advice.is_alternative) gains_s += advice.gain_s;
+  }
+  const auto step_s = is_foreign(run.run) ? advised_step_s(run, traced_kernels(run).times()) : std::nullopt;
+  if (step_s && gains_s > 0)
+    laws.at_most("all gains together are within the step", "advice", gains_s, *step_s, "s", kRounding);
+}
+
 /// Kernels of one op in every traced step, where its kernel says how many they are.
 void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& laws) {
   const std::vector<std::int64_t> unknown_ops = ops_of_unknown_launches(run);
@@ -183,7 +213,8 @@ void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& 
 
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws) {
   const RunData data = load_run(record, run);
-  const TracedKernels kernels(data);
+  check_causes(data, laws);
+  const TracedKernels& kernels = traced_kernels(data);
   if (kernels.times().steps.empty()) return;
   check_step_times(kernels.times(), run.config.text("engine") == "eager", laws);
   if (is_foreign(run)) check_found_steps(data, kernels.times(), laws);

@@ -148,7 +148,7 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
     Notes notes;
     for (std::size_t i = 0; i < set.runs.size(); ++i) {
       View one;
-      maker.of_run(set.runs[i], options, one);
+      maker.of_run(set.runs[i], {.top = options.top, .set = &set}, one);
       merge(view, std::move(one), names[i], set.runs.size() > 1, i, notes);
     }
     add_notes(view, notes);

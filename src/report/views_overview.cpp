@@ -96,7 +96,8 @@ std::string largest_block(const RunData& run) {
   return fmt::format("{}, {:.1f}% of the time in kernels", name, 100 * largest->work.device_s / all_s);
 }
 
-void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view) {
+void add_overview(const RunData& run, const ViewOptions& options, View& view) {
+  const std::vector<Advice> advice = options.set == nullptr ? advise(run, 1) : advise(*options.set, run, 1);
   const RunFigures figures = figures_of(run);
   Lines lines;
   lines.add("run", run.run.label);
@@ -104,7 +105,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
   lines.add("device time", covered_text(run));
-  lines.add("in short", headline_of(run, advise(run, 1)));
+  lines.add("in short", headline_of(run, advice));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
@@ -131,7 +132,7 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   const Glance glance = glance_of(run, why_of(run));
   lines.add("bound by", format_parts(glance.bound, 4));
   lines.add("device", format_parts(glance.idle, 4));
-  if (const std::vector<Advice> advice = advise(run, 1); !advice.empty()) {
+  if (!advice.empty()) {
     lines.add("to fix first", fmt::format("{}: at most {}", advice.front().subject,
                                           core::format_seconds(advice.front().gain_s)));
   }
