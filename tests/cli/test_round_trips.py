@@ -36,9 +36,10 @@ def busy_ns(spans):
     return busy
 
 
-def trace_of_a_program_ahead():
+def trace_of_a_program_ahead(evaluates=False):
     """A host that submits a step in 100 us, of which the device does 20 kernels of 25 us: it is behind from the first step on. A copy
-    and a graph of three kernels with one call are in each step; kernels of another thread, and a start without a step, too."""
+    and a graph of three kernels with one call are in each step; kernels of another thread, and a start without a step, too. Where it
+    evaluates, four kernels are asked for between two steps."""
     def slice_of(category, name, tid, ts, dur, pid=900, **args):
         return {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
@@ -56,6 +57,9 @@ def trace_of_a_program_ahead():
         launch("cudaLaunchKernel", 10 * kernel, [("start_up", 3)])
     for step in range(6):
         begin = 100 + 100 * step
+        if evaluates and step == 3:
+            for kernel in range(4):
+                launch("cudaLaunchKernel", begin - 1.5 + kernel / 4, [("evaluation", 30)])
         events.append(slice_of("user_annotation", f"ProfilerStep#{step}", 901, begin, 98))
         events.append(slice_of("cpu_op", "aten::mm", 901, begin + 2, 60))
         for kernel in range(17):
@@ -85,8 +89,8 @@ class RoundTrips(unittest.TestCase):
         self.done("import", path, "-o", record)
         return record
 
-    def ahead(self):
-        return self.imported("ahead.json", json.dumps(trace_of_a_program_ahead()).encode())
+    def ahead(self, evaluates=False):
+        return self.imported("ahead.json", json.dumps(trace_of_a_program_ahead(evaluates)).encode())
 
     def records(self):
         """All records that the tests of exports and imports have."""
@@ -207,6 +211,16 @@ class RoundTrips(unittest.TestCase):
         result = rooflm("export", record, "--format", "kineto", "-o", path, "--overwrite", "--whole", "--step", 1)
         self.assertEqual(result.returncode, 2)
         self.assertIn("--step, --whole", result.stderr)
+
+    def test_work_between_steps_is_there(self):
+        """Without it the device would seem idle, and the step after it longer."""
+        record = self.ahead(evaluates=True)
+        steps, work, _ = self.figures(record)
+        path, again = self.back(record, "kineto", ".json")
+        self.assertEqual(readers.read_as_hta(self, path)["kernels"], 20 * 6 + 4)
+        again_steps, again_work, _ = self.figures(again)
+        self.check_steps(steps, again_steps, "evaluates")
+        self.assertEqual(again_work, work)
 
     def test_memory_of_one_step(self):
         record, path = self.ahead(), self.folder / "one.json"

@@ -142,6 +142,8 @@ class KinetoWriter {
           fmt::format("{}{} events overlap others of their stream or thread: they are on tracks of their own",
                       is_one_of_many() ? what() + ": " : "", moved_));
     }
+    if (of_other_steps_ > 0)
+      notes.push_back(fmt::format("{} memory events are of other steps: they are left out", of_other_steps_));
     if (events_ == 0) notes.push_back(fmt::format("{} has no events: the trace is empty", what()));
     return notes;
   }
@@ -371,7 +373,10 @@ class KinetoWriter {
       const record::MemoryEvent& event = *change.event;
       const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
       const bool has_time = event.time_ns != 0 || !event.op;
-      if (has_time && source_.scope.step && !trace_.is_within(event.time_ns)) continue;
+      if (has_time && source_.scope.step && !trace_.is_within(event.time_ns)) {
+        ++of_other_steps_;
+        continue;
+      }
       if (!has_time && start == starts.end() && times.empty()) continue;
       std::int64_t& time =
           times.try_emplace(change.device, std::numeric_limits<std::int64_t>::min()).first->second;
@@ -411,7 +416,7 @@ class KinetoWriter {
   std::map<Track, const record::Lane*> lanes_;
   std::map<const TraceEvent*, Track> places_;
   const record::Lane* main_ = nullptr;
-  std::size_t events_ = 0, moved_ = 0;
+  std::size_t events_ = 0, moved_ = 0, of_other_steps_ = 0;
 };
 
 }  // namespace

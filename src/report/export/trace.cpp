@@ -151,11 +151,17 @@ void Trace::find_span(TraceScope scope) {
       has_all_ = has_all_ && !is_work_kind(names.kind(activity));
     }
   }
+  last_asked_ns_ = -kMostTraceTime;
   for (const record::Activity& activity : run_.activities) {
     const bool is_call = activity.correlation && names.kind(activity) == "api" &&
                          has_possible_times(activity.start_ns, activity.end_ns);
-    if (is_call && started_.contains(*activity.correlation)) include(activity);
+    if (!is_call) continue;
+    asked_ns_.emplace(*activity.correlation, activity.start_ns);
+    if (!started_.contains(*activity.correlation)) continue;
+    include(activity);
+    last_asked_ns_ = std::max(last_asked_ns_, activity.start_ns);
   }
+  if (last_asked_ns_ < begin_ns_) last_asked_ns_ = end_ns_;  // calls were not recorded
 }
 
 void Trace::take_activities(TraceScope scope) {
@@ -164,9 +170,15 @@ void Trace::take_activities(TraceScope scope) {
     if (has_all_) return true;
     if (activity.step) return !scope.step || activity.step == scope.step;
     if (activity.correlation && started_.contains(*activity.correlation)) return true;
-    // Of devices only what is of the steps; and a step that has no number is none of the traced ones.
+    if (lane.kind !=
+        "host") {  // of devices also what was asked for between the steps, but not what was before
+      const auto call = activity.correlation ? asked_ns_.find(*activity.correlation) : asked_ns_.end();
+      const std::int64_t asked_ns = call == asked_ns_.end() ? activity.start_ns : call->second;
+      return !scope.step && begin_ns_ <= asked_ns && asked_ns <= last_asked_ns_;
+    }
+    // A step that has no number is none of the traced ones.
     const bool is_step = names.kind(activity) == "range" && names.text(activity) == kStepRange;
-    return lane.kind == "host" && !is_step && activity.start_ns < end_ns_ && activity.end_ns > begin_ns_;
+    return !is_step && activity.start_ns < end_ns_ && activity.end_ns > begin_ns_;
   };
   std::unordered_map<std::int64_t, const record::Lane*> lanes;
   std::size_t impossible = 0;

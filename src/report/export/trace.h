@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -115,8 +116,10 @@ class Trace {
   std::vector<std::string> notes_;
   std::vector<std::pair<std::int64_t, std::size_t>> calls_;  ///< correlation, event; sorted
   std::set<std::int64_t> started_;                           ///< correlations of the work of its steps
-  std::int64_t begin_ns_ = 0, end_ns_ = 0;                   ///< of the steps and of the calls for their work
-  bool has_all_ = true;                                      ///< the scope leaves nothing out
+  std::unordered_map<std::int64_t, std::int64_t> asked_ns_;  ///< when calls began, by correlation
+  std::int64_t last_asked_ns_ = 0;          ///< when the last work of its steps was asked for
+  std::int64_t begin_ns_ = 0, end_ns_ = 0;  ///< of the steps and of the calls for their work
+  bool has_all_ = true;                     ///< the scope leaves nothing out
   std::int64_t process_ = 0;
 };
 
