@@ -31,12 +31,12 @@ char* find_variable(std::string_view name) {
 
 }  // namespace
 
-/// libgomp's threads spin for 300,000 rounds before they sleep, 5 to 15 ms, which on a busy machine they take
-/// from the thread that they wait for. Only GOMP_SPINCOUNT changes that, and libgomp reads it before any code
-/// of an executable runs, by this function: here it finds a default, tens of microseconds, in which threads
-/// of one op meet. The environment, which other programs inherit, stays as it is.
+/// libgomp's threads spin for 300,000 rounds before they sleep, about 10 ms, which on a busy machine they
+/// take from the thread that they wait for. Only GOMP_SPINCOUNT changes that, and libgomp reads it before any
+/// code of an executable runs, by this function: here it finds a default of some tenths of a millisecond, in
+/// which the threads of an op meet. The environment, which other programs inherit, stays as it is.
 extern "C" __attribute__((visibility("default"))) char* getenv(const char* name) noexcept {
-  static char spin_rounds[] = "1000";
+  static char spin_rounds[] = "10000";
   char* const found = find_variable(name);
   const bool is_default = found == nullptr && std::string_view(name) == "GOMP_SPINCOUNT" &&
                           find_variable("OMP_WAIT_POLICY") == nullptr;

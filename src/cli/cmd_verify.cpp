@@ -50,7 +50,8 @@ Table verify_table() {
           .notes = {}};
 }
 
-/// "; not judged 84 times: no time beats its roof (measured under load: ...)" for each law that had no limit.
+/// "; not judged 84 times: no time beats its roof (no limit: measured under load: ...)" for each law that had
+/// no limit.
 std::string unjudged(const std::vector<report::LawResult>& results) {
   std::map<std::string, report::LawResult> sums;
   for (const report::LawResult& result : results) {
@@ -61,7 +62,7 @@ std::string unjudged(const std::vector<report::LawResult>& results) {
   }
   std::string text;
   for (const auto& [law, sum] : sums) {
-    text += fmt::format("; not judged {} times: {} (ceilings were {})", sum.not_judged, law, sum.why_not);
+    text += fmt::format("; not judged {} times: {} (no limit: {})", sum.not_judged, law, sum.why_not);
   }
   return text;
 }

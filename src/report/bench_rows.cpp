@@ -230,10 +230,12 @@ void add_notes(Table& table, const RecordSet& set) {
   for (const RunData& run : set.runs) {
     const auto peak = run.number("peak_flop_per_s");
     if (!peak) continue;
+    const std::string rate = format_cell(Cell(*peak), Show::si) + "flop/s";
     const std::string why = why_no_peak(run);
-    std::string line = fmt::format(
-        "{} of {}: {}flop/s ({})", why.empty() ? "peak" : "no peak, so no of_peak and no MFU,",
-        run.setting("device"), format_cell(Cell(*peak), Show::si), why.empty() ? peak_text(run) : why);
+    std::string line =
+        why.empty()
+            ? fmt::format("peak of {}: {} ({})", run.setting("device"), rate, peak_text(run))
+            : fmt::format("no of_peak and no MFU: {} of {} is no peak: {}", rate, run.setting("device"), why);
     if (std::ranges::find(peaks, line) == peaks.end()) peaks.push_back(std::move(line));
   }
   table.notes.insert(table.notes.end(), peaks.begin(), peaks.end());

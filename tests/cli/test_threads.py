@@ -43,7 +43,7 @@ class Threads(TrainingRuns):
         """On a busy machine a waiting thread that spins takes the processor from the one that it waits for."""
         spins = "GOMP_SPINCOUNT = '{}'"
         own = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-        for variables, expected in (({}, 1000), ({"OMP_WAIT_POLICY": "passive"}, 0), ({"GOMP_SPINCOUNT": "7"}, 7)):
+        for variables, expected in (({}, 10000), ({"OMP_WAIT_POLICY": "passive"}, 0), ({"GOMP_SPINCOUNT": "7"}, 7)):
             with self.subTest(variables=variables):
                 result = self.run_rooflm("--version", env={**own, **variables, "OMP_DISPLAY_ENV": "verbose"})
                 self.assertIn(spins.format(expected), result.stderr)

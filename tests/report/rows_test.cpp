@@ -95,20 +95,20 @@ TEST(BenchRows, WhatRowsDifferInIsAColumnAndNoEngineIsComparedAcrossIt) {
   EXPECT_EQ(*bench_table(set).rows.at(1).find("speedup_over_eager"), Cell()) << "eager did not clip";
 }
 
-/// Of a peak of 100 FLOP/s, measured to 5 %.
+/// Of a peak of 100 GFLOP/s, measured to 5 %.
 RunData with_peak(double needed_flop_per_s) {
   RunData run = benched("fused", 0, 1);
-  run.facts = {{.key = "peak_flop_per_s", .value = 100, .unit = "flop/s", .text = "sustained"},
-               {.key = "matmul_flop", .value = 90, .unit = "flop", .text = ""},
+  run.facts = {{.key = "peak_flop_per_s", .value = 100e9, .unit = "flop/s", .text = "sustained"},
+               {.key = "matmul_flop", .value = 90e9, .unit = "flop", .text = ""},
                {.key = "needed_matmul_flop", .value = needed_flop_per_s, .unit = "flop", .text = ""}};
   run.ceilings = {{.device = "cpu",
                    .what = "matmul",
                    .dtype = "fp32",
                    .threads = 2,
-                   .value = 100,
+                   .value = 100e9,
                    .unit = "flop/s",
-                   .ci_low = 95,
-                   .ci_high = 105,
+                   .ci_low = 95e9,
+                   .ci_high = 105e9,
                    .samples = 9,
                    .source = "measured"}};
   return run;
@@ -127,27 +127,27 @@ TEST(BenchRows, WhatIsNoPeakDividesNothing) {
     })) << note;
     return *table.rows.at(0).find("share_of_peak");
   };
-  EXPECT_EQ(share_of(with_peak(80), "peak of"), Cell(0.9));
-  const std::string none = "no peak, so no of_peak and no MFU, of ";
-  EXPECT_EQ(share_of(with_peak(120), none), Cell()) << "the step computes faster";
-  RunData loaded = with_peak(80);
+  EXPECT_EQ(share_of(with_peak(80e9), "peak of"), Cell(0.9));
+  const std::string none = "no of_peak and no MFU: 100 Gflop/s of ";
+  EXPECT_EQ(share_of(with_peak(120e9), none), Cell()) << "the step computes faster";
+  RunData loaded = with_peak(80e9);
   loaded.ceilings[0].source = "measured under load: other programs used 60.0 % of the processors meanwhile";
   EXPECT_EQ(share_of(loaded, none), Cell());
   EXPECT_EQ(why_no_peak(loaded), loaded.ceilings[0].source);
-  RunData wide = with_peak(80);
-  wide.ceilings[0].ci_high = 125;
+  RunData wide = with_peak(80e9);
+  wide.ceilings[0].ci_high = 125e9;
   EXPECT_EQ(share_of(wide, none), Cell());
-  RunData beaten = with_peak(80);
+  RunData beaten = with_peak(80e9);
   TimedOp op;
   op.op.name = "fc1";
   op.bound = "matmul fp32";
   op.roof_s = 0.5;
   op.time = record::OpTime{.device_s = 0.48};
   beaten.ops = {op};
-  EXPECT_EQ(why_no_peak(beaten), "") << "104 FLOP/s: within the interval";
+  EXPECT_EQ(why_no_peak(beaten), "") << "104 GFLOP/s: within the interval";
   beaten.ops[0].time->device_s = 0.25;
   EXPECT_EQ(share_of(beaten, none), Cell());
-  EXPECT_EQ(why_no_peak(beaten), "op 0 fc1 computes at 200 FLOP/s");
+  EXPECT_EQ(why_no_peak(beaten), "op 0 fc1 computes at 200 GFLOP/s");
 }
 
 TEST(BenchRows, NotesSayWhatIsOfMedians) {
