@@ -1,0 +1,198 @@
+"""What must be true of rows of docs/sources.md: figures of the texts that follow from sizes alone, or from other figures of the
+same table. Each takes the rows of a table and says whether they obey it. check_sources runs them."""
+import math
+
+BATCH, SEQ, WIDTH, LAYERS = 4, 64, 128, 2  # of the run "formulas"
+
+
+def near(found, wanted, share=1e-6):
+    return found is not None and abs(found - wanted) <= share * max(abs(wanted), 1e-30)
+
+
+def sums_to_one(rows, share, *keys):
+    """By group, the shares add up to 1."""
+    sums = {}
+    for row in rows:
+        if row.get(share) is not None:
+            group = tuple(row.get(key) for key in keys)
+            sums[group] = sums.get(group, 0) + row[share]
+    return sums and all(near(total, 1, 1e-3) for total in sums.values())
+
+
+def by(rows, *keys):
+    return {tuple(row.get(key) for key in keys) if len(keys) > 1 else row.get(keys[0]): row for row in rows}
+
+
+def terms(text):
+    """"2 x 4 + 1" as a number."""
+    return sum(math.prod(int(factor) for factor in term.split("x")) for term in text.split("+"))
+
+
+def has_formats_of_r(rows):
+    """1e-8 is nothing in fp16 and something in bf16; 49152 x 12288 numbers of 4 bytes are 2304 MiB."""
+    found = by(rows, "format")
+    return (found["fp16"]["underflow_below"] > 1e-8 > found["bf16"]["underflow_below"]
+            and found["fp16"]["largest"] == 65504 and found["fp8 e4m3"]["largest"] == 448 and found["fp8 e5m2"]["largest"] == 57344
+            and found["fp32"]["matrix"] == 2304 * 1024 ** 2 and found["bf16"]["matrix"] == found["fp16"]["matrix"] == 1152 * 1024 ** 2)
+
+
+def has_norms_of_r(rows):
+    found = by(rows, "format", "input_std")
+    lost = [row for row in rows if row["overflowed"] == row["outputs"]]
+    return (found["fp16", 16]["overflowed"] > 0 == found["bf16", 16]["overflowed"]
+            and lost and all(row.get("error_rms") is None for row in lost))
+
+
+def has_operations_of_s(rows):
+    """The table of S: activations, and operations without biases (ours have them apart)."""
+    found = {row["part"]: row for row in rows if row["phase"] == "forward"}
+    tokens, rows_c = BATCH * SEQ, BATCH * SEQ * WIDTH
+    activations = {"attention/qkv": "B T 3C", "attention/qk": "B H T T", "attention/softmax": "B H T T", "attention/proj": "B T C",
+                   "feed_forward/fc1": "B T F", "feed_forward/fc2": "B T C"}
+    operations = {"attention/qkv": 6 * tokens * WIDTH ** 2, "attention/qk": 2 * rows_c * SEQ, "attention/v": 2 * rows_c * SEQ,
+                  "attention/proj": 2 * tokens * WIDTH ** 2, "feed_forward/fc1": 8 * tokens * WIDTH ** 2,
+                  "feed_forward/fc2": 8 * tokens * WIDTH ** 2}
+    biases = {"attention/qkv": 3, "attention/proj": 1, "feed_forward/fc1": 4, "feed_forward/fc2": 1}
+    return (all(activations[part] in (found[part]["activations"] or "") for part in activations)
+            and all(near(found[part]["flop"], LAYERS * (flop + biases.get(part, 0) * rows_c)) for part, flop in operations.items())
+            and all(found[part]["side"] == "memory" for part in ("attention/softmax", "ln1", "residual1")))
+
+
+def has_exponents_of_s(rows):
+    """By FLOP: 2 for scores, softmax and values, 1 for everything else of a layer."""
+    wanted = {"attention/qk": 2, "attention/softmax": 2, "attention/v": 2, "attention/qkv": 1, "attention/proj": 1, "ln1": 1}
+    found = [row for row in rows if row["phase"] == "forward" and row["axis"] == "seq" and row["part"] in wanted]
+    return len(found) >= len(wanted) and all(abs(row["flop_exponent"] - wanted[row["part"]]) < 0.01 for row in found)
+
+
+def scales(rows):
+    """Speed-up by the first row, efficiency by the ratio of GPUs."""
+    first = rows[0]
+    return all(near(row["speed_up"], first["step_s"] / row["step_s"], 1e-3)
+               and near(row["efficiency"], row["speed_up"] * first["gpus"] / row["gpus"], 1e-3) for row in rows)
+
+
+def phases_make_the_step(rows):
+    """Forward, backward and optimizer are the step, but for what lies between them."""
+    return all(0.8 < (row["forward_ms_mean"] + row["backward_ms_mean"] + row["optimizer_ms_mean"]) / row["step_ms_mean"] < 1.02 for row in rows)
+
+
+def has_ratio_of_medians(rows):
+    return all(near(row["backward_over_forward"], row["backward_ms_median"] / row["forward_ms_median"]) for row in rows)
+
+
+def has_warmups_of_h(rows):
+    """0, 2 and 5 warm-up steps, and 1."""
+    return {int(row["warmup"]) for row in rows} == {0, 1, 2, 5}
+
+
+def is_out_of_memory_where_it_must(rows):
+    """T=100000 is, and nothing shorter."""
+    return [int(row["seq"]) for row in rows] == [100000]
+
+
+def is_a_kernel_summary(rows):
+    """Total = instances x avg, min <= med <= max, shares of the step add up to 1."""
+    return (all(near(row["total_s"], row["instances"] * row["avg_s"], 1e-3) and row["min_s"] <= row["med_s"] <= row["max_s"] for row in rows)
+            and sums_to_one(rows, "time_share"))
+
+
+def has_shares_of_classes(rows):
+    return sums_to_one(rows, "forward_share") and sums_to_one(rows, "step_share")
+
+
+def explains_counts(rows):
+    """The explanation makes the count."""
+    return all(terms(row["explained"]) == row["count"] for row in rows)
+
+
+def has_cost_of_observing(rows):
+    return all(near(row["cost"], row["observed_s"] / row["plain_s"] - 1) and row["plain_std_s"] >= 0 for row in rows)
+
+
+def grows_with_the_square(rows):
+    """Batched attention holds T x T scores, flash attention does not."""
+    found = by(rows, "attention", "head_dim", "seq")
+    scores = 4 * 128 ** 2
+    return all(found["batched", dim, 128]["peak_memory"] > scores > 0
+               and found["batched", dim, 128]["peak_memory"] - found["batched", dim, 64]["peak_memory"] > scores * 3 / 4
+               and found["flash", dim, 128]["peak_memory"] < found["batched", dim, 128]["peak_memory"] for dim in (32, 64))
+
+
+def has_forward_beside_step(rows):
+    """Runs of the forward pass alone have no other phase, and less alive than steps that recompute nothing."""
+    phases = {}
+    for row in rows:
+        phases.setdefault(row["run"], set()).add(row["phase"])
+    alone = [run for run, found in phases.items() if found <= {"persistent", "forward"}]
+    return alone and len(alone) < len(phases)
+
+
+def says_what_stays_fp32(rows):
+    """Softmax and norms; gradients in 16 bits where the fused engine has them; fp8 gradients e4m3 unless asked."""
+    found = {row["format"]: row["used_for"] for row in rows}
+    return ("softmax" in found["fp32"] and "norms" in found["fp32"] and "gradients of weights" in found["bf16"]
+            and "gradients" in found["fp8 e4m3"] and "--fp8-gradients" in found["fp8 e5m2"])
+
+
+def has_shares_of_blocks(rows):
+    return sums_to_one(rows, "first_share", "of", "phase") and sums_to_one(rows, "last_share", "of", "phase")
+
+
+def has_wall_shares_of_blocks(rows):
+    return sums_to_one(rows, "first_wall_share", "of", "phase") and sums_to_one(rows, "last_wall_share", "of", "phase")
+
+
+def divides_by_launches(rows):
+    """(wall - device) / launches."""
+    return all(near(row["gap_s"], row["outside_s"] / row["launches"]) for row in rows)
+
+
+def has_intensity(rows):
+    return all(near(row["intensity"], row["flop"] / row["bytes"]) for row in rows)
+
+
+def has_rates(rows):
+    """FLOP by wall time, and as many of them in each strategy."""
+    flop = {}
+    for row in rows:
+        flop.setdefault((row["n"], row["count"]), set()).add(row["flop"])
+    return all(near(row["rate"], row["flop"] / row["wall_ms"] * 1e3) for row in rows) and all(len(same) == 1 for same in flop.values())
+
+
+def has_scores_of_llama(rows):
+    """2 B H T T D in training, 2 B H T D in decoding: 32 heads of 128, T=128."""
+    return {row["flop"] for row in rows} == {2 * 32 * 128 * 128 * 128, 2 * 32 * 128 * 128}
+
+
+def has_tokens_per_second(rows):
+    return all(near(row["tokens_per_s"], row["batch"] * row["seq"] / row["step_ms_median"] * 1e3, 1e-3) for row in rows)
+
+
+def is_one_flop_in_8_bytes(rows):
+    """A multiply-add reads a number and writes it: 2 FLOP in 16 bytes of fp64, in 8 of fp32 on a GPU."""
+    return all(near(row["flop_per_s"] / row["value"], 2 / (16 if row["device"] == "cpu" else 8)) for row in rows)
+
+
+def has_the_disk(rows):
+    found = {row["what"]: row["value"] for row in rows}
+    return near(found["of the disk"], found["bytes of text per second"] / found["disk, bytes per second"]) and found["of the step"] < 1
+
+
+def sums_right(rows):
+    """No wrong element; on two ranks an all-reduce's bus bandwidth is its algorithm bandwidth."""
+    return all(row["wrong"] == 0 and near(row["busbw"], row["algbw"]) for row in rows)
+
+
+def has_forward_alone(rows):
+    """Forward is timed, backward and step are not."""
+    return all(row["forward_ms_mean"] > 0 and row.get("backward_ms_mean") is None and row.get("step_ms_mean") is None for row in rows)
+
+
+def is_advertised_as_l(rows):
+    """A100: 312 and 624 TFLOP/s, INT8 624 and 1248; sustained: 90 % of it there, 82 % on an H100."""
+    found = by(rows, "device", "dtype")
+    a100, h100 = found["a100-sxm", "bf16"], found["h100-sxm", "bf16"]
+    return (a100["dense"] == 312e12 and a100["sparse"] == 624e12 and found["a100-sxm", "tf32"]["sparse"] == 312e12
+            and found["a100-sxm", "int8"]["dense"] == 624e12 and found["a100-sxm", "int8"]["sparse"] == 1248e12
+            and 0.7 < a100["share"] < 1 and abs(h100["share"] - 0.82) < 0.03)
