@@ -11,6 +11,7 @@
 #include "cli/foreign_roofs.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/steps_option.h"
 #include "core/error.h"
 #include "foreign/import.h"
 #include "record/writer.h"
@@ -19,7 +20,7 @@ namespace rooflm::cli {
 namespace {
 
 struct ImportOptions {
-  std::string file, kind, output;
+  std::string file, kind, output, steps_by = "auto";
   bool overwrite = false, dry_run = false;
 };
 
@@ -27,6 +28,7 @@ int run_import(const ImportOptions& options) {
   if (options.output.empty()) throw core::UsageError("import: name the record to write with -o FILE.rooflm");
   require_file({"-o", options.output});
   check_outputs({{"-o", options.output}}, files_of({options.file}), options.overwrite);
+  const foreign::StepsBy steps_by = foreign::StepsBy::parse(options.steps_by);
   if (options.dry_run) {
     show_dry_run(
         fmt::format("import {} as {}", options.file, foreign::kind_of_file(options.file, options.kind)),
@@ -34,6 +36,7 @@ int run_import(const ImportOptions& options) {
     return 0;
   }
   foreign::ForeignRun run = foreign::import_file(options.file, options.kind);
+  run.steps_by = steps_by;
   if (run.is_empty()) {
     throw core::InputError(fmt::format("{}: no events that a record can hold", options.file));
   }
@@ -61,6 +64,7 @@ Body declare_import(CommandLine& line) {
   line.add_option("--from", options->kind, "Its format (default: detected from its first bytes)")
       .type_name("nsys|kineto|torch-memory|stream");
   line.add_option("-o,--output", options->output, "Record to write").type_name("FILE.rooflm");
+  add_steps_by(line, options->steps_by);
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record");
   add_dry_run(line, options->dry_run, "");
   line.footer(

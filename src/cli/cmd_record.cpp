@@ -20,6 +20,7 @@
 #include "cli/output_rule.h"
 #include "cli/recorded_runs.h"
 #include "cli/recording.h"
+#include "cli/steps_option.h"
 #include "cli/values.h"
 #include "core/child_process.h"
 #include "core/error.h"
@@ -33,7 +34,8 @@ namespace {
 struct RecordOptions {
   std::vector<std::string> command;
   std::string output = "recorded.rooflm", capture, skip = "0", steps, duration, most, calls = "all",
-              pytorch = "on", trace_every = "auto", mark_every = "16", stacks = "both,100,1%";
+              pytorch = "on", trace_every = "auto", mark_every = "16", stacks = "both,100,1%",
+              steps_by = "auto";
   bool overwrite = false, dry_run = false, sample_power = false;
 };
 
@@ -149,6 +151,7 @@ core::ChildEnd run_record(const RecordOptions& options) {
   require_file({"-o", options.output});
   const RecordName name(options.output);
   const RecordWishes wishes = wishes_of(options, name);
+  const foreign::StepsBy steps_by = foreign::StepsBy::parse(options.steps_by);
   if (!name.has_places()) check_outputs({{"-o", options.output}}, {}, options.overwrite);
   if (options.dry_run) {
     show_dry_run(fmt::format("run and record {}", fmt::join(options.command, " ")), {{"-o", options.output}});
@@ -169,7 +172,8 @@ core::ChildEnd run_record(const RecordOptions& options) {
     RecordedProgram recorded{.command = fmt::format("rooflm record -- {}", fmt::join(options.command, " ")),
                              .process = program.number(),
                              .end = end,
-                             .epoch_ns = std::chrono::nanoseconds(epoch.time_since_epoch()).count()};
+                             .epoch_ns = std::chrono::nanoseconds(epoch.time_since_epoch()).count(),
+                             .steps_by = steps_by};
     if (power) recorded.gauges = power->take();
     const RecordedSummary summary = write_recorded(streams, name, std::move(recorded), options.overwrite);
     if (summary.processes == 0 && !summary.has_explained) {
@@ -208,6 +212,7 @@ Body declare_record(CommandLine& line) {
       .type_name("N")
       .show_default();
   line.add_option("--steps", options->steps, "Steps, or ranges, to record (default: all)").type_name("N");
+  add_steps_by(line, options->steps_by);
   line.add_option("--duration", options->duration, "Seconds to record (default: until the program ends)")
       .type_name("S");
   line.add_option("--max-size", options->most,
@@ -251,10 +256,8 @@ Body declare_record(CommandLine& line) {
       "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is "
       "written\n"
       "while it runs: a program that crashes or is killed leaves a record, too, without its last second. "
-      "Steps are\n"
-      "ranges named step, those of PyTorch's optimizers, or a range that repeats. Each process that used "
-      "CUDA is a\n"
-      "run of the record.\n\n"
+      "Each process\n"
+      "that used CUDA is a run of the record. A line says what its steps are (--steps-by).\n\n"
       "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report "
       "run.rooflm");
   return [options, &line] {

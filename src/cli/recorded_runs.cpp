@@ -116,6 +116,7 @@ Written write_runs(record::Writer& writer, std::vector<RecordedProcess*>& proces
     devices.insert(process->run.device());
     set_label(*process, processes.size() == 1);
     add_facts(*process, program.process, program.end);
+    process->run.steps_by = program.steps_by;
     // Of the device, whoever used it: once.
     if (process->kernels > 0) {
       for (record::Gauge& gauge : std::exchange(program.gauges, {})) process->run.add_gauge(std::move(gauge));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/child_process.h"
+#include "foreign/steps_by.h"
 #include "record/rows.h"
 
 namespace rooflm::cli {
@@ -56,6 +57,7 @@ struct RecordedProgram {
   core::ChildEnd end{};
   std::int64_t epoch_ns = 0;            ///< when it was started, steady clock: zero of all records
   std::vector<record::Gauge> gauges{};  ///< of the first device, since then
+  foreign::StepsBy steps_by{};
 };
 
 /// Writes the records and prints a line for each: its path and contents.

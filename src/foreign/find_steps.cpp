@@ -1,23 +1,21 @@
-// The steps of somebody's training loop, found among the ranges of a trace.
+// The steps of somebody's training loop: which of the device's work is of which, and from when to when they
+// last.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <charconv>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
-#include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/statistics.h"
+#include "core/units.h"
+#include "foreign/device_work.h"
 #include "foreign/foreign_run.h"
-#include "foreign/repeats.h"
+#include "foreign/step_candidates.h"
+#include "foreign/step_ranges.h"
 #include "inject/stream_format.h"
 
 namespace rooflm::foreign {
@@ -26,210 +24,194 @@ namespace {
 static_assert(std::string_view(record::kTimedStep) == inject::kTimedStep, "records keep the name of streams");
 
 constexpr std::string_view kStep = "step";  // what records call it
-constexpr const char* kWithoutDuration = "steps without a duration were left out";
+constexpr double kSlowStep = 10;            // medians: a step that is longer is named
 constexpr std::string_view kHostStep = "step, as the host saw it";
-/// Ranges that are steps by their name, the surest first.
-constexpr std::array<std::string_view, 7> kStepNames = {
-    "profilerstep", "step", "train_step", "training_step", "training step", "iteration", "iter"};
-/// Fewer executions of one range are no loop.
-constexpr std::size_t kLeastRepeats = 3;
 
-/// "ProfilerStep#12" is "profilerstep" and 12.
-struct StepName {
-  std::string base{};
-  std::optional<std::int64_t> number{};
-};
+using Places = std::vector<std::optional<std::size_t>>;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kAlways = std::numeric_limits<std::int64_t>::min();
 
-StepName step_name(std::string_view text) {
-  std::size_t end = text.size();
-  while (end > 0 && std::isdigit(static_cast<unsigned char>(text[end - 1])) != 0) --end;
-  StepName name;
-  std::int64_t number = 0;
-  const auto parsed = std::from_chars(text.data() + end, text.data() + text.size(), number);
-  if (end < text.size() && parsed.ec == std::errc()) name.number = number;
-  while (end > 0 && std::string_view("#_: ").find(text[end - 1]) != std::string_view::npos) --end;
-  for (const char c : text.substr(0, end)) {
-    name.base += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return name;
-}
-
-/// Executions of one range on one thread, in their order.
-struct Loop {
-  std::vector<std::size_t> ranges;  ///< activities
-  std::size_t rank = kStepNames.size();
-  std::int64_t total_ns = 0;
-};
-
-struct FoundStep {
-  std::int64_t number = 0, start_ns = 0, end_ns = 0;
-  std::size_t range = 0;
-};
-
-/// The best loop among the ranges, empty where there is none.
-Loop find_loop(ForeignRun& run) {
-  std::map<std::pair<std::int64_t, std::string>, Loop> loops;
-  std::map<std::int64_t, std::vector<std::size_t>> of_lane;
-  const auto& activities = run.activities();
-  for (std::size_t i = 0; i < activities.size(); ++i) {
-    const bool is_range = run.name_of(activities[i]).kind == "range";
-    if (is_range && run.lane(activities[i].lane).kind == "host") of_lane[activities[i].lane].push_back(i);
-  }
-  for (auto& [lane, ranges] : of_lane) {
-    std::ranges::stable_sort(ranges, [&](std::size_t a, std::size_t b) {
-      return activities[a].start_ns != activities[b].start_ns
-                 ? activities[a].start_ns < activities[b].start_ns
-                 : activities[a].end_ns > activities[b].end_ns;
-    });
-    std::int64_t outer_end = activities[ranges.front()].start_ns;
-    for (const std::size_t i : ranges) {
-      const bool is_outermost = activities[i].start_ns >= outer_end;
-      if (is_outermost) outer_end = activities[i].end_ns;
-      const StepName name = step_name(run.name_of(activities[i]).text);
-      const auto rank =
-          static_cast<std::size_t>(std::ranges::find(kStepNames, name.base) - kStepNames.begin());
-      if (rank == kStepNames.size() && !is_outermost) continue;
-      Loop& loop = loops[{lane, name.base}];
-      loop.rank = rank;
-      // One that overlaps the one before is no step after it.
-      if (!loop.ranges.empty() && activities[loop.ranges.back()].end_ns > activities[i].start_ns) continue;
-      loop.ranges.push_back(i);
-      loop.total_ns += activities[i].end_ns - activities[i].start_ns;
+/// From when to when steps last on the device's clock.
+class StepIntervals {
+ public:
+  StepIntervals(const std::vector<Launched>& work, const std::vector<HostStep>& steps, const Places& places)
+      : work_(work), steps_(steps), places_(places), parts_(steps.size()) {
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      done_ns_.push_back(std::max(done_ns_.empty() ? kAlways : done_ns_.back(), work[i].end_ns));
+      if (!places[i]) continue;
+      Part& part = parts_[*places[i]];
+      part.work.push_back(i);
+      if (!work[i].is_kernel) continue;
+      part.kernel_ns += work[i].kernel_ns;
+      part.first_kernel_ns = std::min(part.first_kernel_ns, work[i].start_ns);
     }
+    find_ends();
+    find_gaps();
   }
-  Loop best;
-  for (auto& [key, loop] : loops) {
-    const bool is_named = loop.rank < kStepNames.size();
-    const std::int64_t span =
-        activities[loop.ranges.back()].end_ns - activities[loop.ranges.front()].start_ns;
-    if (!is_named && (loop.ranges.size() < kLeastRepeats || loop.total_ns < span / 2)) continue;
-    const bool is_better = best.ranges.empty() || loop.rank < best.rank ||
-                           (loop.rank == best.rank && loop.total_ns > best.total_ns);
-    if (is_better) best = std::move(loop);
-  }
-  return best;
-}
 
-/// Where the recorder marked steps itself, other ranges of that name are none.
-std::vector<FoundStep> numbered_steps(ForeignRun& run, const Loop& loop) {
-  std::vector<FoundStep> steps;
-  std::set<std::int64_t> numbers;
-  const bool has_marked =
-      std::ranges::any_of(loop.ranges, [&](std::size_t i) { return run.activities()[i].step.has_value(); });
-  for (const std::size_t i : loop.ranges) {
-    const record::Activity& range = run.activities()[i];
-    if (has_marked && !range.step) continue;
-    const auto number = step_name(run.name_of(range).text).number;
-    if (number) numbers.insert(*number);
-    if (!number && range.step) numbers.insert(*range.step);
-    steps.push_back({number ? *number : range.step.value_or(-1), range.start_ns, range.end_ns, i});
-  }
-  if (numbers.size() < steps.size()) {
-    for (std::size_t i = 0; i < steps.size(); ++i) steps[i].number = static_cast<std::int64_t>(i);
-  }
-  return steps;
-}
-
-/// Where steps that repeat themselves are best cut: where the device waits longest, the host does not run
-/// ahead.
-std::size_t best_cut(const std::vector<record::Activity>& activities, const std::vector<std::size_t>& kernels,
-                     const Repeats& repeats) {
-  std::size_t best = 0;
-  std::int64_t longest_ns = -1;
-  for (std::size_t offset = 0; offset < repeats.length; ++offset) {
-    std::int64_t sum_ns = 0;
-    for (std::size_t i = repeats.begin + offset; i < repeats.begin + repeats.count * repeats.length;
-         i += repeats.length) {
-      if (i == 0) continue;
-      sum_ns +=
-          std::max<std::int64_t>(0, activities[kernels[i]].start_ns - activities[kernels[i - 1]].end_ns);
+  /// Start and end of each; the same where nothing is left of it.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> take() const {
+    std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+    for (std::size_t n = 0; n < steps_.size(); ++n) {
+      const std::int64_t before_ns = n == 0 ? kAlways : spans.back().second;
+      const std::int64_t start_ns = parts_[n].is_first ? std::max(before_ns, first_start(n)) : before_ns;
+      // A step that launched nothing ends with the host's range, but not after the work of a later one.
+      const std::int64_t end_ns = parts_[n].end_ns.value_or(std::min(steps_[n].end_ns, later_end(n)));
+      spans.emplace_back(start_ns, std::max(start_ns, end_ns));
     }
-    if (sum_ns > longest_ns) {
-      longest_ns = sum_ns;
-      best = offset;
-    }
+    return spans;
   }
-  return best;
-}
 
-/// The number of the node of a graph that a kernel is; -1 where it is none.
-std::int64_t node_of(const record::Activity& kernel) {
-  constexpr std::string_view kKey = R"("node":)";
-  const std::size_t at = kernel.extra.find(kKey);
-  return at == std::string::npos ? -1 : std::atoll(kernel.extra.c_str() + at + kKey.size());
-}
-
-/// By the moment of the call that asked for each kernel (of its own start where nobody saw it), those of one
-/// call by their nodes: streams run beside each other in another order in each step.
-void sort_as_asked(const std::vector<record::Activity>& activities,
-                   const std::unordered_map<std::int64_t, std::size_t>& calls,
-                   std::vector<std::size_t>& kernels) {
-  struct Place {
-    std::int64_t asked_ns = 0, node = 0, start_ns = 0;
-    std::size_t kernel = 0;
+ private:
+  struct Part {
+    std::vector<std::size_t> work;
+    std::int64_t kernel_ns = 0;
+    std::int64_t first_kernel_ns = kNever;
+    std::optional<std::int64_t> end_ns{};  ///< of its work
+    bool is_first = false;                 ///< the step before it is not known
   };
-  std::vector<Place> places;
-  places.reserve(kernels.size());
-  for (const std::size_t kernel : kernels) {
-    const record::Activity& activity = activities[kernel];
-    const auto call = activity.correlation ? calls.find(*activity.correlation) : calls.end();
-    places.push_back({.asked_ns = call == calls.end() ? activity.start_ns : activities[call->second].start_ns,
-                      .node = node_of(activity),
-                      .start_ns = activity.start_ns,
-                      .kernel = kernel});
+
+  /// A step ends with its work. What outlasts all work of a later step (a copy on another stream, a
+  /// collective that waits) runs beside it, and so does a copy that ends after a later step's first kernel
+  /// began.
+  void find_ends() {
+    std::int64_t later_end_ns = kNever;
+    std::int64_t later_kernel_ns = kNever;
+    for (std::size_t n = parts_.size(); n-- > 0;) {
+      Part& part = parts_[n];
+      for (const std::size_t i : part.work) {
+        const Launched& one = work_[i];
+        const bool is_beside = one.end_ns >= later_end_ns || (!one.is_kernel && one.end_ns > later_kernel_ns);
+        if (!is_beside) part.end_ns = std::max(part.end_ns.value_or(kAlways), one.end_ns);
+      }
+      later_end_ns = std::min(later_end_ns, part.end_ns.value_or(kNever));
+      later_kernel_ns = std::min(later_kernel_ns, part.first_kernel_ns);
+    }
   }
-  std::ranges::sort(places, {}, [](const Place& place) {
-    return std::tuple(place.asked_ns, place.node, place.start_ns, place.kernel);
-  });
-  std::ranges::transform(places, kernels.begin(), &Place::kernel);
+
+  /// Where numbers are missing, or kernels of nobody's step were launched in between, the step before is not
+  /// known. Without a device a step is the host's range.
+  void find_gaps() {
+    std::vector<double> kernel_ns;
+    for (const Part& part : parts_) kernel_ns.push_back(static_cast<double>(part.kernel_ns));
+    constexpr double kLittle = 0.05;  // of a step
+    const double little_ns = kernel_ns.empty() ? 0 : kLittle * core::median(kernel_ns);
+    std::vector<double> between_ns(parts_.size());  // launched since the step before
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < work_.size(); ++i) {
+      if (places_[i]) continue;
+      while (next < steps_.size() && steps_[next].start_ns <= work_[i].asked_ns) ++next;
+      if (next < steps_.size()) between_ns[next] += static_cast<double>(work_[i].kernel_ns);
+    }
+    for (std::size_t n = 0; n < parts_.size(); ++n) {
+      parts_[n].is_first = n == 0 || work_.empty() || steps_[n].number != steps_[n - 1].number + 1 ||
+                           between_ns[n] > little_ns;
+    }
+  }
+
+  /// Of a step after an unknown one: when the host began it, or the device was done with what had been
+  /// launched before.
+  [[nodiscard]] std::int64_t first_start(std::size_t n) const {
+    std::int64_t start_ns = steps_[n].start_ns;
+    const auto before = std::ranges::lower_bound(work_, start_ns, {}, &Launched::asked_ns) - work_.begin();
+    if (before == 0) return start_ns;
+    const std::int64_t end_ns = parts_[n].end_ns.value_or(later_end(n));
+    const std::int64_t done_ns = done_ns_[static_cast<std::size_t>(before) - 1];
+    if (done_ns < end_ns) return std::max(start_ns, done_ns);
+    for (std::ptrdiff_t i = 0; i < before; ++i) {  // some of it outlasts the step
+      const std::int64_t one_ns = work_[static_cast<std::size_t>(i)].end_ns;
+      if (one_ns < end_ns) start_ns = std::max(start_ns, one_ns);
+    }
+    return start_ns;
+  }
+
+  [[nodiscard]] std::int64_t later_end(std::size_t n) const {
+    const auto later = std::find_if(parts_.begin() + static_cast<std::ptrdiff_t>(n) + 1, parts_.end(),
+                                    [](const Part& part) { return part.end_ns.has_value(); });
+    return later == parts_.end() ? kNever : *later->end_ns;
+  }
+
+  const std::vector<Launched>& work_;
+  const std::vector<HostStep>& steps_;
+  const Places& places_;
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> done_ns_;  ///< when all work up to a place was done
+};
+
+/// A host thread to put steps on, where no call says which.
+std::int64_t host_lane(ForeignRun& run, std::int64_t lane) {
+  if (run.lane(lane).kind == "host") return lane;
+  return run.lane("steps", {.kind = "host", .device = "cpu", .name = "steps"});
 }
 
-/// Adds ranges "iteration" for what the first device does again and again.
-void add_repeats(ForeignRun& run) {
-  const std::vector<record::Activity>& activities = run.activities();
-  std::string device;
-  std::vector<std::size_t> kernels;
-  for (std::size_t i = 0; i < activities.size(); ++i) {
-    if (run.name_of(activities[i]).kind != "kernel") continue;
-    const std::string& own = run.lane(activities[i].lane).device;
-    if (device.empty() || own < device) {
-      device = own;
-      kernels.clear();
+/// The range that a record's step is: the program's own where it has the same times, else one
+/// beside it.
+void add_step_range(ForeignRun& run, const HostStep& step, std::pair<std::int64_t, std::int64_t> span) {
+  const std::int64_t name = run.name("range", kStep);
+  if (step.range) {
+    record::Activity& range = run.activities()[*step.range];
+    const bool is_named_so = range.name == name;
+    if (std::pair(range.start_ns, range.end_ns) == span) {
+      range.name = name;
+      range.step = step.number;
+      return;
     }
-    if (own == device) kernels.push_back(i);
+    if (is_named_so) range.name = run.name("range", kHostStep);
   }
-  std::unordered_map<std::int64_t, std::size_t> calls;
-  for (std::size_t i = 0; i < activities.size(); ++i) {
-    const bool is_call = run.name_of(activities[i]).kind == "api" && activities[i].correlation;
-    if (is_call) calls.emplace(*activities[i].correlation, i);
+  run.add({.name = name,
+           .lane = host_lane(run, step.lane),
+           .start_ns = span.first,
+           .end_ns = span.second,
+           .step = step.number});
+}
+
+/// How much of the time from the first start to the last end some of them cover.
+double busy_share(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
+  std::ranges::sort(spans);
+  std::int64_t busy_ns = 0;
+  std::int64_t until_ns = spans.front().first;
+  for (const auto& [start_ns, end_ns] : spans) {
+    busy_ns += std::max<std::int64_t>(0, end_ns - std::max(start_ns, until_ns));
+    until_ns = std::max(until_ns, end_ns);
   }
-  sort_as_asked(activities, calls, kernels);
-  std::vector<std::int64_t> names;
-  for (const std::size_t i : kernels) names.push_back(activities[i].name);
-  const auto repeats = find_repeats(names);
-  if (!repeats) return;
-  struct Begin {
-    std::int64_t time_ns = 0, lane = 0;
-  };
-  std::vector<Begin> begins;
-  const std::size_t cut = best_cut(activities, kernels, *repeats);
-  for (std::size_t step = 0; step < repeats->count; ++step) {
-    const record::Activity& first = activities[kernels[repeats->begin + step * repeats->length + cut]];
-    const auto call = first.correlation ? calls.find(*first.correlation) : calls.end();
-    if (call == calls.end()) return;  // nobody knows when it was asked for
-    begins.push_back({activities[call->second].start_ns, activities[call->second].lane});
+  return static_cast<double>(busy_ns) /
+         static_cast<double>(std::max<std::int64_t>(1, until_ns - spans.front().first));
+}
+
+/// How much of the device's time lies in steps, as a fact and in a sentence.
+void say_steps(ForeignRun& run, const Candidate* chosen, const std::string& refused) {
+  double all_ns = 0, steps_ns = 0;
+  std::size_t outside = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> kernels;
+  for (const record::Activity& activity : run.activities()) {
+    if (run.name_of(activity).kind != "kernel") continue;
+    const auto ns = static_cast<double>(activity.end_ns - activity.start_ns);
+    all_ns += ns;
+    if (activity.step) {
+      steps_ns += ns;
+    } else {
+      ++outside;
+    }
+    kernels.emplace_back(activity.start_ns, activity.end_ns);
   }
-  const std::int64_t name = run.name("range", "iteration");
-  for (std::size_t i = 0; i + 1 < begins.size(); ++i) {
-    run.add({.name = name,
-             .lane = begins.front().lane,
-             .start_ns = begins[i].time_ns,
-             .end_ns = begins[i + 1].time_ns - 1});
+  std::string text = "none";
+  if (chosen != nullptr) {
+    text = fmt::format("{} of {}", chosen->steps.size(), chosen->what);
+    if (all_ns > 0) {
+      text += fmt::format(" ({} kernel{} each), {:.1f}% of the device's time", chosen->kernels,
+                          chosen->kernels == 1 ? "" : "s", 100 * steps_ns / all_ns);
+      if (outside > 0) text += fmt::format(" ({} kernels are of no step)", outside);
+    }
+  } else if (run.steps_by.kind != StepsBy::Kind::none) {
+    text += refused.empty() ? ": nothing repeats that could be one" : ": " + refused;
   }
-  if (begins.size() > 1) {
-    run.say(fmt::format("steps are what repeats itself: {} kernels, {} times", repeats->length,
-                        begins.size() - 1));
-  }
+  if (all_ns > 0)
+    text += fmt::format("; kernels run for {:.1f}% of the recording", 100 * busy_share(kernels));
+  run.say("steps: " + text);
+  record::Fact fact{.key = "steps", .value = {}, .unit = "share", .text = text};
+  if (all_ns > 0) fact.value = steps_ns / all_ns;
+  run.add_fact(std::move(fact));
+  run.add_fact({.key = "kernels_of_no_step", .value = static_cast<double>(outside), .unit = "", .text = ""});
 }
 
 }  // namespace
@@ -240,7 +222,7 @@ std::vector<record::Sample> take_timed_steps(ForeignRun& run) {
     const record::ActivityName& name = run.name_of(activity);
     if (name.kind != "range" || name.text != inject::kTimedStep || !activity.step) continue;
     if (activity.end_ns == activity.start_ns) {
-      run.count(kWithoutDuration);
+      run.count(kStepsWithoutDuration);
       activity.step.reset();
       continue;
     }
@@ -251,6 +233,26 @@ std::vector<record::Sample> take_timed_steps(ForeignRun& run) {
     activity.step.reset();
   }
   return samples;
+}
+
+void name_slow_steps(ForeignRun& run, const std::vector<record::Sample>& samples) {
+  std::vector<double> seconds;
+  const record::Sample* slowest = nullptr;
+  for (const record::Sample& sample : samples) {
+    if (sample.phase != kStep || sample.kind != "traced") continue;
+    seconds.push_back(sample.seconds);
+    if (slowest == nullptr || sample.seconds > slowest->seconds) slowest = &sample;
+  }
+  if (slowest == nullptr) return;
+  const double median_s = core::median(seconds);
+  const auto slow = std::ranges::count_if(seconds, [&](double s) { return s > kSlowStep * median_s; });
+  if (slow == 0) return;
+  const std::string text =
+      fmt::format("{} step{} longer than {:.0f} times the median of {}; the slowest is step {} with {}", slow,
+                  slow == 1 ? " is" : "s are", kSlowStep, core::format_seconds(median_s), slowest->step,
+                  core::format_seconds(slowest->seconds));
+  run.say(text);
+  run.add_fact({.key = "slow_steps", .value = static_cast<double>(slow), .unit = "", .text = text});
 }
 
 std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& timed) {
@@ -279,90 +281,36 @@ std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& 
 }
 
 std::vector<record::Sample> find_steps(ForeignRun& run) {
-  std::vector<record::Activity>& activities = run.activities();
-  std::vector<FoundStep> steps = numbered_steps(run, find_loop(run));
-  if (steps.empty() && run.may_repeat) {
-    add_repeats(run);
-    steps = numbered_steps(run, find_loop(run));
-  }
-  if (steps.empty()) {
-    for (record::Activity& activity : activities) activity.step.reset();
-    return {};
-  }
-  const auto step_at = [&](std::int64_t time_ns) -> FoundStep* {
-    auto next = std::ranges::upper_bound(steps, time_ns, {}, &FoundStep::start_ns);
-    if (next == steps.begin() || (--next)->end_ns < time_ns) return nullptr;
-    return &*next;
-  };
-  std::unordered_map<std::int64_t, std::int64_t> calls;  // when each began
-  for (const record::Activity& activity : activities) {
-    if (run.name_of(activity).kind == "api" && activity.correlation) {
-      calls.emplace(*activity.correlation, activity.start_ns);
-    }
-  }
-  std::map<std::int64_t, FoundStep*> by_number;
-  for (FoundStep& step : steps) by_number[step.number] = &step;
-  std::vector<std::pair<std::size_t, FoundStep*>> work;
-  for (std::size_t i = 0; i < activities.size(); ++i) {
-    record::Activity& activity = activities[i];
-    const bool is_device = run.lane(activity.lane).kind == "device";
-    const auto call = activity.correlation && is_device ? calls.find(*activity.correlation) : calls.end();
-    const auto said = activity.step ? by_number.find(*activity.step) : by_number.end();
-    FoundStep* step = said != by_number.end()
-                          ? said->second
-                          : step_at(call != calls.end() ? call->second : activity.start_ns);
-    activity.step.reset();
-    // Of the host only the step itself: what it did belongs to no step alone.
-    if (is_device && step != nullptr && run.name_of(activity).kind != "range") work.emplace_back(i, step);
-  }
-  std::map<FoundStep*, std::pair<std::int64_t, std::int64_t>> spans;  // of the work of each
-  for (const auto& [i, step] : work) {
-    activities[i].step = step->number;
-    auto& [first, last] = spans.try_emplace(step, activities[i].start_ns, activities[i].end_ns).first->second;
-    first = std::min(first, activities[i].start_ns);
-    last = std::max(last, activities[i].end_ns);
-  }
+  const std::vector<Launched> work = device_work(run);
+  std::string refused;
+  std::optional<Candidate> chosen = choose_steps(run, work, refused);
+  const Places places = chosen ? steps_of_work(run, work, chosen->steps) : Places(work.size());
+  // Of the host only the step itself: what it did belongs to no step alone.
+  for (record::Activity& activity : run.activities()) activity.step.reset();
   std::vector<record::Sample> samples;
-  const std::int64_t name = run.name("range", kStep);
-  std::set<const FoundStep*> empty;
-  std::int64_t done_ns = steps.front().start_ns;  // the device, with the step before
-  for (FoundStep& step : steps) {
-    const record::Activity range = activities[step.range];
-    if (done_ns < step.end_ns) step.start_ns = std::max(step.start_ns, done_ns);
-    const auto span = spans.find(&step);
-    if (span != spans.end()) {
-      const auto [first, last] = span->second;
-      step.end_ns = std::max(step.end_ns, last);
-      step.start_ns = std::min(std::max(step.start_ns, done_ns), first);
-    }
-    if (step.end_ns <= step.start_ns) {
-      run.count(kWithoutDuration);
-      empty.insert(&step);
+  if (!chosen) {
+    say_steps(run, nullptr, refused);
+    return samples;
+  }
+  const auto spans = StepIntervals(work, chosen->steps, places).take();
+  std::vector<bool> is_empty(spans.size());
+  for (std::size_t n = 0; n < spans.size(); ++n) {
+    is_empty[n] = spans[n].second <= spans[n].first;
+    if (is_empty[n]) {
+      run.count(kStepsWithoutDuration);
       continue;
     }
-    done_ns = std::max(done_ns, step.end_ns);
-    // A host that runs ahead begins and ends its range before the device does: then the step is a range of
-    // its own, from when the device was done with the one before until it is done with this one.
-    if (step.start_ns == range.start_ns && step.end_ns == range.end_ns) {
-      activities[step.range].name = name;
-      activities[step.range].step = step.number;
-    } else {
-      // What records call a step is on the device's clock; the program's own range keeps another name.
-      if (run.name_of(range).text == kStep) activities[step.range].name = run.name("range", kHostStep);
-      run.add({.name = name,
-               .lane = range.lane,
-               .start_ns = step.start_ns,
-               .end_ns = step.end_ns,
-               .step = step.number});
-    }
-    samples.push_back({.step = step.number,
+    add_step_range(run, chosen->steps[n], spans[n]);
+    samples.push_back({.step = chosen->steps[n].number,
                        .phase = "step",
-                       .seconds = static_cast<double>(step.end_ns - step.start_ns) * 1e-9,
+                       .seconds = static_cast<double>(spans[n].second - spans[n].first) * 1e-9,
                        .kind = "traced"});
   }
-  for (const auto& [i, step] : work) {
-    if (empty.contains(step)) activities[i].step.reset();
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    if (places[i] && !is_empty[*places[i]])
+      run.activities()[work[i].activity].step = chosen->steps[*places[i]].number;
   }
+  say_steps(run, &*chosen, refused);
   return samples;
 }
 

@@ -15,13 +15,6 @@ namespace {
 
 /// Nanoseconds since 1970 have 61 bits now; what is beyond 62 is no time, and sums stay within 64.
 constexpr std::int64_t kMostTime = std::int64_t{1} << 62U;
-/// What records show: 36 years.
-constexpr std::int64_t kMostSpan = std::int64_t{1} << 60U;
-/// A clock whose first event is later than a day began elsewhere: that of torch.profiler, with a quarter of a
-/// year.
-constexpr std::int64_t kLateStart = std::int64_t{86'400} * 1'000'000'000;
-/// What is further from the others than 100 days is no time.
-constexpr std::int64_t kFar = 100 * kLateStart;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 52U;
 
 std::int64_t add_saturated(std::int64_t& sum, std::int64_t bytes) {
@@ -125,38 +118,6 @@ void ForeignRun::check_correlations() {
   }
 }
 
-/// Records count from the start of what they hold. A single time that is far from all others is left out: it
-/// would take the others with it.
-void ForeignRun::begin_near_zero() {
-  std::vector<std::int64_t> starts;
-  for (const record::Activity& activity : activities_) starts.push_back(activity.start_ns);
-  for (const record::MemoryEvent& event : memory_) starts.push_back(event.time_ns);
-  if (starts.empty()) return;
-  const auto middle = starts.begin() + static_cast<std::ptrdiff_t>((starts.size() - 1) / 2);
-  std::ranges::nth_element(starts, middle);
-  const std::int64_t median = *middle;
-  const auto is_far = [&](std::int64_t time) { return time < median - kFar || time > median + kFar; };
-  const std::size_t activities = std::erase_if(
-      activities_, [&](const record::Activity& one) { return is_far(one.start_ns) || is_far(one.end_ns); });
-  const std::size_t events =
-      std::erase_if(memory_, [&](const record::MemoryEvent& one) { return is_far(one.time_ns); });
-  if (activities + events > 0) {
-    count("events are more than 100 days from the others and were left out", activities + events);
-  }
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  for (const record::Activity& activity : activities_) first = std::min(first, activity.start_ns);
-  for (const record::MemoryEvent& event : memory_) first = std::min(first, event.time_ns);
-  if (first >= 0 && first < kLateStart) return;
-  for (record::Activity& activity : activities_) {
-    activity.start_ns -= first;
-    activity.end_ns -= first;
-  }
-  for (record::MemoryEvent& event : memory_) event.time_ns -= first;
-  for (record::Gauge& gauge : gauges_) gauge.time_ns -= first;
-  epoch_utc_ns = std::clamp(epoch_utc_ns, -kMostSpan, kMostTime) + first;
-  clock_ns = std::clamp(clock_ns, -kMostSpan, kMostTime) + first;
-}
-
 /// By time; live bytes are counted here, device by device. What is given back without having been taken was
 /// there before the trace began.
 void ForeignRun::add_up_memory() {
@@ -243,7 +204,7 @@ bool ForeignRun::is_device_work(const record::Activity& activity) const {
 void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                             std::vector<record::Sample>& samples) {
   struct Ends {
-    std::int64_t start_ns = 0;
+    std::int64_t start_ns = 0, end_ns = 0;
     std::int64_t first_ns = std::numeric_limits<std::int64_t>::max();  // when the first kernel began
     std::vector<std::pair<std::int64_t, std::string>> kernels;         // when each ended, its phase
   };
@@ -253,6 +214,7 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     Ends& step = steps[*activity.step];
     if (name_of(activity).kind == "range" && name_of(activity).text == "step") {
       step.start_ns = activity.start_ns;
+      step.end_ns = activity.end_ns;
     } else if (is_device_work(activity) && activity.end_ns > activity.start_ns) {
       step.first_ns = std::min(step.first_ns, activity.start_ns);
       step.kernels.emplace_back(activity.end_ns,
@@ -263,12 +225,14 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
     std::ranges::sort(step.kernels);
     if (step.kernels.empty()) continue;
     std::map<std::string, std::int64_t> phases;
-    phases["wait"] = step.first_ns - step.start_ns;
-    std::int64_t at_ns = step.first_ns;
+    // Some of its work may run beside the step before it, or after it.
+    std::int64_t at_ns = std::clamp(step.first_ns, step.start_ns, step.end_ns);
+    phases["wait"] = at_ns - step.start_ns;
     const auto known =
         std::ranges::find_if(step.kernels, [](const auto& kernel) { return !kernel.second.empty(); });
     std::string current = known == step.kernels.end() ? "" : known->second;
-    for (const auto& [end_ns, own] : step.kernels) {
+    for (const auto& [kernel_end_ns, own] : step.kernels) {
+      const std::int64_t end_ns = std::min(kernel_end_ns, step.end_ns);
       if (!own.empty()) current = own;
       phases[current] += std::max<std::int64_t>(0, end_ns - at_ns);
       at_ns = std::max(at_ns, end_ns);
@@ -288,9 +252,8 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
     for (record::Activity& activity : activities_) activity.op.reset();
     return {};
   }
-  mark_warmup(samples);
   std::map<std::int64_t, std::vector<record::Event>> of_step;
-  for (record::Sample& sample : samples) {
+  for (const record::Sample& sample : samples) {
     if (sample.kind == "warmup") continue;
     std::vector<record::Event>& events = of_step[sample.step];
     for (const record::Op& op : ops_) events.push_back({.step = sample.step, .op = op.op});
@@ -298,10 +261,7 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
   std::unordered_set<const record::Event*> begun;
   for (record::Activity& activity : activities_) {
     const auto events = activity.step ? of_step.find(*activity.step) : of_step.end();
-    if (events == of_step.end()) {
-      activity.op.reset();
-      activity.step.reset();
-    }
+    if (events == of_step.end()) activity.op.reset();
     if (!activity.op) continue;
     record::Event& event = events->second.at(static_cast<std::size_t>(*activity.op));
     const bool is_first = begun.insert(&event).second;
@@ -352,12 +312,16 @@ std::string ForeignRun::device() const {
 
 std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   check_correlations();
+  leave_out_other_clocks();
+  leave_out_late_ends();
   begin_near_zero();
   add_up_memory();
   std::vector<record::Sample> timed = take_timed_steps(*this);
   const std::size_t timed_count = timed.size();
   std::vector<record::Sample> samples = find_steps(*this);
   const std::size_t ahead = leave_out_steps_ahead(*this, timed);
+  mark_warmup(samples);
+  name_slow_steps(*this, samples);
   const std::vector<record::Event> events = events_of(samples);
   leave_out_known_steps(samples, timed);
   samples.insert(samples.end(), timed.begin(), timed.end());
@@ -378,6 +342,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::Lane>(lanes_));
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
+  writer.add(id, std::span<const record::KernelWork>(kernel_works_));
   writer.add(id, std::span<const record::Tensor>(tensors));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
   if (!events.empty()) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "foreign/block_tensors.h"
+#include "foreign/steps_by.h"
 #include "record/rows.h"
 #include "record/writer.h"
 
@@ -24,6 +25,7 @@ struct OpWork {
   std::string dtype{};     ///< of its matrix products; "" without any
   double needed_flop = 0;  ///< of them, of one call
   double bytes = 0;        ///< of one call
+  double far_bytes = 0;    ///< of them, those that no cache can hold
   double calls = 1;
 };
 
@@ -64,6 +66,9 @@ class ForeignRun {
   /// What its ops need, and what follows: the roofs.
   void set_work(std::vector<OpWork> work) { work_ = std::move(work); }
   [[nodiscard]] const std::vector<OpWork>& work() const { return work_; }
+  /// What single kernels need, which activities name.
+  void set_kernel_works(std::vector<record::KernelWork> works) { kernel_works_ = std::move(works); }
+  [[nodiscard]] const std::vector<record::KernelWork>& kernel_works() const { return kernel_works_; }
   void set_predictions(std::vector<record::Prediction> rows) { predictions_ = std::move(rows); }
   /// What devices call themselves: "cuda:0" to "NVIDIA H200".
   std::map<std::string, std::string> device_names{};
@@ -80,7 +85,7 @@ class ForeignRun {
 
   std::string label{};
   std::string status = "success";
-  bool may_repeat = false;        ///< without ranges, kernels that repeat themselves are steps
+  StepsBy steps_by{};             ///< what its steps are
   std::int64_t epoch_utc_ns = 0;  ///< zero of the times that are added; 0 where it is not known
   std::string clock{};        ///< whose times can be compared exactly, "" where nobody knows: of one machine
   std::int64_t clock_ns = 0;  ///< zero of the times that are added, on that clock
@@ -89,6 +94,8 @@ class ForeignRun {
   [[nodiscard]] const record::ActivityName& name_of(const record::Activity& activity) const {
     return names_[static_cast<std::size_t>(activity.name)];
   }
+  /// A kernel, copy or memset.
+  [[nodiscard]] bool is_device_work(const record::Activity& activity) const;
   [[nodiscard]] bool is_empty() const {
     return activities_.empty() && memory_.empty() && memory_before_.empty();
   }
@@ -100,10 +107,11 @@ class ForeignRun {
 
  private:
   void check_correlations();
+  void leave_out_other_clocks();
+  void leave_out_late_ends();
   void begin_near_zero();
   void give_communication_its_step();
   void leave_out_known_steps(const std::vector<record::Sample>& known, std::vector<record::Sample>& timed);
-  [[nodiscard]] bool is_device_work(const record::Activity& activity) const;
   void add_up_memory();
   void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                   std::vector<record::Sample>& samples);
@@ -116,6 +124,7 @@ class ForeignRun {
   std::vector<record::Activity> activities_;
   std::vector<record::Op> ops_;
   std::vector<OpWork> work_;
+  std::vector<record::KernelWork> kernel_works_;
   std::vector<record::Prediction> predictions_;
   std::vector<record::Gauge> gauges_;
   std::optional<BlockOwners> owners_;
@@ -127,9 +136,10 @@ class ForeignRun {
   std::int64_t last_ns_ = 0;
 };
 
-/// Finds the steps of a training loop among ranges: "ProfilerStep#5", ranges named step or iteration, else a
-/// range that repeats and fills most of its thread's time. Gives activities their step (device work that of
-/// the call that started it), adds a range "step" where none fits, and returns a sample for each step.
+/// Finds the steps that run.steps_by asks for. Device work is of the step whose host range its call is in. A
+/// step lasts from the end of the work of the step before to the end of its own; where that one is not known,
+/// from when the host began it, or the device was done with what had been launched before. Adds a range
+/// "step" for each and a fact "steps", and returns a sample for each.
 std::vector<record::Sample> find_steps(ForeignRun& run);
 
 /// Samples "plain" of the steps that were timed alone (inject::kTimedStep), which the recorder's Python
@@ -140,6 +150,9 @@ std::vector<record::Sample> take_timed_steps(ForeignRun& run);
 /// shortest traced step take: nobody waited for the device, and the host ran ahead. Returns how many. After
 /// find_steps.
 std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& timed);
+
+/// Names traced steps that are much longer than the median (ten times and more), in a sentence and a fact.
+void name_slow_steps(ForeignRun& run, const std::vector<record::Sample>& samples);
 
 /// How records name a copy: "copy host to device". `kind` as CUPTI numbers it (1 host to device, 2 device to
 /// host, 8 device to device, 9 host to host, 10 to a peer).

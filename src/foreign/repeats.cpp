@@ -22,7 +22,7 @@ Repeats longest_stretch(std::span<const std::int64_t> items, std::size_t length)
 
 }  // namespace
 
-std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::size_t least) {
+std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, RepeatLimits limits) {
   std::map<std::int64_t, std::vector<std::size_t>> places;
   for (std::size_t i = 0; i < items.size(); ++i) places[items[i]].push_back(i);
   // A period is a distance between two of some item: those of rare items are few. The rarest that is there
@@ -31,7 +31,7 @@ std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::si
   constexpr std::size_t kMostItems = 64;
   std::vector<const std::vector<std::size_t>*> rare;
   for (const auto& [item, at] : places) {
-    if (at.size() >= least) rare.push_back(&at);
+    if (at.size() >= limits.least) rare.push_back(&at);
   }
   std::ranges::stable_sort(rare, {}, [](const auto* at) { return at->size(); });
   if (rare.size() > kMostItems) rare.resize(kMostItems);
@@ -44,10 +44,10 @@ std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::si
   if (candidates.size() > kMostCandidates) candidates.resize(kMostCandidates);
   std::optional<Repeats> best;
   for (const auto& [length, seen] : candidates) {
-    if (length < 2) continue;
+    if (length < limits.shortest) continue;
     const Repeats found = longest_stretch(items, length);
     const std::size_t covered = found.count * found.length;
-    if (found.count < least || 2 * covered < items.size()) continue;
+    if (found.count < limits.least) continue;
     const std::size_t known = best ? best->count * best->length : 0;
     // A period twice as long covers as much: the shortest is the step.
     if (!best || covered > known + known / 20 ||

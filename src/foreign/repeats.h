@@ -14,8 +14,11 @@ struct Repeats {
 };
 
 /// The part of `items` (names of kernels, in the order in which they ran) that repeats itself and covers most
-/// of it, with its shortest period: what comes before is warm-up, a period is a step. At least `least` times
-/// in a row, and half of all items in all; a period of one item is no step. Nothing where there is none.
-std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, std::size_t least = 4);
+/// of it, with its shortest period: a period is a step. At least `least` times in a row; a period has at
+/// least `shortest` items. Nothing where there is none.
+struct RepeatLimits {
+  std::size_t least = 4, shortest = 2;
+};
+std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, RepeatLimits limits);
 
 }  // namespace rooflm::foreign

@@ -21,8 +21,11 @@
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/disk_rate.h"
+#include "lab/forward_alone.h"
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
+#include "lab/memory_need.h"
 #include "lab/notes.h"
 #include "lab/op_moments.h"
 #include "lab/rank_order.h"
@@ -48,26 +51,6 @@ using measure::StepKind;
 
 /// Events are kept for this many observed steps at most before memory is taken for more.
 constexpr std::size_t kExpectedSteps = 64;
-/// What libraries, code and buffers of the process take besides the plan.
-constexpr double kProcessBytes = 256e6;
-
-/// Bytes of the largest weight: initial values pass through a host array of that size.
-double largest_weight_bytes(const program::Program& program) {
-  std::int64_t largest = 0;
-  for (const program::Tensor& tensor : program.tensors) {
-    if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
-  }
-  return static_cast<double>(largest);
-}
-
-/// Of the kernel with most of it: kernels share their scratch memory.
-double largest_workspace_bytes(const program::Program& program, const backends::Backend& backend) {
-  std::int64_t largest = 0;
-  for (const backends::KernelInfo& kernel : backend.describe_kernels(program))
-    largest = std::max(largest, kernel.workspace_bytes);
-  return static_cast<double>(largest);
-}
-
 /// A run on its way into the record.
 class Run {
  public:
@@ -125,6 +108,11 @@ class Run {
     write_ops(program, {});
     outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
     fact("needed_bytes", outcome_.needed_bytes, "B");
+    const auto forward = time_forward_alone(*point_, *settings_);
+    if (!forward.empty()) {
+      record_->add(outcome_.run, forward);
+      sentence("forward_alone", "the forward pass alone fits: timed with nothing kept for a backward pass");
+    }
     return end("oom");
   }
 
@@ -135,10 +123,9 @@ class Run {
   bool fits(const program::Program& program, const backends::Backend& backend) {
     outcome_.free_bytes = backend.free_bytes();
     if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
-    const double besides = provider_->runs() ? largest_weight_bytes(program) + kProcessBytes : 0;
-    if (provider_->is_host()) outcome_.workspace_bytes = largest_workspace_bytes(program, backend);
-    const double needed = outcome_.needed_bytes + outcome_.workspace_bytes;
-    return needed <= outcome_.limit_bytes && needed + besides <= outcome_.free_bytes;
+    const MemoryNeed need = memory_need(program, outcome_.needed_bytes, *provider_, backend);
+    outcome_.workspace_bytes = need.workspace_bytes;
+    return need.fits(outcome_.limit_bytes, outcome_.free_bytes);
   }
 
   /// Where one rank does not fit, or cannot, none begins.
@@ -263,7 +250,7 @@ class Run {
     }
     write_memory(engine, store, resident_before);
     write_kernels(engine, backend);
-    if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
+    if (!settings_->shards.empty()) write_input(inputs);
     if (settings_->observe && !interrupted) look_closer(engine, backend, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
     // some are read by instrumented kernels.
@@ -440,6 +427,14 @@ class Run {
     if (const auto searched = gemm_fact(provider_->gemm_choices(backend))) {
       record_->add(outcome_.run, *searched);
     }
+  }
+
+  /// Waiting for text, and how fast the disk would give it.
+  void write_input(const StepInputs& inputs) {
+    fact("loader_wait_s", inputs.loader_wait_s(), "s");
+    if (!settings_->observe) return;
+    for (const record::Fact& known : disk_facts(settings_->shards, point_->tokens()))
+      record_->add(outcome_.run, known);
   }
 
   void look_closer(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {

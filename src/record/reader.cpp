@@ -272,16 +272,27 @@ std::vector<Activity> Reader::activities(std::int64_t run) const {
   texts.bind(run);
   while (texts.step()) extras.emplace(texts.integer(0), texts.text(1));
   return rows_of<Activity>(
-      state_->select_of_run("activity",
-                            "id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra", run),
+      state_->select_of_run(
+          "activity", "id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra, work", run),
       [&](Columns& c, Activity& r) {
         std::optional<std::int64_t> extra;
         c >> r.id >> r.name >> r.lane >> r.start_ns >> r.end_ns >> r.correlation >> r.bytes >> r.step >>
-            r.op >> extra;
+            r.op >> extra >> r.work;
         const auto text = extra ? extras.find(*extra) : extras.end();
         if (text != extras.end()) r.extra = text->second;
       },
       state_->most_rows("activity"));
+}
+
+std::vector<KernelWork> Reader::kernel_works(std::int64_t run) const {
+  return rows_of<KernelWork>(
+      state_->database->prepare(
+          "SELECT work, call, shapes, dtype, matmul_flop, needed_flop, bytes, far_bytes "
+          "FROM kernel_work WHERE run = ? ORDER BY work"),
+      run, [](Columns& c, KernelWork& r) {
+        c >> r.work >> r.call >> r.shapes >> r.dtype >> r.matmul_flop >> r.needed_flop >> r.bytes >>
+            r.far_bytes;
+      });
 }
 
 std::vector<Counter> Reader::counters(std::int64_t run) const {

@@ -123,15 +123,17 @@ struct Inserts {
             insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
         memory_event(database.prepare(
             insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns, device, address"))),
+        kernel_work(database.prepare(insert_sql(
+            "kernel_work", "run, work, call, shapes, dtype, matmul_flop, needed_flop, bytes, far_bytes"))),
         prediction(database.prepare(insert_sql("prediction", "run, subject, quantity, value, unit, bound"))),
         cell(database.prepare(insert_sql("cell", "series, row, col, value, text, unit"))) {}
 
   static constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
   static constexpr std::string_view kActivityColumns =
-      "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
+      "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra, work";
   Statement environment, ceiling, run, config, run_status, fact, sample, outlier, op, event, events, lane,
       activity_name, stack, stack_frame, activity_extra, activity, activities, counter, gauge, tensor,
-      memory_event, prediction, cell;
+      memory_event, kernel_work, prediction, cell;
 };
 
 }  // namespace
@@ -349,8 +351,15 @@ void Writer::add(std::int64_t run, std::span<const Activity> rows) {
   state_->add_many(rows, state_->inserts->activity, state_->inserts->activities,
                    [&](Statement& statement, const Activity& r) {
                      bind_all(statement, run, r.id, r.name, r.lane, r.start_ns, r.end_ns, r.correlation,
-                              r.bytes, r.step, r.op, state_->extra_of(run, r.extra));
+                              r.bytes, r.step, r.op, state_->extra_of(run, r.extra), r.work);
                    });
+}
+
+void Writer::add(std::int64_t run, std::span<const KernelWork> rows) {
+  state_->add_all(rows, [&](const KernelWork& r) {
+    insert(state_->inserts->kernel_work, run, r.work, r.call, r.shapes, r.dtype, r.matmul_flop, r.needed_flop,
+           r.bytes, r.far_bytes);
+  });
 }
 
 void Writer::add(std::int64_t run, std::span<const Counter> rows) {

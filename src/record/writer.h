@@ -47,6 +47,7 @@ class Writer {
   void add(std::int64_t run, std::span<const Lane> rows);
   void add(std::int64_t run, std::span<const ActivityName> rows);
   void add(std::int64_t run, std::span<const Activity> rows);
+  void add(std::int64_t run, std::span<const KernelWork> rows);
   void add(std::int64_t run, std::span<const Counter> rows);
   void add(std::int64_t run, std::span<const Gauge> rows);
   void add(std::int64_t run, std::span<const Tensor> rows);

@@ -13,6 +13,7 @@
 
 #include "core/statistics.h"
 #include "report/kernel_names.h"
+#include "report/match_runs.h"
 #include "report/summaries.h"
 
 namespace rooflm::report {
@@ -62,6 +63,7 @@ std::pair<std::vector<Interval>, std::vector<Interval>> split(const std::vector<
 /// What happened in one step, by index into the activities of the run.
 struct StepParts {
   std::vector<std::size_t> kernels;
+  std::size_t own = 0;  ///< kernels that the step launched: others may run in it
   std::vector<Interval> copies, waits, overheads;
 };
 
@@ -90,6 +92,7 @@ class StepTimer {
     const bool has_kernels =
         std::ranges::any_of(ranges_, [&](const auto& step) { return !parts_[step.first].kernels.empty(); });
     if (!has_kernels && parts_.contains(kWholeRecording)) take_whole();
+    if (is_foreign(run_->run) && !ranges_.contains(kWholeRecording)) add_neighbours();
     for (const auto& [number, range] : ranges_) {
       DeviceStep step{.step = number, .begin_ns = range.start_ns, .end_ns = range.end_ns};
       if (const auto wall = walls_.find(number); wall != walls_.end()) {
@@ -104,8 +107,9 @@ class StepTimer {
     }
     find_stalls();
     if (!std::ranges::is_sorted(times_.kernels, {}, &KernelOfStep::first)) {
-      std::ranges::sort(times_.kernels, {}, &KernelOfStep::first);
+      std::ranges::stable_sort(times_.kernels, {}, &KernelOfStep::first);
     }
+    join_parts();
     return std::move(times_);
   }
 
@@ -120,6 +124,61 @@ class StepTimer {
     find_ends(whole, parts);
     if (whole.last_ns <= whole.first_ns) return;
     ranges_ = {{kWholeRecording, {whole.first_ns, whole.last_ns}}};
+    parts_.at(kWholeRecording).own = parts.kernels.size();
+  }
+
+  /// A program's host may run ahead, so that kernels and copies of one step run in the time of the next:
+  /// there they keep the device busy.
+  void add_neighbours() {
+    const auto& activities = run_->activities;
+    std::ranges::sort(all_work_, {}, [&](std::size_t i) { return activities[i].start_ns; });
+    std::vector<std::int64_t> latest_ns;  // the last end up to each
+    for (const std::size_t i : all_work_) {
+      latest_ns.push_back(
+          std::max(latest_ns.empty() ? activities[i].end_ns : latest_ns.back(), activities[i].end_ns));
+    }
+    for (auto& [number, parts] : parts_) parts.own = parts.kernels.size();
+    for (const auto& [number, range] : ranges_) {
+      StepParts& parts = parts_[number];
+      const auto first = std::ranges::upper_bound(latest_ns, range.start_ns) - latest_ns.begin();
+      for (auto at = static_cast<std::size_t>(first); at < all_work_.size(); ++at) {
+        const record::Activity& activity = activities[all_work_[at]];
+        if (activity.start_ns >= range.end_ns) break;
+        if (activity.step == number || activity.end_ns <= range.start_ns) continue;
+        if (names_.is_kernel(activity)) {
+          parts.kernels.push_back(all_work_[at]);
+        } else {
+          parts.copies.push_back({activity.start_ns, activity.end_ns});
+        }
+      }
+    }
+  }
+
+  /// A kernel that ran in several steps has its time of all of them.
+  void join_parts() {
+    std::vector<KernelOfStep> joined;
+    joined.reserve(times_.kernels.size());
+    for (const KernelOfStep& one : times_.kernels) {
+      if (joined.empty() || joined.back().first != one.first) {
+        joined.push_back(one);
+        continue;
+      }
+      KernelTime& known = joined.back().second;
+      known.exclusive_ns += one.second.exclusive_ns;
+      known.shared_ns += one.second.shared_ns;
+      known.charged_ns += one.second.charged_ns;
+      if (!known.beside) known.beside = one.second.beside;
+    }
+    times_.kernels = std::move(joined);
+  }
+
+  /// Whether a kernel is not within its step. Of a program's step it may begin before, on another stream, and
+  /// it may outlast the step after it, too; it does not end between the two.
+  [[nodiscard]] bool is_outside(const DeviceStep& step, const record::Activity& kernel) const {
+    if (!is_foreign(run_->run)) return kernel.start_ns < step.begin_ns || kernel.end_ns > step.end_ns;
+    if (kernel.end_ns <= step.end_ns) return false;
+    const auto next = ranges_.upper_bound(step.step);
+    return next == ranges_.end() || kernel.end_ns < next->second.end_ns;
   }
 
   void sort_in(std::size_t index) {
@@ -139,6 +198,7 @@ class StepTimer {
         entry->second.end_ns = std::max(entry->second.end_ns, interval.end_ns);
       }
     }
+    if (sort == Sort::kernel || sort == Sort::copy) all_work_.push_back(index);
     StepParts& parts = parts_[activity.step.value_or(kWholeRecording)];
     if (sort == Sort::kernel) {
       parts.kernels.push_back(index);
@@ -166,13 +226,13 @@ class StepTimer {
   void time_step(DeviceStep& step, StepParts& parts) {
     const auto& activities = run_->activities;
     std::ranges::sort(parts.kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
-    step.kernels = parts.kernels.size();
+    step.kernels = is_foreign(run_->run) ? parts.own : parts.kernels.size();
     first_ = times_.kernels.size();
     for (const std::size_t i : parts.kernels) {
       times_.kernels.push_back({i,
                                 {.duration_ns = activities[i].end_ns - activities[i].start_ns,
                                  .is_collective = is_collective(activities[i])}});
-      if (activities[i].start_ns < step.begin_ns || activities[i].end_ns > step.end_ns) ++times_.outside;
+      if (activities[i].step == step.step && is_outside(step, activities[i])) ++times_.outside;
     }
     find_ends(step, parts);
     share_time(step, parts.kernels);
@@ -398,6 +458,7 @@ class StepTimer {
   std::map<std::int64_t, std::pair<std::string, double>> walls_;
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;
+  std::vector<std::size_t> all_work_;  ///< kernels and copies, whatever step they are of
   bool are_overheads_joined_ = false;
   /// Of the step that is taken apart: places among times_.kernels and activities, in nanoseconds.
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;

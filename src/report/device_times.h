@@ -79,10 +79,10 @@ struct DeviceStep {
   std::string kind{};                      ///< of its sample: "traced", "in_order"
   std::int64_t begin_ns = 0, end_ns = 0;   ///< as the host saw it
   std::int64_t first_ns = 0, last_ns = 0;  ///< start of the first and end of the last kernel or copy
-  std::size_t kernels = 0;
-  double exclusive_s = 0;
-  double shared_s = 0;   ///< at least two kernels ran
-  double exposed_s = 0;  ///< of both, what only collectives ran
+  std::size_t kernels = 0;                 ///< that it launched
+  double exclusive_s = 0;                  ///< one kernel ran, of whatever step
+  double shared_s = 0;                     ///< at least two kernels ran
+  double exposed_s = 0;                    ///< of both, what only collectives ran
   std::array<double, kIdleCauses> idle_s{};
   double idle_within_s = 0;         ///< of the idle time, what lies between first and last
   std::optional<double> wall_s{};   ///< sample "step"

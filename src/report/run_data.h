@@ -34,6 +34,13 @@ struct TimedOp {
   }
 };
 
+/// What an execution of a kernel of a foreign program has to do, and its roof.
+struct KernelPrice {
+  record::KernelWork work;
+  std::optional<double> roof_s;  ///< prediction "roof_s" of "work:N"
+  std::string bound;
+};
+
 /// Whether it sends something to another rank, or waits for it.
 inline bool is_communication(const TimedOp& op) { return op.op.op_class == "collective"; }
 
@@ -68,6 +75,7 @@ struct RunData {
   std::vector<record::Tensor> tensors;
   std::vector<record::MemoryEvent> memory_events;
   std::vector<record::Prediction> predictions;
+  std::vector<KernelPrice> kernel_prices;  ///< by number
   std::vector<record::Counter> counters;
   std::vector<record::Gauge> gauges;
   std::vector<record::Lane> lanes;
@@ -96,6 +104,8 @@ struct RunData {
   [[nodiscard]] std::vector<double> seconds(std::string_view phase, std::string_view kind = "plain") const;
   /// The op of that number; nullptr for -1 (persistent tensors) and numbers that no op has.
   [[nodiscard]] const TimedOp* find_op(std::int64_t op) const;
+  /// The price of that kernel; nullptr where it is not known.
+  [[nodiscard]] const KernelPrice* price_of(const record::Activity& kernel) const;
   /// Whether a step was observed: ops have times.
   [[nodiscard]] bool has_op_times() const;
 };

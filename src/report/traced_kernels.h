@@ -24,7 +24,8 @@ namespace rooflm::report {
 struct TracedKernel {
   std::size_t index = 0;  ///< into RunData::activities
   const record::Activity* activity = nullptr;
-  const TimedOp* op = nullptr;  ///< nullptr: not known
+  const TimedOp* op = nullptr;         ///< nullptr: not known
+  const KernelPrice* price = nullptr;  ///< of a foreign program; nullptr: not known
   const KernelName* name = nullptr;
   const std::string* text = nullptr;  ///< the whole name
   std::string_view kernel_class{};
@@ -79,6 +80,7 @@ struct KernelSum {
   double total_s = 0, mean_s = 0, median_s = 0, min_s = 0, max_s = 0, std_s = 0;  ///< of durations
   double exclusive_s = 0, shared_s = 0;        ///< shared: its parts of what was shared
   std::optional<double> time_share{};          ///< of the time in which the device was busy
+  std::optional<double> roof_share{};          ///< roof / time, of those whose roof is known
   std::optional<double> occupancy{}, waves{};  ///< of the longest execution
   std::string occupancy_limit{};
 };

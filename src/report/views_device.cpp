@@ -12,6 +12,7 @@
 
 #include "core/statistics.h"
 #include "core/units.h"
+#include "report/launch_parts.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
@@ -278,6 +279,7 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
     table.rows.push_back(launch_row(key, sums.at(key), static_cast<double>(kernels.steps())));
   }
   view.add("launches", "Kernels per block", std::move(table));
+  view.add("launches.parts", "Grids and blocks by part", launch_parts(run, kernels));
 }
 
 constexpr std::array kDeviceViews = {

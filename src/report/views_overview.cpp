@@ -10,6 +10,7 @@
 
 #include "core/units.h"
 #include "report/advice.h"
+#include "report/covered.h"
 #include "report/glance.h"
 #include "report/headline.h"
 #include "report/run_figures.h"
@@ -103,11 +104,14 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
   lines.add("status", run.run.status);
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
+  lines.add("device time", covered_text(run));
   lines.add("in short", headline_of(run, advice));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
             fmt::format(", median of {}, including the cost of recording", figures.traced_steps));
+  lines.add("steps", run.text("steps"));
+  lines.add("slow steps", run.text("slow_steps"));
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
@@ -120,6 +124,7 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("roof leaves out", run.text("roof_leaves_out"));
   lines.add("FLOP and bytes", run.text("priced_by"));
   lines.add("largest block", largest_block(run));
   const Glance glance = glance_of(run, why_of(run));

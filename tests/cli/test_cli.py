@@ -96,7 +96,7 @@ class Basics(CommandLine):
         self.fails(2, *PLAN, "--arch", "lama", says=["did you mean 'llama'"])
         self.fails(2, "bench", "--device", "tpu", says=["unknown device 'tpu'"])
         self.fails(2, *PLAN, "--format", "jsn", says=["did you mean 'json'"])
-        self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fused'"])
+        self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fuse'"])
 
     def test_bad_values_are_refused_before_anything_runs(self):
         for option in ("--batch", "--seq", "--layers", "--heads", "--d-model", "--d-ff", "--vocab", "--kv-heads",
@@ -173,7 +173,7 @@ class Program(CommandLine):
 
     def test_stages_grow(self):
         counts = [len(self.program(*SMALL, "--stage", stage)["ops"])
-                  for stage in ("forward", "differentiated", "optimizer")]
+                  for stage in ("forward", "differentiate", "optimizer")]
         self.assertEqual(counts, sorted(counts))
         self.assertLess(counts[0], counts[2])
 

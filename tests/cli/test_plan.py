@@ -432,6 +432,72 @@ class Plan(unittest.TestCase):
             more = terms("--layers", 4, "--calibrate", record)
             self.assertAlmostEqual(more["matmul"] / same["matmul"], after["matmul"] / before["matmul"], places=2)
 
+    def directory(self, **keys):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with open(os.path.join(folder.name, "config.json"), "w") as file:
+            json.dump({"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+                       "vocab_size": 1000, "max_position_embeddings": 8192, **keys}, file)
+        return folder.name
+
+    def test_models_of_families_are_described(self):
+        base, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 4096)
+        scaled, = plan("--model", self.directory(model_type="llama", rope_scaling={"rope_type": "llama3"}),
+                       "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual((scaled["params"], scaled["step_s"]), (base["params"], base["step_s"]))
+        biased, = plan("--model", self.directory(model_type="llama", attention_bias=True, mlp_bias=True),
+                       "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual(biased["params"] - base["params"], 4 * (3 * 256 + 256 + 2 * 512 + 256))
+        # A window is attention's, not the positions'.
+        window = self.directory(model_type="mistral", sliding_window=1024)
+        windowed, = plan("--model", window, "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual(windowed["params"], base["params"])
+        self.assertLess(windowed["step_s"], base["step_s"])
+        late = self.directory(model_type="qwen2", sliding_window=1024, use_sliding_window=True, max_window_layers=2)
+        half, = plan("--model", late, "--device", "h100-sxm", "--seq", 4096)
+        self.assertLess(windowed["step_s"], half["step_s"])
+        short, = plan("--model", window, "--device", "h100-sxm", "--seq", 1024)
+        same, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 1024)
+        self.assertEqual(short["step_s"], same["step_s"])
+
+    def test_experts_are_planned_on_data_parallel_ranks(self):
+        experts = self.directory(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        dense, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 2048, "--batch", 8)
+        row, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--batch", 8)
+        of_one = 3 * 256 * 512
+        self.assertEqual(row["params"] - dense["params"], 4 * (7 * of_one + 8 * 256))
+        self.assertEqual(row["active_params"] - dense["params"], 4 * (of_one + 8 * 256))
+        self.assertGreater(row["weight_bytes"], 3 * dense["weight_bytes"])
+        sharded, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--gpus", 8, "--zero", 3)
+        self.assertEqual(sharded["status"], "planned")
+        self.refused(5, "experts", "--model", experts, "--device", "h100-sxm", "--gpus", 2, "--tp", 2)
+        self.assertTrue(all(row["tp"] == 1 for row in plan("--model", experts, "--device", "h100-sxm", "--gpus", 4,
+                                                           "--seq", 2048, "--search", "--top", 3)))
+
+    def test_what_no_kernel_computes_is_described_and_not_run(self):
+        for keys, seq, says in ((dict(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2), 32, "experts"),
+                                (dict(model_type="qwen3"), 32, "norms of queries and keys"),
+                                (dict(model_type="llama", rope_scaling={"type": "yarn"}), 32, "yarn"),
+                                (dict(model_type="mistral", sliding_window=16), 32, "a window of 16")):
+            model = self.directory(**keys)
+            done = rooflm("program", "--model", model, "--seq", seq, "--device", "cpu", "--totals", "--format", "json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for command in (["bench", "--device", "cpu"], ["profile", "--device", "cpu"]):
+                done = rooflm(*command, "--model", model, "--seq", seq)
+                self.assertEqual(done.returncode, 5, done.stderr)
+                self.assertIn(says, done.stderr)
+            done = rooflm("bench", "--device", "null", "--model", model, "--seq", seq)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        # As long as the window sees all, it is computed.
+        done = rooflm("bench", "--device", "cpu", "--model", self.directory(model_type="mistral", sliding_window=16),
+                      "--seq", 16, "--batch", 1, "--steps", 1, "--warmup", 0, "--layers", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for model_type, says in (("deepseek_v3", "multi-head latent attention"), ("mamba2", "mamba2")):
+            for command in (["plan", "--device", "h100-sxm"], ["program"], ["bench", "--device", "cpu"]):
+                done = rooflm(*command, "--model", self.directory(model_type=model_type))
+                self.assertEqual(done.returncode, 5, done.stderr)
+                self.assertIn(says, done.stderr)
+
     def test_bad_input(self):
         base = ("--model", "gpt2", "--device", "h100-sxm")
         self.refused(2, "--device is needed", "--model", "gpt2")

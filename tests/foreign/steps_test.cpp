@@ -18,7 +18,7 @@ std::vector<std::int64_t> repeated(std::vector<std::int64_t> before, const std::
 
 TEST(Repeats, ThePeriodIsTheShortestThatCoversMost) {
   const auto items = repeated({90, 91, 92, 93}, {1, 2, 2, 2, 3, 1, 2, 4}, 10);
-  const auto found = find_repeats(items);
+  const auto found = find_repeats(items, {});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->length, 8U);
   EXPECT_EQ(found->count, 10U);
@@ -29,7 +29,7 @@ TEST(Repeats, LayersWithinAStepAreNoSteps) {
   std::vector<std::int64_t> step = {7};
   for (int layer = 0; layer < 6; ++layer) step.insert(step.end(), {1, 2, 3});
   step.push_back(8);
-  const auto found = find_repeats(repeated({}, step, 9));
+  const auto found = find_repeats(repeated({}, step, 9), {});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->length, step.size());
 }
@@ -41,14 +41,13 @@ TEST(Repeats, WhatDoesNotRepeatHasNone) {
     state = state * 6364136223846793005U + 1442695040888963407U;
     item = static_cast<std::int64_t>(state >> 60U);
   }
-  EXPECT_FALSE(find_repeats(items));
-  EXPECT_FALSE(find_repeats({}));
-  EXPECT_FALSE(find_repeats(std::vector<std::int64_t>(100, 5))) << "one kernel over and over";
+  EXPECT_FALSE(find_repeats(items, {}));
+  EXPECT_FALSE(find_repeats({}, {}));
+  EXPECT_FALSE(find_repeats(std::vector<std::int64_t>(100, 5), {})) << "one kernel over and over";
 }
 
 TEST(Repeats, KernelsOfAGraphAreInTheOrderOfItsNodes) {
   ForeignRun run;
-  run.may_repeat = true;
   const std::int64_t device = run.lane("device", {.kind = "device", .device = "cuda:0"});
   const std::int64_t host = run.lane("host", {.kind = "host", .thread = 1});
   for (std::int64_t step = 0; step < 8; ++step) {

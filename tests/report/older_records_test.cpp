@@ -84,7 +84,7 @@ TEST(Version1, EveryViewTheDocumentCompareAndVerifyWork) {
     for (const ViewInfo& info : all_views()) EXPECT_NO_THROW(make_view(info.name, set)) << info.name;
     EXPECT_FALSE(make_document(set, nullptr).empty());
     const record::Reader record(data(name));
-    EXPECT_EQ(record.meta("schema"), "4");
+    EXPECT_EQ(record.meta("schema"), "5");
     EXPECT_FALSE(compare(record, record, {}).rows.empty()) << name;
     for (const LawResult& result : verify(record)) {
       // Its writer measured on a busy machine: the only law that it found broken itself.

@@ -25,7 +25,10 @@ using program::Role;
 using program::Tensor;
 
 StepOptions compact(int micro_batches = 1, DType dtype = DType::bf16) {
-  return {.dtype = dtype, .compact_state = true, .micro_batches = micro_batches, .optimizer = {}};
+  return {.dtype = dtype,
+          .rewrites = {compile::Rewrite::compact_state},
+          .micro_batches = micro_batches,
+          .optimizer = {}};
 }
 
 std::set<std::string> narrow_gradients(const Program& p, DType dtype = DType::bf16) {
@@ -39,7 +42,7 @@ std::set<std::string> narrow_gradients(const Program& p, DType dtype = DType::bf
 TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
     StepOptions plain = compact();
-    plain.compact_state = false;
+    plain.rewrites.set(compile::Rewrite::compact_state, false);
     const Program whole = tests::small_step(arch, plain);
     const Program p = tests::small_step(arch, compact());
     std::int64_t copies_bytes = 0;
@@ -190,7 +193,7 @@ TEST(CompactState, AnUpdateMovesFewerBytes) {
     return bytes;
   };
   StepOptions plain = compact();
-  plain.compact_state = false;
+  plain.rewrites.set(compile::Rewrite::compact_state, false);
   const Program whole = tests::small_step(Arch::llama, plain);
   const Program p = tests::small_step(Arch::llama, compact());
   std::int64_t saved = 0;  // 2 bytes of a copy that is not written, 2 of a gradient that is bf16

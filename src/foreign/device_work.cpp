@@ -1,0 +1,58 @@
+// What ran on devices, in the order in which the host asked for it.
+#include "foreign/device_work.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+namespace rooflm::foreign {
+namespace {
+
+/// The number of the node of a graph that a kernel is; -1 where it is none.
+std::int64_t node_of(const record::Activity& kernel) {
+  constexpr std::string_view kKey = R"("node":)";
+  const std::size_t at = kernel.extra.find(kKey);
+  return at == std::string::npos ? -1 : std::atoll(kernel.extra.c_str() + at + kKey.size());
+}
+
+}  // namespace
+
+std::vector<Launched> device_work(ForeignRun& run) {
+  const std::vector<record::Activity>& activities = run.activities();
+  // A call of the runtime and the call of the driver that it makes have one correlation: the outer one began
+  // first.
+  std::unordered_map<std::int64_t, std::size_t> calls;
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    if (!activities[i].correlation || run.name_of(activities[i]).kind != "api") continue;
+    const auto [call, is_new] = calls.try_emplace(*activities[i].correlation, i);
+    if (!is_new && activities[i].start_ns < activities[call->second].start_ns) call->second = i;
+  }
+  std::vector<Launched> work;
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    const record::Activity& activity = activities[i];
+    if (run.lane(activity.lane).kind != "device" || !run.is_device_work(activity)) continue;
+    const auto found = activity.correlation ? calls.find(*activity.correlation) : calls.end();
+    const record::Activity& call = found == calls.end() ? activity : activities[found->second];
+    const bool is_kernel = run.name_of(activity).kind == "kernel";
+    work.push_back({.activity = i,
+                    .asked_ns = call.start_ns,
+                    .asked_until_ns = found == calls.end() ? call.start_ns : call.end_ns,
+                    .lane = call.lane,
+                    .node = node_of(activity),
+                    .start_ns = activity.start_ns,
+                    .end_ns = activity.end_ns,
+                    .name = activity.name,
+                    .kernel_ns = is_kernel ? activity.end_ns - activity.start_ns : 0,
+                    .is_kernel = is_kernel,
+                    .is_of_graph = found != calls.end() &&
+                                   run.name_of(call).text.find("GraphLaunch") != std::string::npos});
+  }
+  std::ranges::sort(work, {}, [](const Launched& one) {
+    return std::tuple(one.asked_ns, one.node, one.start_ns, one.activity);
+  });
+  return work;
+}
+
+}  // namespace rooflm::foreign
