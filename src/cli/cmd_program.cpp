@@ -76,7 +76,7 @@ int run(const ProgramOptions& options) {
   point.gemm_search = backends::GemmSearch::kept;  // looking at a program searches nothing
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  const PlannedProgram planned{program, plan};
+  const PlannedProgram planned{program, plan, point.config};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
   if (style.format == Format::json) {
     program_json(planned, options.scope, options.totals, kernels, write_out);

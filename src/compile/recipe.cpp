@@ -96,7 +96,7 @@ program::Program training_step(RankForward forward, const StepOptions& options) 
   return std::move(making.step);
 }
 
-program::Program inference_step(program::Program forward, const StepOptions& options) {
+program::Program inference_step(program::Program forward, const StepOptions& options, Weights weights) {
   program::Program step = rank_forward(std::move(forward), options).program;
   if (is_split(options)) {
     for (program::Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
@@ -108,12 +108,23 @@ program::Program inference_step(program::Program forward, const StepOptions& opt
   if (is_fused(options)) chunk_loss(step, options);
   passes::cast(step, options.dtype);
   mark_products(step, options);
+<<<<<<< HEAD
   if (is_fused(options)) passes::fuse(step);
   if (is_compact(options)) passes::share_halves(step, options.dtype);
+=======
+  if (options.engine == EngineKind::fused) passes::fuse(step);
+  const bool narrows = weights == Weights::own && core::size_of(options.dtype) == 2;
+  if (narrows) {
+    passes::narrow_weights(step, options.dtype, is_compact(options));
+  } else if (is_compact(options)) {
+    passes::share_halves(step, options.dtype);
+  }
+>>>>>>> models
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;
     passes::fp8_matmuls(step, current);
+    if (narrows) passes::cast_weights_once(step);
   }
   program::check(step);
   return step;

@@ -80,9 +80,16 @@ RankForward rank_forward(program::Program forward, const StepOptions& options);
 /// The same, from a forward pass made by rank_forward.
 program::Program training_step(RankForward forward, const StepOptions& options);
 
+/// Whose weights a forward pass reads.
+enum class Weights : std::uint8_t {
+  own,          ///< nobody else's: in the compute dtype (passes::narrow_weights)
+  of_training,  ///< those of a training step: fp32 masters, or halves
+};
+
 /// Forward pass only, for evaluation and sampling. Each rank has its own batch; the loss is the mean over
 /// ranks.
-program::Program inference_step(program::Program forward, const StepOptions& options);
+program::Program inference_step(program::Program forward, const StepOptions& options,
+                                Weights weights = Weights::own);
 
 /// "tokens" or "tokens.3".
 std::string micro_batch_name(const std::string& input, int micro_batch);

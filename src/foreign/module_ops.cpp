@@ -259,6 +259,9 @@ std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& prob
     const std::optional<std::int64_t> number = find_op(*note);
     if (work->bytes_read + work->bytes_written <= 0) continue;
     priced_.push_back({.note = *note, .work = *work});
+    // What is sent to other ranks, and packed for it, runs beside the rest: it is in no sum of roofs.
+    const bool is_beside = note->op.find("c10d") < note->op.find(':') || note->op.starts_with("fsdp::");
+    if (is_beside) continue;
     if (!number) {
       ++problems["operators worked for modules without kernels in a step"];
       continue;

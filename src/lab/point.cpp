@@ -307,6 +307,7 @@ record::Config config_of(const Point& point) {
   config.set("d_ff", model.d_ff);
   if (point.positions) config.set("positions", *point.positions);
   config.set("params", model::parameter_count(model));
+  config.set("padding", model::padding_count(model));
   config.set("grad_accum", point.step.micro_batches);
   config.set("clip", point.step.optimizer.clip_norm);
   const compile::Sharding& split = point.step.sharding;

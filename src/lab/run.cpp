@@ -186,13 +186,8 @@ class Run {
     const bool wants_all = settings_->observe || point_->phase == RunPhase::decode;  // memory binds decoding
     ceilings_->measure({point_, 1}, wants_all ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
     for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
-    write_peak();
-  }
-
-  void write_peak() {
-    if (const auto peak = ceilings_->products(*point_)) {
-      fact("peak_flop_per_s", peak->value, "flop/s", describe_peak(*peak));
-    }
+    ceilings_->priced().push_back({.run = outcome_.run, .point = *point_, .has_roofs = false});
+    write_peak(*record_, ceilings_->priced().back(), *ceilings_);
   }
 
   /// Roofs are lower bounds: ceilings that the measured times beat were measured in a worse moment than the
@@ -203,23 +198,26 @@ class Run {
     // Without ceilings nothing is predicted: a roof of no height would be a claim.
     if (machine.levels.empty()) return;
     auto roofs = perfmodel::predict_roofs(machine, program);
+    bool has_changed = false;
     for (int i = 0; i < kAttempts && provider_->is_host(); ++i) {
       const auto bounds = beaten_bounds(roofs, measured);
       if (bounds.empty() || core::StopSignals::received() != 0) break;
-      std::vector<record::Ceiling> higher;
+      note("  measured times beat the ceilings of {}", fmt::join(bounds, ", "));
+      std::vector<record::Ceiling> changed;
       try {
-        higher = ceilings_->raise(*point_, bounds);
+        changed = ceilings_->raise(*point_, bounds);
       } catch (const core::Stopped&) {  // the steps were measured: only the ceilings stay as they are
         break;
       }
-      if (higher.empty()) break;
-      note("  measured times beat the ceilings of {}, which are measured again", fmt::join(bounds, ", "));
-      for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
+      if (changed.empty()) break;
+      has_changed = true;
+      for (const record::Ceiling& ceiling : changed) record_->replace(ceiling);
       machine = machine_of(ceilings_->rows(), point_->device, point_->threads);
       roofs = perfmodel::predict_roofs(machine, program);
     }
     record_->add(outcome_.run, roofs);
-    write_peak();
+    if (!ceilings_->priced().empty()) ceilings_->priced().back().has_roofs = true;
+    if (has_changed) price_again(*record_, *ceilings_);
   }
 
   void measure(program::Program program, backends::Backend& backend) {
@@ -323,6 +321,7 @@ class Run {
     });
     if (result.samples.empty()) throw core::Stopped{signal};
     watch.end(static_cast<std::int64_t>(result.samples.size()));
+    resident_peak_ = measure::peak_resident_bytes();
     if (!provider_->is_host()) result.clock = {};
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
@@ -365,6 +364,7 @@ class Run {
     record_->add(outcome_.run, recorder.events());
     if (settings_->ranks != nullptr && !traces_ranks())
       write_collectives(engine, observed_steps(recorder, result), {.origin_ns = recorder.origin_ns()});
+    resident_peak_ = measure::peak_resident_bytes();  // before ceilings are measured again
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);
@@ -405,9 +405,8 @@ class Run {
         static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
                             store.backend().workspace_bytes());
     fact("peak_bytes", peak_bytes, "B", "tensors, inputs and kernel workspaces");
-    const auto resident_peak = measure::peak_resident_bytes();
-    if (provider_->is_host() && resident_before && resident_peak) {
-      fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
+    if (provider_->is_host() && resident_before && resident_peak_) {
+      fact("rss_increase_bytes", static_cast<double>(*resident_peak_ - *resident_before), "B");
     }
     if (outcome_.step_s > 0 && point_->phase != RunPhase::decode) fact("loss", loss_of(engine), "nats");
   }
@@ -464,7 +463,8 @@ class Run {
   record::Writer* record_;
   const backends::Provider* provider_;
   RunOutcome outcome_;
-  std::int64_t steps_run_ = 0;  ///< warm-up, plain and observed ones
+  std::int64_t steps_run_ = 0;                 ///< warm-up, plain and observed ones
+  std::optional<std::int64_t> resident_peak_;  ///< when the steps had run
   bool has_ops_ = false;
 };
 

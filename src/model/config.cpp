@@ -191,7 +191,8 @@ Count sum_of_parameters(const ModelConfig& config, const Counted& counted) {
 }  // namespace
 
 std::int64_t parameter_count(const ModelConfig& config) {
-  return sum_of_parameters(config, [](const Parameter& p) { return Count(p.shape.numel()); });
+  return sum_of_parameters(config, [](const Parameter& p) { return Count(p.shape.numel()); }) -
+         padding_count(config);
 }
 
 std::int64_t active_parameter_count(const ModelConfig& config) {
@@ -200,7 +201,7 @@ std::int64_t active_parameter_count(const ModelConfig& config) {
     if (p.name.find(".experts.") != std::string::npos) n = n / config.experts.count * config.experts.active;
     return n;
   };
-  return sum_of_parameters(config, active);
+  return sum_of_parameters(config, active) - padding_count(config);
 }
 
 std::int64_t padding_count(const ModelConfig& c) {
@@ -223,7 +224,7 @@ std::int64_t counted_pairs(std::int64_t seq, std::int64_t window) {
 
 std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
   std::int64_t n = active_parameter_count(c);
-  if (!c.tied_head) n -= Count(c.padded_vocab) * c.d_model;
+  if (!c.tied_head) n -= Count(c.vocab) * c.d_model;
   if (c.arch == Arch::gpt2) n -= Count(c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
   const auto flop_of = [&](std::int64_t layer) {
     return 12 * Count(c.heads) * c.head_dim * counted_pairs(seq, c.window_of(layer)) / seq;

@@ -112,18 +112,9 @@ CREATE TABLE stack_frame (run INTEGER NOT NULL, frame INTEGER NOT NULL, text TEX
 UPDATE meta SET value = '4' WHERE key = 'schema';
 )sql";
 
-/// Version 4 credited each kernel of a foreign program with all that its module has to do.
-constexpr std::string_view kFromVersion4 = R"sql(
-ALTER TABLE activity ADD COLUMN work INTEGER;
-CREATE TABLE kernel_work (run INTEGER NOT NULL, work INTEGER NOT NULL, call TEXT NOT NULL, shapes TEXT NOT NULL,
-                          dtype TEXT NOT NULL, matmul_flop REAL NOT NULL, needed_flop REAL NOT NULL,
-                          bytes REAL NOT NULL, far_bytes REAL NOT NULL, PRIMARY KEY (run, work)) WITHOUT ROWID;
-UPDATE meta SET value = '5' WHERE key = 'schema';
-)sql";
-
-constexpr std::array kMigrations = {
-    Migration{.from = 1, .sql = kFromVersion1}, Migration{.from = 2, .sql = kFromVersion2},
-    Migration{.from = 3, .sql = kFromVersion3}, Migration{.from = 4, .sql = kFromVersion4}};
+constexpr std::array kMigrations = {Migration{.from = 1, .sql = kFromVersion1},
+                                    Migration{.from = 2, .sql = kFromVersion2},
+                                    Migration{.from = 3, .sql = kFromVersion3}};
 
 }  // namespace
 

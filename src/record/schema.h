@@ -8,7 +8,7 @@ namespace rooflm::record {
 
 /// PRAGMA user_version of records written by this rooflm. A change of schema.sql that readers notice
 /// increments it and adds a row to `migrations()`.
-inline constexpr int kSchemaVersion = 5;
+inline constexpr int kSchemaVersion = 4;
 
 /// PRAGMA application_id, "rflm" in ASCII: distinguishes run records from other SQLite files.
 inline constexpr std::int32_t kApplicationId = 0x72666C6D;

@@ -178,12 +178,12 @@ CREATE TABLE activity (
   bytes INTEGER,                    -- moved by a copy or a collective; of kind 'memory': allocated, < 0: freed
   step INTEGER,                     -- as sample.step, if there are steps
   op INTEGER,                       -- the op of our program that it belongs to
-  extra INTEGER,                    -- of activity_extra
-  work INTEGER                      -- of kernel_work; NULL: what it has to do is not known
+  extra INTEGER                     -- of activity_extra
 );
 
 -- What one execution of a kernel of a foreign program computes and moves: its part of one call of an operator. Several
--- kernels share a call by their time. Of an op of ours, `op` says it. 'work:N' in `prediction` is its roof.
+-- kernels share a call by their time. Of an op of ours, `op` says it. 'work:N' in `prediction` is its roof. Added within
+-- schema 4, as activity_work, so early records of it lack the table.
 CREATE TABLE kernel_work (
   run INTEGER NOT NULL REFERENCES run(id),
   work INTEGER NOT NULL,
@@ -194,6 +194,13 @@ CREATE TABLE kernel_work (
   bytes REAL NOT NULL, far_bytes REAL NOT NULL, -- read and written, and of them those that no cache can hold
   PRIMARY KEY (run, work)
 ) WITHOUT ROWID;
+
+-- Which activities have which kernel_work. No key and no index, as `event`.
+CREATE TABLE activity_work (
+  run INTEGER NOT NULL,
+  activity INTEGER NOT NULL,        -- activity.id
+  work INTEGER NOT NULL
+);
 
 -- Hardware counters, if the machine has them, of a phase and scope, of an op, or of one activity.
 CREATE TABLE counter (

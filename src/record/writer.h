@@ -37,6 +37,7 @@ class Writer {
 
   void add(const Environment& row);
   void add(const Ceiling& row);
+  void replace(const Ceiling& row);  ///< that of the same device, thing, level, dtype and threads
   /// Returns the id to pass with the rows of this run.
   std::int64_t begin_run(const Run& run);
   void end_run(std::int64_t run, const std::string& status);
@@ -53,6 +54,7 @@ class Writer {
   void add(std::int64_t run, std::span<const Tensor> rows);
   void add(std::int64_t run, std::span<const MemoryEvent> rows);
   void add(std::int64_t run, std::span<const Prediction> rows);
+  void replace(std::int64_t run, std::span<const Prediction> rows);  ///< all of the run
   void add(std::span<const Cell> rows);
   void commit();
   /// Makes the destructor remove the file, whatever was added.

@@ -26,7 +26,7 @@ std::optional<Covered> covered_by(const RunData& run) {
     return one.step.has_value() && names.is_kernel(one);
   });
   Covered covered;
-  std::map<std::string_view, std::array<double, kKnown.size() + 1>> lacking;  // the last: any of them
+  std::map<std::string_view, std::array<double, kKnown.size()>> lacking;
   double all_ns = 0;
   for (const record::Activity& one : run.activities) {
     if ((has_steps && !one.step) || (!names.is_kernel(one) && !names.is_copy(one))) continue;
@@ -38,15 +38,17 @@ std::optional<Covered> covered_by(const RunData& run) {
     if (std::ranges::count(has, true) == std::ssize(has)) continue;
     auto& lack = lacking[names.text(one)];
     for (std::size_t i = 0; i < has.size(); ++i) lack.at(i) += has.at(i) ? 0 : ns;
-    lack.back() += ns;
   }
   if (all_ns <= 0) return std::nullopt;
   for (double& share : covered.share) share /= all_ns;
   for (const auto& [text, ns] : lacking) {
     Covered::Lack lack{.name = parse_kernel_name(text).short_name, .full_name = std::string(text)};
-    for (std::size_t i = 0; i < lack.part.size(); ++i) lack.part.at(i) = ns.at(i) / all_ns;
-    lack.share = ns.back() / all_ns;
-    covered.lacks.push_back(std::move(lack));
+    // What no kernel has was not noted: then there is nothing to list.
+    for (std::size_t i = 0; i < lack.part.size(); ++i) {
+      lack.part.at(i) = covered.share.at(i) > 0 ? ns.at(i) / all_ns : 0;
+      lack.share = std::max(lack.share, lack.part.at(i));
+    }
+    if (lack.share > 0) covered.lacks.push_back(std::move(lack));
   }
   std::ranges::stable_sort(covered.lacks, std::ranges::greater{}, &Covered::Lack::share);
   return covered;
@@ -57,6 +59,8 @@ std::string covered_text(const RunData& run) {
   constexpr double kLeast = 0.0005;  // what prints as 0.1 %
   const std::optional<Covered> covered = covered_by(run);
   if (!covered) return "";
+  if (covered->knows_nothing())
+    return "no kernel has a module, a phase or a price (rooflm record knows those of PyTorch and JAX)";
   std::string text;
   for (std::size_t i = 0; i < kKnown.size(); ++i) {
     text += fmt::format("{}{:.1f}%{} a {}", i > 0 ? ", " : "", 100 * covered->share.at(i),

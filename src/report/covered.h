@@ -2,6 +2,7 @@
 // price, and which kernels have none.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -22,10 +23,13 @@ struct Covered {
   /// Kernels, copies and fills that lack something, the longest first.
   struct Lack {
     std::string name{}, full_name{};
-    double share = 0;                          ///< of device time, of all that lack something
+    double share = 0;                          ///< of device time, of what lacks most
     std::array<double, kKnown.size()> part{};  ///< what lacks each
   };
   std::vector<Lack> lacks{};
+  [[nodiscard]] bool knows_nothing() const {
+    return std::ranges::all_of(share, [](double one) { return one == 0; });
+  }
 };
 
 /// Over all steps that are kept, or the whole recording where there are none. Nothing for other runs than

@@ -241,10 +241,10 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   view.add("kernels", "Kernels by name", kernel_table(sums, options.top));
   view.add("kernels.phases", "Kernels by phase", phase_table(run, kernels, options.top));
   view.add("kernels.gemms", "GEMM kernels", gemm_table(run, kernels));
-  if (const auto covered = covered_by(run); covered && !covered->lacks.empty())
+  view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
+  if (const auto covered = covered_by(run); covered && !covered->lacks.empty() && !covered->knows_nothing())
     view.add("kernels.unknown", "Kernels without a module, a phase or a price",
              lacks_table(*covered, options.top));
-  view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
 }
 
 constexpr std::array kKernelsViews = {

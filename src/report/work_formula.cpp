@@ -44,7 +44,8 @@ class Sizes {
                                               : 0),
         f_(size(run, "d_ff")),
         v_(size(run, "vocab")),
-        n_(size(run, "params")) {}
+        n_(size(run, "params")),
+        padding_(size(run, "padding")) {}
 
   /// Of matmuls, by the last step of a part's path.
   [[nodiscard]] std::vector<Monomial> products(std::string_view name) const {
@@ -61,7 +62,7 @@ class Sizes {
 
   /// Of everything else, largest first.
   [[nodiscard]] std::vector<Monomial> elements(std::string_view name) const {
-    if (name == "optimizer") return {{"N", n_}, {"1", 1}};
+    if (name == "optimizer") return {{padding_ > 0 ? "(N + padding)" : "N", n_ + padding_}, {"1", 1}};
     if (name == "loss") return {{rows("V"), product_of({b_, t_, v_})}, {rows(""), product_of({b_, t_})}};
     if (name == "qk" || name == "v" || name == "flash" || name == "softmax") {
       return {{pairs(""), product_of({b_, h_, t_, t_})}};
@@ -111,7 +112,7 @@ class Sizes {
 
   std::int64_t b_;
   bool has_micro_batches_, is_llama_;
-  std::int64_t t_, c_, h_, k_, d_, f_, v_, n_;
+  std::int64_t t_, c_, h_, k_, d_, f_, v_, n_, padding_;
 };
 
 /// `count` as a sum of small multiples of the monomials; nothing where it is none.

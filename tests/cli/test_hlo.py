@@ -1,10 +1,14 @@
 """The recorder's reading of what XLA made of a program (src/inject/python/rooflm_jax.py), on a text of HLO."""
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src" / "inject" / "python"))
+MODULES = pathlib.Path(__file__).resolve().parents[2] / "src" / "inject" / "python"
+sys.path.insert(0, str(MODULES))
 import rooflm_jax  # noqa: E402: it is found on that path
 
 TEXT = """HloModule jit_step, is_scheduled=true, entry_computation_layout={(bf16[16000,512]{1,0})->(bf16[4096,512]{1,0})}
@@ -73,6 +77,13 @@ class HloTest(unittest.TestCase):
         self.assertEqual((row["call"], row["flop"]), ("__cublas$gemm", 2 * 4096 * 512 * 1536))
         self.assertEqual(row["bytes"], 2 * (4096 * 1536 + 512 * 1536 + 4096 * 512), "without its scratch memory")
 
+    def test_loops_launch_their_body_as_often_as_they_run(self):
+        text = TEXT.replace("%call = bf16[4096,1536]{1,0} call(%bitcast.3, %w), to_apply=%command_buffer",
+                            "%call = bf16[4096,1536]{1,0} while(%bitcast.3), condition=%c, body=%command_buffer, "
+                            'backend_config={"known_trip_count":{"n":"3"}}')
+        names = [row["name"] for row in rooflm_jax.Program(text).rows()]
+        self.assertEqual(names[2:], 3 * ["gemm_fusion_dot_5"] + ["custom_call_1"])
+
     def test_places_may_be_in_tables(self):
         tables = ('\nFileNames\n1 "/x/train.py"\n\nFunctionNames\n1 "f"\n\nFileLocations\n'
                   "4 {file_name_id=1 function_name_id=1 line=31 end_line=31 column=4}\n\nStackFrames\n"
@@ -84,6 +95,17 @@ class HloTest(unittest.TestCase):
     def test_what_is_looked_up_or_changed_in_its_place_is_not_moved_as_a_whole(self):
         self.assertEqual(self.rows["loop_gather_fusion"]["bytes"], 2 * 2 * 8 * 512 * 512 + 4 * 8 * 512)
         self.assertEqual(self.rows["loop_update_fusion"]["bytes"], 2 * 4 * 4 * 32 + 4)
+
+    def test_a_package_that_was_only_looked_for_is_marked_once_it_is_loaded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "jax.py").write_text("x = 7\n")
+            script = "import importlib.util; importlib.util.find_spec('jax'); import jax; print(jax.x)"
+            environment = {**os.environ, "PYTHONPATH": f"{MODULES}:{folder}", "ROOFLM_RECORD_FOLDER": folder}
+            environment.pop("CUDA_INJECTION64_PATH", None)  # so that marking fails, and says so
+            done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60,
+                                  check=True)
+        self.assertEqual(done.stdout, "7\n")
+        self.assertEqual(done.stderr.count("rooflm: jax is not marked"), 1)
 
     def test_programs_are_handed_over_as_they_are_compiled(self):
         facts, compiler = {}, types.SimpleNamespace(compile_or_get_cached=lambda what: what)

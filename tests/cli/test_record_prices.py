@@ -76,10 +76,11 @@ class Prices(unittest.TestCase):
         said = self.import_stream(stream)
         self.assertIn("calls of mine::loss have no price", said)
         works = self.rows("SELECT DISTINCT n.text, w.call, w.matmul_flop, w.dtype FROM activity a JOIN activity_name n USING"
-                          " (run, name) JOIN kernel_work w USING (run, work) ORDER BY 1")
+                          " (run, name) JOIN activity_work aw ON aw.run = a.run AND aw.activity = a.id"
+                          " JOIN kernel_work w ON w.run = a.run AND w.work = aw.work ORDER BY 1")
         self.assertEqual(works, [("back.a", "aten::linear", float(each), "bf16"), ("back.m", "aten::mm", float(each), "bf16"),
                                  ("gemm_m", "aten::mm", float(each), "bf16")])
-        priced = self.rows("SELECT COUNT(*) FROM activity WHERE work IS NOT NULL")[0][0]
+        priced = self.rows("SELECT COUNT(*) FROM activity_work")[0][0]
         self.assertEqual(priced, 8 * 3, "steps learn from the one that was noted")
         overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
         self.assertRegex(overview, r"device time +\d+\.\d% has a module, 100.0% a phase, \d+\.\d% a price; "
@@ -87,6 +88,11 @@ class Prices(unittest.TestCase):
         unknown = self.rooflm("report", "x.rooflm", "--view", "kernels", "--format", "csv").stdout
         self.assertIn("Kernels without a module, a phase or a price", unknown)
         self.assertIn('"module, price",loss', unknown)
+        gemms = unknown.split("GEMM kernels", 1)[1].split("\n\n")[0].splitlines()
+        columns = gemms[1].split(",")
+        rates = {row.split(",")[columns.index("name")]: row.split(",")[columns.index("flop_per_s")] for row in gemms[2:]}
+        self.assertAlmostEqual(float(rates["gemm_m"]), each / 6e-6, delta=1e9)
+        self.assertEqual(rates["gemm_head"], "")
         # Without a rate of the L2 cache, what fits into it has no roof, and sums say so.
         self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'roof_leaves_out'"), [])
         small = json.loads(streams.operator("aten::add", "forward", "b.0.a", 2 * matrix, matrix, calls=[9]))

@@ -28,7 +28,7 @@ TEST(Record, MetaSaysWhatRanAndThatItFinished) {
   EXPECT_EQ(reader.path(), folder / "a.rooflm");
   EXPECT_TRUE(reader.is_complete());
   EXPECT_EQ(reader.meta("command"), "rooflm profile --model 'tiny'");
-  EXPECT_EQ(reader.meta("schema"), "5");
+  EXPECT_EQ(reader.meta("schema"), "4");
   EXPECT_FALSE(reader.meta("rooflm_version").empty());
   EXPECT_FALSE(reader.meta("revision").empty());
   EXPECT_EQ(reader.meta("started_utc").size(), std::string_view("2026-01-31T12:00:00Z").size());

@@ -196,7 +196,7 @@ TEST(Views, SharesAboveTheRoofAreExplainedByCeilingsUnderLoad) {
   EXPECT_TRUE(notes().empty()) << "nothing beats its roof";
   for (TimedOp& timed : run.ops) *timed.roof_s *= 3;
   ASSERT_EQ(notes().size(), 1U);
-  EXPECT_EQ(notes()[0], "share above 100 %: ceilings measured under load are too low (matmul fp32)");
+  EXPECT_EQ(notes()[0], "share above 100 %: uncertain ceilings are too low (matmul fp32)");
   for (record::Ceiling& ceiling : run.ceilings) ceiling.source = "measured";
   EXPECT_TRUE(notes().empty()) << "no ceiling was measured under load";
 }

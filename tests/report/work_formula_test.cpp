@@ -53,6 +53,9 @@ TEST(WorkFormula, SaysTheOperationsOfBlocks) {
   EXPECT_EQ(formula(run, "lm_head", 2 * btc * 100, 0, false), "2 B T C V");
   EXPECT_EQ(formula(run, "loss", 0, 4 * 64 * 100 + 64, false), "4 B T V + B T");
   EXPECT_EQ(formula(run, "optimizer", 0, 16 * 1000 + 1, false), "16 N + 1");
+  RunData padded = run_of();
+  padded.run.config.set("padding", std::int64_t{24});
+  EXPECT_EQ(formula(padded, "optimizer", 0, 16 * 1024 + 1, false), "16 (N + padding) + 1");
   EXPECT_EQ(formula(run_of("llama"), "feed_forward/fc1", 3 * 2 * btc * 512, 0), "3 x 2 B T C 2F");
   EXPECT_EQ(formula(run_of("llama", 2), "attention/qkv", 3LL * 2 * btc * (4 + 2 * 2) * 16, 0),
             "3 x 2 B T C (H + 2K) D");

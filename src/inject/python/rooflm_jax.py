@@ -2,6 +2,7 @@
 """Each program that JAX compiles is asked for the text of its optimized HLO once. Its instructions that launch something are facts, in
 the order of its schedule; kernels that run in the range of such a program are told apart by that order and by their names.
 """
+import itertools
 import json
 import math
 import re
@@ -15,6 +16,7 @@ _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\w+\[[^\]]*\](?:
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
 _MOST_TEXT = 64 << 20
+_MOST_ROWS = 20_000
 
 
 def mark(jax):
@@ -51,7 +53,7 @@ def _hand_over(library, number, text):
     if len(text) > _MOST_TEXT:
         return
     program = Program(text)
-    for place, row in enumerate(program.rows()):
+    for place, row in enumerate(list(program.rows())):
         library.fact(b"hlo %d %d" % (number, place), json.dumps(row, separators=(",", ":")).encode())
     library.fact(b"hlo %d" % number, program.name.encode())
 
@@ -113,8 +115,12 @@ class Program:
                     inside[match.group(2)] = _Instruction(match)
 
     def rows(self):
-        """One for each instruction that launches something."""
-        return [self._row(one, inside) for one, inside in self._launched(self.entry)]
+        """One for each instruction that launches something, as often as it does."""
+        known = {}
+        for one, inside in itertools.islice(self._launched(self.entry), _MOST_ROWS):
+            if id(one) not in known:
+                known[id(one)] = self._row(one, inside)
+            yield known[id(one)]
 
     def _launched(self, computation, depth=0):
         inside = self.computations.get(computation, {})
@@ -123,7 +129,9 @@ class Program:
                 continue
             body = one.attribute("to_apply") if one.opcode == "call" else one.attribute("body") if one.opcode == "while" else ""
             if body and depth < 8:
-                yield from self._launched(body, depth + 1)
+                times = re.search(r'"known_trip_count":\{"n":"(\d+)"', one.rest)
+                for _ in range(int(times.group(1)) if times else 1):
+                    yield from self._launched(body, depth + 1)
             else:
                 yield one, inside
 

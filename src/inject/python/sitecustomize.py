@@ -22,20 +22,25 @@ class _WaitFor:
     """Finds nothing by itself: marks a package as soon as somebody else has loaded it, by the module `rooflm_PACKAGE`."""
 
     def __init__(self, package):
-        self.package = package
+        self.package, self.is_looking = package, False
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.package:
+        if name != self.package or self.is_looking:
             return None
         import importlib
         import importlib.util
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.is_looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.is_looking = False
         if spec is None or spec.loader is None:
             return spec
         run = spec.loader.exec_module
 
         def exec_module(module):
+            if self in sys.meta_path:  # who only asks whether the package is there does not load it
+                sys.meta_path.remove(self)
             run(module)
             try:
                 importlib.import_module("rooflm_" + name).mark(module)

@@ -160,7 +160,9 @@ TEST(Flops, AWindowCountsThePairsWithinIt) {
 }
 
 TEST(Flops, KnownParameterCounts) {
-  EXPECT_EQ(model::parameter_count(model::preset("gpt2")), 124475904);  // 124,439,808 with V = 50257
+  EXPECT_EQ(model::parameter_count(model::preset("gpt2")), 124439808);
+  EXPECT_EQ(model::padding_count(model::preset("gpt2")), 36096);
+  EXPECT_EQ(model::parameter_count(model::preset("gpt2-xl")), 1557611200);
   EXPECT_EQ(model::parameter_count(model::preset("llama3-8b")), 8030261248);
   EXPECT_EQ(model::parameter_count(model::preset("llama3-70b")), 70553706496);
 }
