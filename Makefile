@@ -10,7 +10,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: ## Install what building and checking need (Debian packages; asks for nothing that is there)
-	scripts/install_deps build check python ranks demo page browser
+	scripts/install_deps build check python ranks demo page browser clients
 
 build: ## Build build/release/rooflm and the tests (PRESET=dev|asan|tsan|cpu-only|all-gpus for another preset)
 	scripts/install_deps build python page
@@ -22,7 +22,7 @@ demo: ## Train a small GPT on a real text, let it speak, and time both engines (
 	scripts/demo
 
 check: ## Everything that must hold before a change goes in: builds, tests, format, lint, structure
-	scripts/install_deps build check python ranks page browser
+	scripts/install_deps build check python ranks page browser clients
 	scripts/check
 
 docs: ## Build the documentation site in build/docs (MkDocs)

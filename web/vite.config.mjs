@@ -34,7 +34,8 @@ function oneFile() {
         }
         delete bundle[name];
       }
-      page.source = page.source.replace('<html', () => `${notices()}<html`);
+      // Readers look for the character set in the first 1,024 bytes.
+      page.source = page.source.replace(/<meta charset[^>]*>/, (charset) => `${charset}\n${notices()}`);
       if (/(src|href)="(?!data:|#)/.test(page.source.slice(0, page.source.indexOf('<script type="module">')))) {
         this.error('the page refers to something outside of itself');
       }

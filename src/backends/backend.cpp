@@ -159,6 +159,15 @@ void Backend::prefer_kernels(std::vector<KernelRow> rows) {
 }
 
 Kernel Backend::make_kernel(const program::Program& program, const program::Op& op) const {
+  // What no kernel looks at would be left out in silence.
+  if (op.attrs.has("window")) {
+    throw core::Unavailable(
+        fmt::format("{} has no kernel for attention with a window: {} sees {} tokens; no longer "
+                    "texts can run",
+                    device(), op.scope, op.attrs.integer("window")));
+  }
+  if (op.attrs.has("scaling"))
+    throw core::Unavailable(fmt::format("{} has no kernel for scaled rotary positions", device()));
   for (const KernelRow& row : table_) {
     if (row.op != op.def) continue;
     if (Kernel kernel = row.make(program, op)) return kernel;

@@ -70,7 +70,7 @@ int run(const AttentionOptions& options, const MicroOptions& micro) {
   const core::StopSignals signals;
   check_outputs({{"-o", micro.record}}, {}, micro.overwrite);
   if (micro.dry_run) {
-    show_dry_run(fmt::format("measure {} rows", cases.size()), {{"-o", micro.record}});
+    show_dry_run(cases, {{"-o", micro.record}}, style);
     return 0;
   }
   CommandRecord record(micro.record, micro.overwrite, "attention");

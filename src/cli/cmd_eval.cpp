@@ -113,8 +113,8 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
     }
     return 0;
   }
+  train::verify_weights(loaded.directory, point.config);
   loaded.session->make_loss_engine(point.batch, point.seq);
-  train::verify_model(loaded.directory);
   loaded.session->load(loaded.directory);
   if (ranks != nullptr) {
     const ranks::Patience patience(ranks.get());  // weights may be read from disks of different speed

@@ -23,14 +23,17 @@
 namespace rooflm::cli {
 namespace {
 
+constexpr std::string_view kRanksFormat = "kineto";  // which shows several ranks
+
 struct ExportOptions {
   std::vector<std::string> files;
   std::string format, output, run, step;
-  bool overwrite = false, dry_run = false;
+  bool overwrite = false, whole = false, dry_run = false;
 };
 
-/// The place of the run of that label or number; without one the only run of the record. Of several records
-/// the first rank of the job that they are of.
+/// The place of the run of that label or number; without one the only run of the record, or for kineto the
+/// first rank of the job that all its runs are of. Of several records the first rank of the job that they
+/// are of.
 std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& jobs,
                        const ExportOptions& options) {
   const std::string& file = options.files.front();
@@ -57,6 +60,8 @@ std::size_t chosen_run(const report::RecordSet& set, const report::JobRanks& job
         "its collectives (rooflm record); these do not: export each alone");
   }
   if (options.run.empty() && set.runs.size() == 1) return 0;
+  const bool is_job = jobs.ranks(0).size() == set.runs.size() && set.runs.front().other_ranks.empty();
+  if (options.run.empty() && options.format == kRanksFormat && is_job) return 0;
   if (found) return *found;
   if (set.runs.size() > kMostNamed) known += fmt::format(" and {} more", set.runs.size() - kMostNamed);
   throw core::UsageError(
@@ -91,9 +96,10 @@ std::vector<std::string> write_file(const report::ExportFormat& format, const re
 }
 
 int run_model(const ExportOptions& options) {
-  if (!options.run.empty() || !options.step.empty())
+  if (!options.run.empty() || !options.step.empty() || options.whole)
     throw core::UsageError(fmt::format(
-        "--run, --step: {} is written from a checkpoint, not from a record: leave them out", kHuggingFace));
+        "--run, --step, --whole: {} is written from a checkpoint, not from a record: leave them out",
+        kHuggingFace));
   if (options.overwrite)
     throw core::UsageError(
         fmt::format("--overwrite: {} makes a directory and replaces none: name a new one", kHuggingFace));
@@ -110,7 +116,7 @@ int run_export(const ExportOptions& options) {
   if (options.format.empty())
     throw core::UsageError("export: name a --format; rooflm export --help lists them");
   if (options.output.empty()) throw core::UsageError("export: name the file with -o; - is standard output");
-  const bool is_of_ranks = options.format == "kineto";
+  const bool is_of_ranks = options.format == kRanksFormat;
   if (options.files.size() > 1 && !is_of_ranks)
     throw core::UsageError(
         fmt::format("export: {} takes one record; only kineto takes those of several ranks",
@@ -123,14 +129,22 @@ int run_export(const ExportOptions& options) {
     throw core::UsageError(fmt::format("-o -: {} is not a text format; name a file", format.name));
   }
   if (!is_stdout) check_outputs({{"-o", options.output}}, files_of(options.files), options.overwrite);
-  std::optional<std::int64_t> step;
-  if (!options.step.empty()) step = parse_integer("--step", options.step, 0);
+  if (options.whole && !options.step.empty())
+    throw core::UsageError("--step, --whole: one is a part of the other: give one of them");
+  report::TraceScope scope{.is_whole = options.whole};
+  if (!options.step.empty()) scope.step = parse_integer("--step", options.step, 0);
   const report::RecordSet set =
       report::load(std::vector<std::filesystem::path>(options.files.begin(), options.files.end()));
   const report::JobRanks jobs(set);
   const std::size_t run = chosen_run(set, jobs, options);
+  // A run that is named is exported alone, where other ranks of its job are runs of the record, too.
+  const bool is_alone =
+      !options.run.empty() && options.files.size() == 1 && set.runs[run].other_ranks.empty();
   const report::ExportSource source{
-      .file = set.files.at(set.runs[run].file), .run = set.runs[run], .step = step, .ranks = jobs.ranks(run)};
+      .file = set.files.at(set.runs[run].file),
+      .run = set.runs[run],
+      .scope = scope,
+      .ranks = is_alone ? std::span<const report::RankRun>() : std::span(jobs.ranks(run))};
   if (options.dry_run) {
     show_dry_run(fmt::format("export run {}, {}, as {}", source.run.run.id,
                              core::printable(source.run.run.label), format.name),
@@ -167,6 +181,8 @@ Body declare_export(CommandLine& line) {
       .type_name("NAME");
   line.add_option("--step", options->step, "Only events of this step (default: all traced steps)")
       .type_name("N");
+  line.add_flag("--whole", options->whole,
+                "The whole recording: also warm-up, and what ran outside of steps");
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing file");
   add_dry_run(line, options->dry_run, "");
   line.footer(formats_help() +

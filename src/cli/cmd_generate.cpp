@@ -248,7 +248,7 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
                            const train::SamplingOptions& sampling, std::span<const std::string> prompts,
                            bool is_live, std::vector<std::string>& texts, const lab::Ranks& ranks) {
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
-  train::verify_model(loaded.directory);
+  train::verify_weights(loaded.directory, loaded.point.config);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   loaded.session->load(loaded.directory);
   if (ranks == nullptr) core::StopSignals::check();

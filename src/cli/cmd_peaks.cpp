@@ -11,6 +11,7 @@
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/config_options.h"
+#include "cli/datasheet.h"
 #include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
@@ -105,8 +106,28 @@ std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std:
   return ceilings;
 }
 
+/// Devices of the catalog that only stand for one: what their datasheets say. Empty if one can be measured.
+std::vector<devices::Device> advertised_devices(const std::string& names) {
+  std::vector<devices::Device> advertised;
+  for (const std::string& name : parse_names("--device", names)) {
+    const std::string device = lab::parse_device(name);
+    if (lab::runs(device)) return {};
+    advertised.push_back(backends::provider_of(device).describe(device));
+    if (advertised.back().peak_flop_per_s.empty()) return {};
+  }
+  return advertised;
+}
+
 int run(const PeaksOptions& options) {
   const TableStyle style = options.table.style();
+  if (const auto advertised = advertised_devices(options.device); !advertised.empty()) {
+    if (!options.record.empty())
+      throw core::UsageError("peaks: nothing is measured on a device of the catalog: leave out -o");
+    const Table table = datasheet_table(advertised);
+    require_columns(table, style);
+    write_out(show_table(table, style));
+    return 0;
+  }
   report::RecordFile example;
   example.ceilings.emplace_back();
   require_columns(report::peaks_table(example), style);
@@ -147,7 +168,7 @@ int run(const PeaksOptions& options) {
 Body declare_peaks(CommandLine& line) {
   auto options = std::make_shared<PeaksOptions>();
   line.add_option("--device", options->device, "Device to measure (default: the fastest one here)")
-      .type_name("cpu|cuda[:N]");
+      .type_name("cpu|cuda[:N]|null:NAME");
   line.add_option("--dtype", options->dtype,
                   "Dtypes of the matmuls, a list (default: all that the device supports)")
       .type_name(dtype_names(line) + "|fp64");
@@ -166,6 +187,8 @@ Body declare_peaks(CommandLine& line) {
       "Rates are medians with a confidence interval. Keep the machine otherwise idle. Ceilings are cached\n"
       "in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per processor, thread count, GPU and rooflm "
       "version.\n\n"
+      "Of a device of the catalog (null:h100-sxm), the rates of its data sheet beside those that GEMMs "
+      "sustain.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };
 }

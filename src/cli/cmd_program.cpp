@@ -1,5 +1,6 @@
 // rooflm program: prints the ops of a step at any stage of the recipe.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <memory>
@@ -38,8 +39,8 @@ program::Program build(const ProgramOptions& options, const lab::Point& point) {
   const std::int64_t seq = options.inference ? point.seq : point.own_seq();
   auto forward = model::forward(point.config, point.batch, seq, head);
   if (options.inference) return compile::inference_step(std::move(forward), point.step);
-  const auto stage = options.stage.empty() ? compile::kLastStage : compile::parse_stage(options.stage);
-  return compile::training_step(std::move(forward), point.step, stage);
+  if (!options.stage.empty()) compile::check_pass_name(options.stage);
+  return compile::training_step(std::move(forward), point.step, options.stage);
 }
 
 /// What would run each op; empty where the device is not here, and where nobody asks.
@@ -71,11 +72,11 @@ int run(const ProgramOptions& options) {
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }
-  lab::Point point = options.config.single();
+  lab::Point point = options.config.single(lab::ModelUse::plan);
   point.gemm_search = backends::GemmSearch::kept;  // looking at a program searches nothing
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
-  const PlannedProgram planned{program, plan};
+  const PlannedProgram planned{program, plan, point.config};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
   if (style.format == Format::json) {
     program_json(planned, options.scope, options.totals, kernels, write_out);
@@ -92,7 +93,7 @@ Body declare_program(CommandLine& line) {
   options->config.add_to(line, dtype_names_of_gpus());
   line.add_option("--stage", options->stage,
                   "Stop after this compiler pass (default: the last one, whose result the engine runs)")
-      .type_name("forward|lowered|differentiated|recomputed|optimizer|cast|fused")
+      .type_name(fmt::format("{}", fmt::join(compile::pass_names(), "|")))
       .group("Output");
   line.add_flag("--inference", options->inference,
                 "The forward pass that ends in logits, not a training step")

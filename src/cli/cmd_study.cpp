@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cli/commands.h"
@@ -19,6 +20,7 @@
 #include "cli/report_output.h"
 #include "cli/serving_options.h"
 #include "cli/study_file.h"
+#include "cli/study_options.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -45,48 +47,6 @@ constexpr const char* kLimits = "limits";
 constexpr const char* kServing = "serving";
 constexpr const char* kInput = "input";
 
-/// Everything empty: what is typed replaces what the study says.
-struct StudyOptions {
-  std::string name;
-  bool large = false, all = false;
-  std::map<std::string, std::string> standing;  ///< of configuration files: they stand behind the study
-  ConfigOptions config;
-  ProfileOptions profile;
-  OutputOptions output;
-  std::map<std::string, std::string> others;  ///< of single ops and of serving, by name without dashes
-
-  StudyOptions() {
-    config.clear();
-    for (const char* single : {"n", "count", "strategy", "head-dim"}) others[single] = "";
-    for (const auto& [option, help] : serving_options()) others[option] = "";
-  }
-
-  /// What an option of a study file stands for, by its name without dashes.
-  [[nodiscard]] std::string get(const std::string& option) {
-    if (const record::Field* field = record::find_option("--" + option)) return config.text(field->key);
-    return *other(option);
-  }
-  void set(const std::string& option, const std::string& value) {
-    if (const record::Field* field = record::find_option("--" + option)) {
-      config.set(field->key, value);
-    } else {
-      *other(option) = value;
-    }
-  }
-
- private:
-  std::string* other(const std::string& option) {
-    const std::map<std::string, std::string*> measuring = {{"steps", &profile.stopping.steps},
-                                                           {"min-steps", &profile.stopping.min_steps},
-                                                           {"max-steps", &profile.stopping.max_steps},
-                                                           {"memory-limit", &profile.memory_limit},
-                                                           {"max-seconds", &profile.stopping.max_seconds},
-                                                           {"precision", &profile.stopping.precision}};
-    const auto found = measuring.find(option);
-    return found == measuring.end() ? &others.at(option) : found->second;
-  }
-};
-
 int list_studies(const TableStyle& style) {
   Table table{.columns = {{"name", "name"},
                           {"kind", "kind"},
@@ -109,33 +69,6 @@ int list_studies(const TableStyle& style) {
   }
   write_out(show_table(table, style));
   return 0;
-}
-
-/// What was typed wins over the study, the study over the defaults of the options.
-TakenOptions fill(StudyOptions& options, const Study& study) {
-  TakenOptions taken;
-  for (const std::string& name : study_options()) {
-    if (!options.get(name).empty()) taken.some_typed = true;
-  }
-  const bool has_steps = !options.get("steps").empty();
-  const bool has_limits =
-      !(options.get("precision") + options.get("min-steps") + options.get("max-steps")).empty();
-  const auto take = [&](const char* table, const std::map<std::string, std::string>& from) {
-    for (const auto& [name, value] : from) {
-      // Who says how many steps says all about it.
-      const bool is_of_steps = name == "precision" || name == "min-steps" || name == "max-steps";
-      if (!options.get(name).empty() || (has_steps && is_of_steps) || (has_limits && name == "steps"))
-        continue;
-      options.set(name, value);
-      taken.tables[name] = table;
-    }
-  };
-  if (options.large) take("large", study.large);
-  take("options", study.options);
-  for (const auto& [name, value] : options.standing) {
-    if (options.get(name).empty()) options.set(name, value);
-  }
-  return taken;
 }
 
 /// The study that asks what fits: without a limit of the user it is the memory of the device that the plan is
@@ -220,14 +153,32 @@ std::vector<record::Cell> device_norms(StudyOptions& options) {
   return lab::device_norm_cells(device);
 }
 
-/// Of a training run in fp8; none where the device has no fp8, or runs nothing.
-std::vector<record::Cell> training_cells(StudyOptions& options) {
+/// Rows and columns of the matrix whose bytes study formats shows.
+std::pair<std::int64_t, std::int64_t> matrix_of(StudyOptions& options) {
+  const std::string n = options.get("n");
+  const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
+  if (extents.size() > 2) throw core::UsageError("--n: give one size, or rows,columns, for study formats");
+  return {extents.front(), extents.back()};
+}
+
+/// The training run in fp8; none where the device has no fp8, or runs nothing.
+std::optional<lab::Point> training_point(StudyOptions& options) {
   options.config.fill();
-  const lab::RunSettings settings = options.profile.settings();
   try {
-    const lab::Point point = options.config.single();
-    if (!lab::runs(point.device)) return {};
-    return lab::fp8_cells(point, settings.max_steps, settings.shards);
+    lab::Point point = options.config.single();
+    if (lab::runs(point.device)) return point;
+  } catch (const core::Unavailable& error) {
+    note("fp8 is left out: {}", error.what());
+  }
+  return std::nullopt;
+}
+
+std::vector<record::Cell> training_cells(StudyOptions& options) {
+  const lab::RunSettings settings = options.profile.settings();
+  const auto point = training_point(options);
+  if (!point) return {};
+  try {
+    return lab::fp8_cells(*point, settings.max_steps, settings.shards);
   } catch (const core::Unavailable& error) {
     note("fp8 is left out: {}", error.what());
     return {};
@@ -244,10 +195,8 @@ lab::ServingSettings serving_settings_of(const StudyOptions& options) {
 
 std::vector<record::Cell> cells_of(StudyOptions& options, const Study& study) {
   if (study.kind == "formats") {
-    const std::string n = options.get("n");
-    const auto extents = parse_integers("--n", n.empty() ? "4096" : n, 1);
-    if (extents.size() > 2) throw core::UsageError("--n: give one size, or rows,columns, for study formats");
-    auto cells = lab::format_cells(extents.front(), extents.back());
+    const auto [rows, columns] = matrix_of(options);
+    auto cells = lab::format_cells(rows, columns);
     for (const auto& more : {lab::norm_cells(), device_norms(options), training_cells(options)})
       cells.insert(cells.end(), more.begin(), more.end());
     return cells;
@@ -276,10 +225,15 @@ void show_dry_run(StudyOptions& options, const Study& study,
     lab::check_serving(options.config.sweep(), serving_settings_of(options).load);
     return show_dry_run(options.config.sweep(), outputs, options.output.table.style());
   }
-  if (study.kind == "formats") return show_dry_run("compute a table of formats, and train in fp8", outputs);
-  const std::size_t rows =
-      study.kind == "gemm" ? gemm_cases(options).size() : attention_cases(options).size();
-  show_dry_run(fmt::format("measure {} rows", rows), outputs);
+  const TableStyle style = options.output.table.style();
+  if (study.kind == "gemm") return show_dry_run(gemm_cases(options), outputs, style);
+  if (study.kind == "attention") return show_dry_run(attention_cases(options), outputs, style);
+  const auto [rows, columns] = matrix_of(options);
+  std::vector<std::string> parts = {fmt::format("formats of a {} x {} matrix", rows, columns),
+                                    "LayerNorm in fp16 and bf16"};
+  if (const auto point = training_point(options))
+    parts.push_back("training in fp8: " + lab::describe(*point));
+  show_dry_run(parts, outputs, style);
 }
 
 /// Refuses columns that its tables do not have.
@@ -297,7 +251,7 @@ void require_columns_of_study(const StudyOptions& options, const Study& study) {
 int run_one(StudyOptions options, const Study& study) {
   check_views(study);
   require_columns_of_study(options, study);
-  const TakenOptions taken = fill(options, study);
+  const TakenOptions taken = options.fill(study);
   note("{}: {}", study.name, study.question);
   std::vector<std::filesystem::path> inputs = files_of_models(options.config.text("model"));
   std::vector<std::string> others = options.profile.data;
@@ -405,11 +359,13 @@ const std::map<std::string_view, const char*> kRead = {
     {"attention", "head-dim,device,dtype,engine,attention,batch,heads,kv-heads,seq,threads,autotune"},
     // The training run is in fp8 and op by op: lab::fp8_cells sets the other options of a run.
     {"formats",
-     "n,model,arch,layers,heads,kv-heads,d-model,d-ff,vocab,batch,seq,grad-accum,device,dtype,clip,threads,"
-     "seed,autotune,nondeterministic,fp8-gradients,fp8-fast-sums,data,steps,max-steps"},
+     "n,model,arch,layers,heads,kv-heads,d-model,head-dim,d-ff,positions,vocab,batch,seq,grad-accum,device,"
+     "dtype,"
+     "clip,threads,seed,autotune,nondeterministic,fp8-gradients,fp8-fast-sums,data,steps,max-steps"},
     {kServing,
      "rate,requests,prompt-tokens,new-tokens,lengths,users,schedule,model,arch,layers,heads,kv-heads,d-model,"
-     "d-ff,vocab,batch,seq,engine,attention,device,dtype,fp8-scaling,fp8-fast-sums,threads,seed,autotune,"
+     "head-dim,d-ff,positions,vocab,batch,seq,engine,attention,device,dtype,fp8-scaling,fp8-fast-sums,"
+     "threads,seed,autotune,"
      "nondeterministic,memory-limit,max-seconds"}};
 
 bool reads(const Study& study, const Declared& option, const std::string& name) {
@@ -468,8 +424,7 @@ Body declare_study(CommandLine& line) {
   for (const auto& [name, text] :
        {std::pair{"n", "Matmul sizes; for study formats the matrix: one size, or rows,columns"},
         {"count", "Number of matmuls, for study gemm"},
-        {"strategy", "big, looped, batched, for study gemm"},
-        {"head-dim", "Head sizes, for study attention_sweep"}}) {
+        {"strategy", "big, looped, batched, for study gemm"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group(kSingleOps);
   }
   for (const auto& [name, text] : serving_options())

@@ -23,8 +23,8 @@ using record::Field;
 using record::FieldType;
 
 /// What changes slowest and fastest in a sweep; other fields in between, as the table has them.
-constexpr std::array kSlowest = {"model", "arch",  "layers", "heads",  "kv_heads",  "d_model",   "d_ff",
-                                 "vocab", "batch", "seq",    "device", "recompute", "grad_accum"};
+constexpr std::array kSlowest = {"model", "arch",  "layers", "heads", "kv_heads", "d_model",   "head_dim",
+                                 "d_ff",  "vocab", "batch",  "seq",   "device",   "recompute", "grad_accum"};
 constexpr std::array kFastest = {"dtype", "engine", "attention"};
 
 constexpr std::string_view kDevice = "device", kData = "dp";
@@ -192,8 +192,8 @@ std::vector<lab::Point> ConfigOptions::sweep(lab::ModelUse use) const {
   return lab::make_points(configs, use);
 }
 
-lab::Point ConfigOptions::single() const {
-  auto points = sweep();
+lab::Point ConfigOptions::single(lab::ModelUse use) const {
+  auto points = sweep(use);
   if (points.size() != 1) {
     throw core::UsageError(fmt::format("takes a single configuration, the options name {}", points.size()));
   }

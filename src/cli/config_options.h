@@ -80,7 +80,7 @@ class ConfigOptions {
   /// engine, attention (the last changes fastest). Throws as lab::make_points.
   [[nodiscard]] std::vector<lab::Point> sweep(lab::ModelUse use = lab::ModelUse::compute) const;
   /// For commands that take no lists: core::UsageError when the options name more than one configuration.
-  [[nodiscard]] lab::Point single() const;
+  [[nodiscard]] lab::Point single(lab::ModelUse use = lab::ModelUse::compute) const;
 
  private:
   void take(const record::Field& field);

@@ -16,11 +16,22 @@ namespace rooflm::cli {
 /// Declares the flag.
 void add_dry_run(CommandLine& line, bool& asked, const std::string& group = "Output");
 
-/// The configurations that would run, with parameters, tokens and model FLOP of a step, and what would be
-/// written.
+/// The configurations that would run, with the options that vary among them, parameters, tokens and model
+/// FLOP of a step, and what would be written.
 void show_dry_run(const std::vector<lab::Point>& points, const std::vector<OutputPath>& outputs,
                   const TableStyle& style);
-/// "would measure 12 rows", and what would be written.
+/// The rows that would be measured, and what would be written.
+void show_dry_run(const std::vector<std::string>& rows, const std::vector<OutputPath>& outputs,
+                  const TableStyle& style);
+/// Of the cases of a micro-benchmark.
+template <class Case>
+void show_dry_run(const std::vector<Case>& cases, const std::vector<OutputPath>& outputs,
+                  const TableStyle& style) {
+  std::vector<std::string> rows;
+  for (const Case& each : cases) rows.push_back(describe(each));
+  show_dry_run(rows, outputs, style);
+}
+/// "would record it", and what would be written.
 void show_dry_run(std::string_view what, const std::vector<OutputPath>& outputs);
 
 }  // namespace rooflm::cli

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "core/units.h"
 #include "devices/device.h"
 #include "lab/gpu_ceilings.h"
 #include "perfmodel/roofline.h"
@@ -50,7 +51,7 @@ void add_catalog(const std::string& device, const devices::Device& described,
   ceilings.insert(ceilings.end(), added.begin(), added.end());
 }
 
-/// A cache of unknown bandwidth bounds nothing, but what it holds need not come from further out.
+/// A cache of unknown rate: what it holds need not come from further out, and has no roof that is known.
 perfmodel::Machine machine_of(const std::string& device, const devices::Device& described,
                               const std::vector<record::Ceiling>& ceilings) {
   std::map<std::string, double> capacities;
@@ -67,15 +68,44 @@ perfmodel::Machine machine_of(const std::string& device, const devices::Device& 
   return machine;
 }
 
-std::vector<perfmodel::OpRoof> roofs_of(const foreign::ForeignRun& run, const perfmodel::Machine& machine) {
+/// Calls that have no roof, as they fit in a cache whose rate nobody knows.
+struct LeftOut {
+  double calls = 0, bytes = 0;
+};
+
+std::vector<perfmodel::OpRoof> roofs_of(const foreign::ForeignRun& run, const perfmodel::Machine& machine,
+                                        LeftOut& left_out) {
   std::vector<perfmodel::OpRoof> roofs;
   for (const foreign::OpWork& work : run.work()) {
-    perfmodel::Roof roof = perfmodel::roof_of(
-        machine, {.dtype = work.dtype, .needed_flop = work.needed_flop, .bytes = work.bytes});
+    perfmodel::Roof roof = perfmodel::roof_of(machine, {.dtype = work.dtype,
+                                                        .needed_flop = work.needed_flop,
+                                                        .bytes = work.bytes,
+                                                        .far_bytes = work.far_bytes});
+    if (roof.roof_s <= 0) {
+      left_out.calls += work.calls;
+      left_out.bytes += work.calls * work.bytes;
+      continue;
+    }
     for (double* seconds : {&roof.matmul_s, &roof.memory_s, &roof.roof_s}) *seconds *= work.calls;
     roofs.push_back({.op = work.op, .phase = work.phase, .roof = std::move(roof)});
   }
   return roofs;
+}
+
+void add_kernel_roofs(const foreign::ForeignRun& run, const perfmodel::Machine& machine,
+                      std::vector<record::Prediction>& predictions) {
+  for (const record::KernelWork& work : run.kernel_works()) {
+    const perfmodel::Roof roof = perfmodel::roof_of(machine, {.dtype = work.dtype,
+                                                              .needed_flop = work.needed_flop,
+                                                              .bytes = work.bytes,
+                                                              .far_bytes = work.far_bytes});
+    if (roof.roof_s <= 0) continue;
+    predictions.push_back({.subject = fmt::format("work:{}", work.work),
+                           .quantity = "roof_s",
+                           .value = roof.roof_s,
+                           .unit = "s",
+                           .bound = roof.bound});
+  }
 }
 
 }  // namespace
@@ -95,7 +125,20 @@ std::vector<record::Ceiling> add_roofs(foreign::ForeignRun& run, bool is_here) {
                         device, called.empty() ? "its name is not known" : called, device));
     return {};
   }
-  run.set_predictions(perfmodel::predict_roofs(machine, roofs_of(run, machine)));
+  LeftOut left_out;
+  std::vector<record::Prediction> predictions =
+      perfmodel::predict_roofs(machine, roofs_of(run, machine, left_out));
+  add_kernel_roofs(run, machine, predictions);
+  run.set_predictions(std::move(predictions));
+  if (left_out.calls > 0) {
+    run.add_fact(
+        {.key = "roof_leaves_out",
+         .value = left_out.bytes,
+         .unit = "byte",
+         .text = fmt::format("{:.0f} calls of operators, {}: they fit in the L2 cache, whose rate on "
+                             "this device is not known (rooflm peaks --device {} measures it)",
+                             left_out.calls, core::format_bytes(left_out.bytes), device)});
+  }
   return ceilings;
 }
 

@@ -177,8 +177,9 @@ std::vector<PlanPoint> points_of(const PlanOptions& options, const Setting& sett
           {.config = point.config, .step = point.step, .micro_batch = point.batch, .seq = point.seq});
       perfmodel::fit_to_device(points.back().step, setting.device);
       perfmodel::fit_to_framework(points.back().step, setting.framework);
-      points.back().step.async_tensor = options.async_tp;
-      points.back().step.sum_in_update = sums_in_update(options, setting.framework);
+      compile::Rewrites& rewrites = points.back().step.rewrites;
+      rewrites.set(compile::Rewrite::async_tensor, options.async_tp);
+      rewrites.set(compile::Rewrite::sum_in_update, sums_in_update(options, setting.framework));
     }
   }
   return points;

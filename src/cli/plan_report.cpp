@@ -144,6 +144,7 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   row.set("seq", point.seq);
   row.set("recompute", std::string(passes::name_of(point.step.recompute)));
   row.set("params", model::parameter_count(point.config));
+  row.set("active_params", model::active_parameter_count(point.config));
   if (run.setting->what_if.is_any()) row.set("what_if", text_of(run.setting->what_if));
   row.set("status", std::string(run.plan->fits ? "planned" : "oom"));
   if (run.plan->fits) {

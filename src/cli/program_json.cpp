@@ -175,6 +175,9 @@ void program_json(const PlannedProgram& planned, std::string_view scope, bool to
     totals["by_block"][block] = totals_json(sums);
   }
   totals["memory"] = memory_json(planned);
+  totals["params"] = model::parameter_count(planned.config);
+  totals["active_params"] = model::active_parameter_count(planned.config);
+  totals["padding"] = model::padding_count(planned.config);
 
   std::string text = "{";
   if (!totals_only) {

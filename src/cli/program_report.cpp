@@ -61,7 +61,7 @@ void set_cost(Row& row, const program::Cost& cost) {
 }
 
 Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
-  const auto& [program, plan] = planned;
+  const auto& [program, plan, config] = planned;
   const Op& op = program.ops[index];
   Row row;
   constexpr std::size_t kCells = 24;
@@ -190,6 +190,13 @@ Table memory_table(const PlannedProgram& planned) {
   add("peak of live bytes", planned.plan.peak_live_bytes);
   add("peak of live bytes, nothing in place (eager)", planned.plan.unshared_peak_bytes);
   add("arena (fused)", planned.plan.arena_bytes);
+  const std::int64_t params = model::parameter_count(planned.config);
+  const std::int64_t active = model::active_parameter_count(planned.config);
+  const std::int64_t padding = model::padding_count(planned.config);
+  table.notes.push_back(fmt::format(
+      "{} parameters{}{}.", params, active < params ? fmt::format(", {} of them for a token", active) : "",
+      padding > 0 ? fmt::format("; {} more elements of weights are padding of the vocabulary", padding)
+                  : ""));
   return table;
 }
 

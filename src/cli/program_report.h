@@ -26,8 +26,8 @@ Table phase_table(const PlannedProgram& planned);
 Table memory_table(const PlannedProgram& planned);
 
 /// {"ops": [...], "totals": {...}}: totals hold the step's FLOPs and bytes (without setup ops), `by_phase`,
-/// `by_block` and `memory`. With `totals_only` there are no ops. `write` is given the text in pieces: that of
-/// a large program does not fit memory beside it.
+/// `by_block` and `memory`, and the model's `params`, `active_params` and `padding`. With `totals_only` there
+/// are no ops. `write` is given the text in pieces: that of a large program does not fit memory beside it.
 void program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only, Kernels kernels,
                   const std::function<void(std::string_view)>& write);
 

@@ -83,15 +83,18 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   if (!process.problem.empty()) {
     run.add_fact({.key = "tracing", .value = {}, .unit = "", .text = process.problem});
   }
-  // What PyTorch's caching allocator gave out and held at most.
+  // What PyTorch's caching allocator gave out and held at most, on the run's device and on others that it used.
   for (const auto& [key, value] : process.facts) {
     for (const std::string what : {"allocated", "reserved"}) {
       const std::string prefix = "torch " + what + " ";
       if (!key.starts_with(prefix)) continue;
-      run.add_fact({.key = "torch_" + what + "_bytes",
-                    .value = std::strtod(value.c_str(), nullptr),
+      const std::string device = core::printable(key.substr(prefix.size()));
+      const double bytes = std::strtod(value.c_str(), nullptr);
+      if (device != run.device() && bytes == 0) continue;
+      run.add_fact({.key = "torch_" + what + "_bytes" + (device == run.device() ? "" : " " + device),
+                    .value = bytes,
                     .unit = "byte",
-                    .text = core::printable(key.substr(prefix.size()))});
+                    .text = device});
     }
   }
   const std::string torch = fact_of(process, "torch");

@@ -143,8 +143,7 @@ std::vector<report::View> views_of(const ReportRequest& request, const report::R
     return made;
   }
   for (const std::string& view : request.views) made.push_back(report::make_view(view, set, options));
-  // The overview always has the name of a run.
-  if (!request.are_default || std::ranges::count_if(made, shows_something) > 1) return made;
+  if (!request.are_default || std::ranges::none_of(made, report::lacks_records)) return made;
   std::vector<report::View> others;
   for (const report::ViewInfo& info : report::all_views()) {
     report::View view = report::make_view(info.name, set, options);

@@ -22,8 +22,8 @@ std::vector<std::string> default_views();
 struct ReportRequest {
   std::vector<std::filesystem::path> records;
   std::vector<std::string> views;
-  /// The user did not ask for these views: if they have almost nothing to show (a foreign program, a record
-  /// of ceilings), the views that have something are shown instead.
+  /// The user did not ask for these views: if one of them needs what was not recorded (a training run, an
+  /// import, a record of ceilings), all views that have something are shown instead.
   bool are_default = false;
   TableStyle style{};
   report::Filter filter{};                     ///< what of the records is shown

@@ -3,14 +3,16 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "compile/passes/collective_copies.h"
 #include "compile/passes/fp8_matmuls.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
 #include "compile/passes/recompute.h"
 #include "compile/passes/shard_data.h"
 #include "compile/passes/shard_pipeline.h"
+#include "compile/planned/collective_copies.h"
+#include "compile/rewrites.h"
 #include "compile/sharding.h"
 #include "core/dtype.h"
 #include "program/fp32_products.h"
@@ -39,37 +41,10 @@ struct StepOptions {
   /// fused: most bytes of fp32 logits per loss chunk.
   std::int64_t loss_chunk_bytes = std::int64_t{128} << 20U;
   std::int64_t logits_padding = 1;  ///< fused: rows of logits are padded to a multiple of this many elements
-  /// fused, 16 bits: weights as halves, and 16-bit gradients where none accumulate (passes/compact_state.h).
-  bool compact_state = false;
-  bool gelu_in_epilogue = false;   ///< fused: see passes::FuseOptions
-  bool bias_in_gradients = false;  ///< fused: see passes::FuseOptions
-  bool early_norm = false;         ///< fused, clipping: passes/early_norm.h
-  bool rebuild = false;            ///< fused: passes/rebuild.h
-  bool background = true;          ///< fused: the device has the lane `background` (passes/early_updates.h)
-  bool sum_in_update = false;      ///< fused, data-parallel ranks: passes/sum_in_update.h
-  // For plans of other frameworks.
-  bool unfused_loss = false;  ///< fp32, not chunked (passes/unfused_loss.h)
+  Rewrites rewrites{};
+  bool background = true;  ///< fused: the device has the lane `background` (passes/early_updates.h)
   passes::UnitKind
-      unit_buffers{};       ///< around collectives of data-parallel ranks (passes/collective_copies.h)
-  bool row_copies = false;  ///< around those of sequence-parallel ranks (the same)
-  bool dropout = false;     ///< passes/dropout.h
-  bool fp8_own_scales =
-      false;                  ///< fp8: scales of this step, so that each tensor is read for its largest value
-  bool async_tensor = false;  ///< tensor-parallel matmuls overlap their exchange (passes/async_tensor.h)
-  /// Micro-batches accumulate by separate additions (passes/gradient_sums.h).
-  bool gradient_sums = false;
-  bool separate_matmuls = false;  ///< q, k, v, gate and up are separate matmuls (passes/separate_matmuls.h)
-  bool fp8_gathers = false;       ///< fp8: tensor-parallel ranks exchange fp8 rows (passes/fp8_gathers.h)
-  /// Sequence-parallel ranks keep only their own rows (passes/gather_again.h).
-  bool gather_again = false;
-  /// Tensor-parallel sums of a layer's input gradient overlap its weight gradient (passes/reduce_early.h).
-  bool reduce_early = false;
-  bool fp8_casts_apart = false;  ///< fp8: casts are never fused into the producer
-  bool fp8_parameters = false;   ///< fp8: layer weights exist only in fp8 (passes/fp8_parameters.h)
-  /// Weight gradients in the compute dtype, including sums over micro-batches.
-  bool half_gradients = false;
-  bool gathered_ring = false;    ///< passes::RingKind::gathered
-  bool whole_recompute = false;  ///< `full` also recomputes what nothing reads (passes/recompute.h)
+      unit_buffers{};     ///< around collectives of data-parallel ranks: planned/collective_copies.h
   int micro_batches = 1;  ///< gradient accumulation: a step's batch is this many times the forward pass's
   passes::OptimizerOptions optimizer{};
   Sharding sharding{};          ///< how the step is split over ranks; validated before by compile::check
@@ -79,19 +54,18 @@ struct StepOptions {
 /// The compute dtype as options and tables name it: "bf16x6", "tf32", "fp8", or the name of `dtype`.
 std::string_view dtype_name(const StepOptions& options);
 
-/// How far to run the recipe, for `rooflm program --stage`.
-enum class Stage : std::uint8_t { forward, lowered, differentiated, recomputed, optimizer, cast, fused };
-inline constexpr Stage kLastStage = Stage::fused;
-std::string_view name_of(Stage stage);
-/// Throws core::UsageError with a suggestion.
-Stage parse_stage(std::string_view name);
+/// Names of the passes of a training step, in their order: `rooflm program --stage` stops after any.
+std::vector<std::string> pass_names();
+/// Throws core::UsageError with a suggestion where there is no such pass.
+void check_pass_name(std::string_view name);
 
 /// A training step: forward and backward for each micro-batch, then the optimizer. Inputs "tokens" and
 /// "targets" of micro-batch i > 0 are called "tokens.i" and "targets.i". Results: "loss" [1] (mean over all
 /// micro-batches) and, with clipping, "grad_norm" [1]. The program passes program::check. Throws
-/// core::UsageError for options that contradict each other.
+/// core::UsageError for options that contradict each other. `stop_after`: the pass that is the last to run;
+/// all without it.
 program::Program training_step(program::Program forward, const StepOptions& options,
-                               Stage stop_after = kLastStage);
+                               std::string_view stop_after = {});
 
 /// The start of a step: the forward pass of one rank, split over tensor ranks, cut to its pipeline stage,
 /// with attention lowered. It depends only on tensor and pipeline ranks, so steps with other data-parallel
@@ -104,12 +78,18 @@ struct RankForward {
 RankForward rank_forward(program::Program forward, const StepOptions& options);
 
 /// The same, from a forward pass made by rank_forward.
-program::Program training_step(RankForward forward, const StepOptions& options,
-                               Stage stop_after = kLastStage);
+program::Program training_step(RankForward forward, const StepOptions& options);
+
+/// Whose weights a forward pass reads.
+enum class Weights : std::uint8_t {
+  own,          ///< nobody else's: in the compute dtype (passes::narrow_weights)
+  of_training,  ///< those of a training step: fp32 masters, or halves
+};
 
 /// Forward pass only, for evaluation and sampling. Each rank has its own batch; the loss is the mean over
 /// ranks.
-program::Program inference_step(program::Program forward, const StepOptions& options);
+program::Program inference_step(program::Program forward, const StepOptions& options,
+                                Weights weights = Weights::own);
 
 /// "tokens" or "tokens.3".
 std::string micro_batch_name(const std::string& input, int micro_batch);

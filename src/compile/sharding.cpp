@@ -51,6 +51,11 @@ void check_context(const Sharding& s, std::int64_t seq) {
 }
 
 void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t batch, std::int64_t seq) {
+  if (s.tensor > 1 && c.experts.count > 0) {
+    throw core::Unavailable(
+        fmt::format("--tp {}: the experts of {} cannot be split over tensor-parallel ranks yet; leave it out",
+                    s.tensor, c.name));
+  }
   const auto divides = [&](std::int64_t extent, const char* what) {
     expect(extent % s.tensor == 0,
            fmt::format("--tp {} does not divide the {} {} of {}", s.tensor, extent, what, c.name));

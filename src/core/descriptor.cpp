@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <new>
 #include <system_error>
@@ -16,6 +18,10 @@
 
 namespace rooflm::core {
 namespace {
+
+/// The first line of every pointer (Git LFS, docs/spec.md); a pointer has less than 1024 bytes.
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/v1\n";
+constexpr std::uint64_t kLfsPointerBytes = 1024;
 
 const char* kind_of(mode_t mode) {
   if (S_ISFIFO(mode)) return "a pipe";
@@ -54,7 +60,17 @@ Descriptor open_regular(const std::filesystem::path& path, std::uint64_t& size) 
                                  kind_of(info.st_mode)));
   }
   size = static_cast<std::uint64_t>(info.st_size);
+  if (size >= kLfsPointer.size() && size < kLfsPointerBytes) {
+    std::array<char, kLfsPointer.size()> begin{};
+    const ssize_t n = ::pread(file.get(), begin.data(), begin.size(), 0);
+    refuse_lfs_pointer({begin.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))}, path);
+  }
   return file;
+}
+
+void refuse_lfs_pointer(std::string_view text, const std::filesystem::path& path) {
+  if (!text.starts_with(kLfsPointer)) return;
+  throw InputError(fmt::format("{}: a pointer of Git LFS, not the file: run git lfs pull", path.string()));
 }
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {

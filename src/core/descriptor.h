@@ -28,8 +28,12 @@ class Descriptor {
 [[noreturn]] void fail_on(std::string_view doing, const std::filesystem::path& path, int error);
 
 /// Opens a regular file for reading; does not block if `path` is a pipe. Throws InputError, saying what
-/// `path` is, if it is missing, unreadable, or not a regular file.
+/// `path` is, if it is missing, unreadable, not a regular file, or a pointer of Git LFS.
 Descriptor open_regular(const std::filesystem::path& path, std::uint64_t& size);
+
+/// Throws InputError if a file that begins with `text` is a pointer of Git LFS: the contents of every file
+/// that is read pass this once.
+void refuse_lfs_pointer(std::string_view text, const std::filesystem::path& path);
 
 /// Writes all of `bytes` at the descriptor's position. Throws InputError that names `path`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
 
@@ -86,8 +87,10 @@ std::string read_descriptor(int fd, const std::filesystem::path& path, std::uint
     const ssize_t n = read_more(fd, text);
     if (n < 0) fail_on("read", path, errno);
     require_room(text.size());
-    if (n == 0) return text;
+    if (n == 0) break;
   }
+  refuse_lfs_pointer(text, path);
+  return text;
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ std::string three_digits(double value) {
 }  // namespace
 
 std::string format_si(double value) {
-  constexpr std::array<const char*, 7> kPrefix = {"", " k", " M", " G", " T", " P", " E"};
+  constexpr std::array<const char*, 11> kPrefix = {"",   " k", " M", " G", " T", " P",
+                                                   " E", " Z", " Y", " R", " Q"};
   constexpr double kSmall = 0.5e-3;  // would display as 0.00
   constexpr double kMicro = 1e6;
   constexpr double kNano = 1e9;

@@ -18,12 +18,8 @@ Rewrites rewrites_of(const Json& json) {
   return {.logits_bytes = json.at("logits_bytes"),
           .logits_in_compute_dtype = json.at("logits_in") == "compute dtype",
           .logits_padding = json.at("logits_padding"),
-          .compact_state = json.at("compact_state"),
-          .gelu_in_epilogue = json.at("gelu_in_products"),
-          .bias_in_gradients = json.at("bias_in_gradients"),
-          .early_norm = json.at("early_norm"),
-          .rebuild = json.at("rebuild"),
-          .background = json.at("background")};
+          .background = json.at("background"),
+          .names = json.at("names")};
 }
 
 Device kind_of(const Json& catalog, Kind kind) {

@@ -35,12 +35,8 @@ struct Rewrites {
   std::int64_t logits_bytes = std::int64_t{128} << 20U;
   bool logits_in_compute_dtype = false;  ///< logits_bytes counts the compute dtype; otherwise fp32
   std::int64_t logits_padding = 1;       ///< rows of logits are padded to a multiple of this many elements
-  bool compact_state = false;            ///< 16 bits: weights in halves; 16-bit gradients
-  bool gelu_in_epilogue = false;         ///< GELU is fused into the GEMM epilogue
-  bool bias_in_gradients = false;        ///< gradients of GELU and layernorm sum the columns of their results
-  bool early_norm = false;               ///< squares of gradients are summed while the backward pass runs
-  bool rebuild = false;                  ///< gradients of norms and activations write their outputs again
   bool background = false;               ///< small work runs beside the rest, on what it leaves idle
+  std::vector<std::string> names{};      ///< of compile::Rewrite
 };
 
 struct Device {

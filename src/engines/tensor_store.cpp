@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/elements.h"
 #include "core/halves.h"
 #include "program/groups.h"
 
@@ -41,6 +42,12 @@ void join(std::span<const std::uint16_t> planes, core::DType dtype, std::span<st
     const float value = core::join_halves({.upper = planes[i], .lower = planes[n + i]}, dtype);
     std::memcpy(floats.data() + i * sizeof value, &value, sizeof value);
   }
+}
+
+/// A weight in 16 bits (passes::narrow_weights).
+bool is_narrow(const program::Tensor& tensor) {
+  return tensor.role == program::Role::weight &&
+         (tensor.dtype == core::DType::bf16 || tensor.dtype == core::DType::f16);
 }
 
 /// Where the rank's part of a tensor begins, when it is one range of elements of the whole.
@@ -81,13 +88,17 @@ const TensorStore::Entry& TensorStore::at(const std::string& name) const {
   return found->second;
 }
 
+std::size_t TensorStore::host_bytes(const Entry& entry) {
+  return entry.memory.bytes() * (is_narrow(entry.tensor) ? 2 : 1);
+}
+
 void TensorStore::write_bytes(const std::string& name, std::span<const std::byte> bytes) {
   const Entry& entry = at(name);
-  if (bytes.size() != entry.memory.bytes()) {
-    throw std::logic_error(
-        fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
+  if (bytes.size() != host_bytes(entry)) {
+    throw std::logic_error(fmt::format("{} holds {} bytes, not {}", name, host_bytes(entry), bytes.size()));
   }
-  if (!entry.tensor.halves) return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
+  if (!entry.tensor.halves && !is_narrow(entry.tensor))
+    return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
   std::vector<std::uint16_t> planes;
   constexpr std::size_t kPieceBytes = kPieceElements * sizeof(float);
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes)
@@ -98,6 +109,12 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
 void TensorStore::write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
                               std::vector<std::uint16_t>& planes) {
   auto* const to = static_cast<std::byte*>(entry.memory.data());
+  if (is_narrow(entry.tensor)) {
+    planes.resize(floats.size() / sizeof(float));
+    core::store_elements(reinterpret_cast<const float*>(floats.data()), entry.tensor.dtype, planes.data(), 0,
+                         static_cast<std::int64_t>(planes.size()));
+    return backend_->copy_in(to + first * sizeof(std::uint16_t), planes.data(), floats.size() / 2);
+  }
   if (!entry.tensor.halves)
     return backend_->copy_in(to + first * sizeof(float), floats.data(), floats.size());
   split(floats, *entry.tensor.halves, planes);
@@ -144,11 +161,16 @@ void TensorStore::write_part(const std::string& name, std::span<const float> who
 
 void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes) const {
   const Entry& entry = at(name);
-  if (bytes.size() != entry.memory.bytes()) {
-    throw std::logic_error(
-        fmt::format("{} holds {} bytes, not {}", name, entry.memory.bytes(), bytes.size()));
+  if (bytes.size() != host_bytes(entry)) {
+    throw std::logic_error(fmt::format("{} holds {} bytes, not {}", name, host_bytes(entry), bytes.size()));
   }
   backend_->synchronize();
+  if (is_narrow(entry.tensor)) {
+    std::vector<std::uint16_t> stored(bytes.size() / sizeof(float));
+    backend_->copy_out(stored.data(), entry.memory.data(), entry.memory.bytes());
+    return core::load_elements(entry.tensor.dtype, stored.data(), 0, reinterpret_cast<float*>(bytes.data()),
+                               static_cast<std::int64_t>(stored.size()));
+  }
   if (!entry.tensor.halves) return backend_->copy_out(bytes.data(), entry.memory.data(), bytes.size());
   const auto* const from = static_cast<const std::byte*>(entry.memory.data());
   const std::size_t plane = bytes.size() / 2;

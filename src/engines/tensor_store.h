@@ -35,7 +35,7 @@ class TensorStore {
   [[nodiscard]] const std::map<std::string, Entry>& entries() const { return entries_; }
 
   /// Copies between the host and the tensor; sizes must match exactly (std::logic_error). Waits for the
-  /// device. The host sees halved tensors as fp32.
+  /// device. The host sees halved tensors, and weights in 16 bits, as fp32; they are rounded to nearest even.
   template <class T>
   void write(const std::string& name, std::span<const T> values) {
     write_bytes(name, std::as_bytes(values));
@@ -43,7 +43,7 @@ class TensorStore {
   template <class T>
   [[nodiscard]] std::vector<T> read(const std::string& name) const {
     const Entry& entry = at(name);
-    std::vector<T> values(entry.memory.bytes() / sizeof(T));
+    std::vector<T> values(host_bytes(entry) / sizeof(T));
     read_bytes(name, std::as_writable_bytes(std::span(values)));
     return values;
   }
@@ -64,6 +64,7 @@ class TensorStore {
 
  private:
   [[nodiscard]] const Entry& at(const std::string& name) const;
+  [[nodiscard]] static std::size_t host_bytes(const Entry& entry);
   /// fp32 values, as bytes, of elements from `first` on. `planes` is scratch.
   void write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
                    std::vector<std::uint16_t>& planes);

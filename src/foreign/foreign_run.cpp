@@ -344,6 +344,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::Lane>(lanes_));
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
+  writer.add(id, std::span<const record::KernelWork>(kernel_works_));
   writer.add(id, std::span<const record::Tensor>(tensors_));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
   if (!events.empty()) {

@@ -26,6 +26,7 @@ struct OpWork {
   std::string dtype{};     ///< of its matrix products; "" without any
   double needed_flop = 0;  ///< of them, of one call
   double bytes = 0;        ///< of one call
+  double far_bytes = 0;    ///< of them, those that no cache can hold
   double calls = 1;
 };
 
@@ -68,6 +69,9 @@ class ForeignRun {
   /// What its ops need, and what follows: the roofs.
   void set_work(std::vector<OpWork> work) { work_ = std::move(work); }
   [[nodiscard]] const std::vector<OpWork>& work() const { return work_; }
+  /// What single kernels need, which activities name.
+  void set_kernel_works(std::vector<record::KernelWork> works) { kernel_works_ = std::move(works); }
+  [[nodiscard]] const std::vector<record::KernelWork>& kernel_works() const { return kernel_works_; }
   void set_predictions(std::vector<record::Prediction> rows) { predictions_ = std::move(rows); }
   /// What devices call themselves: "cuda:0" to "NVIDIA H200".
   std::map<std::string, std::string> device_names{};
@@ -123,6 +127,7 @@ class ForeignRun {
   std::vector<record::Activity> activities_;
   std::vector<record::Op> ops_;
   std::vector<OpWork> work_;
+  std::vector<record::KernelWork> kernel_works_;
   std::vector<record::Prediction> predictions_;
   std::vector<record::Gauge> gauges_;
   std::optional<BlockOwners> owners_;

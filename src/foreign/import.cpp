@@ -24,6 +24,7 @@ std::string kind_of_bytes(std::string_view bytes) {
   if (is_gzip(bytes)) return "kineto";
   if (is_stream(bytes)) return "stream";
   if (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5) return "torch-memory";
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);  // a byte order mark
   const auto first = bytes.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string_view::npos && (bytes[first] == '{' || bytes[first] == '[');
   return is_json ? "kineto" : "";

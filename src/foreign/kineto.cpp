@@ -2,6 +2,7 @@
 // no tree of the whole file is built.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -12,8 +13,8 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
-#include "core/utf8_bytes.h"
 #include "foreign/import.h"
+#include "foreign/json_repair.h"
 #include "foreign/trace_events.h"
 
 namespace rooflm::foreign {
@@ -53,7 +54,7 @@ std::optional<std::int64_t> nanoseconds_of(std::string_view text) {
 }
 
 /// What a value is within.
-enum class Place : std::uint8_t { nothing, root, events, event, args, triple, properties, property, ranks };
+enum class Place : std::uint8_t { nothing, root, events, event, args, list, properties, property, ranks };
 
 /// Receives the parts of a JSON text in their order (the interface of nlohmann's SAX parser).
 class EventReader {
@@ -88,6 +89,9 @@ class EventReader {
         break;
       case Place::args:
         event_.set_arg_text(key_, text);
+        break;
+      case Place::list:
+        add_to_list(json(text).dump());
         break;
       case Place::property:
         if (key_ == "name") events_.name_device(device_, text);
@@ -132,17 +136,22 @@ class EventReader {
     } else if (at == Place::root && key_ == "deviceProperties") {
       enter(Place::properties);
     } else {
-      triple_.clear();
-      enter(at == Place::args && (key_ == "grid" || key_ == "block") ? Place::triple : Place::nothing);
+      if (at == Place::args) {
+        list_.clear();
+        list_key_ = key_;
+      }
+      const bool is_list = at == Place::args || at == Place::list;
+      if (is_list) add_to_list("[");
+      enter(is_list ? Place::list : Place::nothing);
     }
     return true;
   }
   bool end_array() {
-    if (place() == Place::triple && triple_.size() == 3) {
-      event_.extra +=
-          fmt::format(R"({}"{}":[{}])", event_.extra.empty() ? "" : ",", key_, fmt::join(triple_, ","));
-    }
+    const bool is_in_list = place() == Place::list;
+    if (is_in_list) list_ += "]";
     places_.pop_back();
+    if (is_in_list && place() == Place::args && list_.size() <= kMostList)
+      event_.set_arg_list(list_key_, list_);
     return true;
   }
   bool parse_error(std::size_t position, const std::string& /*token*/,
@@ -165,6 +174,13 @@ class EventReader {
     }
     places_.push_back(place);
   }
+  static constexpr std::size_t kMostList = 4096;
+  /// What is longer is no shape.
+  void add_to_list(std::string_view part) {
+    if (list_.size() > kMostList) return;
+    if (!list_.empty() && list_.back() != '[') list_ += ',';
+    list_ += part;
+  }
   bool number(double value, std::optional<std::int64_t> whole, const std::string& text) {
     switch (place()) {
       case Place::root:
@@ -182,8 +198,8 @@ class EventReader {
       case Place::args:
         event_.set_arg_number(key_, value, whole);
         break;
-      case Place::triple:
-        if (triple_.size() < 3) triple_.push_back(whole.value_or(0));
+      case Place::list:
+        add_to_list(text);
         break;
       case Place::property:
         if (key_ == "id") device_ = whole.value_or(0);
@@ -204,33 +220,52 @@ class EventReader {
   std::vector<Place> places_;
   std::string key_;
   RawEvent event_;
-  std::vector<std::int64_t> triple_;
+  std::string list_, list_key_;  ///< of the arguments, as JSON
   std::int64_t device_ = 0;
   bool has_events_ = false;
 };
 
+/// "line 3, column 17: invalid literal" of what the parser says about a byte of the text.
+std::string place_and_cause(std::string_view text, std::size_t position, std::string_view said) {
+  const std::string_view before = text.substr(0, position);
+  const auto line_start = before.rfind('\n');
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while ... - cause"
+  const auto cause = said.find(": ");
+  return fmt::format("line {}, column {}: {}", 1 + std::ranges::count(before, '\n'),
+                     before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1),
+                     core::printable(cause == std::string_view::npos ? said : said.substr(cause + 2)));
+}
+
 }  // namespace
 
 void read_kineto(std::string_view text, const std::string& where, bool is_cut, ForeignRun& run) {
-  TraceEvents events(run);
-  auto reader = std::make_unique<EventReader>(where, events);
+  auto events = std::make_unique<TraceEvents>(run, where);
+  auto reader = std::make_unique<EventReader>(where, *events);
   bool is_whole = json::sax_parse(text, reader.get());
-  if (!is_whole && reader->error_text.find("UTF-8") != std::string::npos) {
-    // Once more, with the bytes that are no text as private characters.
-    const std::string label = run.label;
-    run = ForeignRun();
-    run.label = label;
-    run.say("the file holds bytes that are no UTF-8: they are kept as private characters");
-    events.restart();
-    reader = std::make_unique<EventReader>(where, events);
-    is_whole = json::sax_parse(core::bytes_as_utf8(text), reader.get());
+  std::size_t position = reader->error_position;
+  bool ends_early = position >= text.size();
+  if (!is_whole && !ends_early) {
+    // Once more, from a copy without what can be read in one way only.
+    const RepairedJson repaired = repair_json(text);
+    if (!repaired.repairs.empty()) {
+      const std::string label = run.label;
+      run = ForeignRun();
+      run.label = label;
+      events = std::make_unique<TraceEvents>(run, where);
+      reader = std::make_unique<EventReader>(where, *events);
+      is_whole = json::sax_parse(repaired.text, reader.get());
+      ends_early = reader->error_position >= repaired.text.size();
+      position = repaired.original(reader->error_position);
+      run.say(fmt::format("the file is no valid JSON: {}", fmt::join(repaired.repairs, "; ")));
+    }
   }
   if (!is_whole) {
-    const bool ends_early = reader->error_position >= text.size() || is_cut;
-    if (!ends_early || events.size() == 0) {
-      throw core::InputError(fmt::format("{}: the trace is not valid JSON at byte {} of {}{}", where,
-                                         reader->error_position, text.size(),
-                                         ends_early ? " (it ends before its first event)" : ""));
+    ends_early = ends_early || is_cut;
+    if (!ends_early || events->size() == 0) {
+      throw core::InputError(
+          fmt::format("{}: the trace is not valid JSON at byte {} of {}{}", where, position, text.size(),
+                      ends_early ? " (it ends before its first event)"
+                                 : ", " + place_and_cause(text, position, reader->error_text)));
     }
     run.status = "interrupted";
     run.say("the file ends in the middle: the events before that are here");
@@ -238,7 +273,7 @@ void read_kineto(std::string_view text, const std::string& where, bool is_cut, F
     throw core::InputError(
         fmt::format("{}: the JSON has no list \"traceEvents\": it is no Chrome trace", where));
   }
-  events.finish();
+  events->finish();
 }
 
 }  // namespace rooflm::foreign

@@ -66,7 +66,7 @@ class Learner {
 
   void take_marks(const Sequence& sequence) {
     for (const std::size_t i : sequence.launches) {
-      learned_.ops[i] = ops_.op_of(launches_[i].thread, launches_[i].call_ns);
+      learned_.ops[i] = ops_.op_of(launches_[i].thread, launches_[i].call_ns, launches_[i].name);
     }
   }
 
@@ -98,25 +98,72 @@ class Learner {
     return *first;
   }
 
-  void take_from(const Sequence& known, const Sequence& sequence) {
-    const std::size_t most = std::min(known.launches.size(), sequence.launches.size());
-    std::size_t begin = 0;
-    while (begin < most && are_same(known.launches[begin], sequence.launches[begin])) ++begin;
-    std::size_t end = 0;
-    const auto from_end = [&end](const Sequence& one) { return one.launches[one.launches.size() - 1 - end]; };
-    while (end < most - begin && are_same(from_end(known), from_end(sequence))) ++end;
-    for (std::size_t i = 0; i < begin; ++i)
-      learned_.ops[sequence.launches[i]] = learned_.ops[known.launches[i]];
-    const std::size_t middle_end = sequence.launches.size() - end;
-    for (std::size_t i = begin; i < middle_end; ++i) {
-      const std::size_t launch = sequence.launches[i];
-      learned_.ops[launch] = ops_.op_of(launches_[launch].thread, launches_[launch].call_ns);
-      ++learned_.unlike;
+  /// How far to go on in both until they are the same again, for three launches or to the end.
+  struct Gap {
+    std::size_t known = 0, own = 0;
+  };
+  [[nodiscard]] Gap gap_at(const Sequence& known, std::size_t k, const Sequence& own, std::size_t i) const {
+    constexpr std::size_t kWidest = 64;
+    constexpr std::size_t kLeastSame = 3;
+    const std::size_t known_left = known.launches.size() - k;
+    const std::size_t own_left = own.launches.size() - i;
+    const auto fits = [&](Gap gap) {
+      const std::size_t left = std::min(known_left - gap.known, own_left - gap.own);
+      if (left < kLeastSame && known_left - gap.known != own_left - gap.own) return false;
+      for (std::size_t n = 0; n < std::min(left, kLeastSame); ++n) {
+        if (!are_same(known.launches[k + gap.known + n], own.launches[i + gap.own + n])) return false;
+      }
+      return true;
+    };
+    for (std::size_t wide = 1; wide <= kWidest; ++wide) {
+      // The same number of other kernels is the likeliest.
+      for (std::size_t less = 0; less <= wide; ++less) {
+        for (const Gap gap : {Gap{wide, wide - less}, Gap{wide - less, wide}}) {
+          if (gap.known <= known_left && gap.own <= own_left && fits(gap)) return gap;
+        }
+      }
     }
-    for (std::size_t i = middle_end; i < sequence.launches.size(); ++i) {
-      learned_.ops[sequence.launches[i]] =
-          learned_.ops[known.launches[i + known.launches.size() - sequence.launches.size()]];
+    return {known_left, own_left};
+  }
+
+  void leave_alone(std::size_t launch) {
+    learned_.ops[launch] = ops_.op_of(launches_[launch].thread, launches_[launch].call_ns);
+    ++learned_.unlike;
+  }
+
+  /// Other kernels in the place of some are of the modules of these, in their order; more kernels of the
+  /// module on both sides, if that is one.
+  void take_from(const Sequence& known, const Sequence& own) {
+    std::vector<std::size_t> others;
+    std::size_t same = 0;
+    std::size_t k = 0;
+    for (std::size_t i = 0; i < own.launches.size();) {
+      if (k < known.launches.size() && are_same(known.launches[k], own.launches[i])) {
+        learned_.ops[own.launches[i++]] = learned_.ops[known.launches[k++]];
+        ++same;
+        continue;
+      }
+      const Gap gap = gap_at(known, k, own, i);
+      const std::size_t before = known.launches[k - (k > 0 ? 1 : 0)];
+      const std::size_t after = known.launches[std::min(k, known.launches.size() - 1)];
+      for (std::size_t n = 0; n < gap.own; ++n) {
+        const std::size_t launch = own.launches[i + n];
+        if (gap.known > 0) {
+          learned_.ops[launch] = learned_.ops[known.launches[k + n * gap.known / gap.own]];
+          others.push_back(launch);
+        } else if (learned_.ops[before] == learned_.ops[after]) {
+          learned_.ops[launch] = learned_.ops[before];
+          others.push_back(launch);
+        } else {
+          leave_alone(launch);
+        }
+      }
+      k += gap.known;
+      i += gap.own;
     }
+    // Another kind of step: nothing says whose its kernels are.
+    if (others.size() <= same) return;
+    for (const std::size_t launch : others) leave_alone(launch);
   }
 
   ModuleOps& ops_;

@@ -26,8 +26,9 @@ struct LearnedOps {
 /// The op of each launch, `launches` in the order of their calls. In steps whose modules are marked it is
 /// that of the marks. A training step launches the same kernels in the same order as the one before: in a
 /// step without marks, what is launched at some place of a phase is of the module that launched the same
-/// kernel there in a marked step, the nearest one whose phase has the same kernels. Where none has, the part
-/// from the beginning that is the same as in the nearest one, and that from the end.
+/// kernel there in a marked step, the nearest one whose phase has the same kernels. Where none has, kernels
+/// that the nearest one does not have are of the modules at work there, between kernels that both have: the
+/// router of experts decides how many kernels of which kind they get.
 LearnedOps learn_ops(ModuleOps& ops, std::span<const Launch> launches);
 
 }  // namespace rooflm::foreign

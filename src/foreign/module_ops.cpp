@@ -29,16 +29,13 @@ bool is_number(const std::string& text) {
 /// Beyond any step: sums stay whole numbers.
 std::int64_t whole(double value) { return static_cast<std::int64_t>(std::min(value, 0x1p62)); }
 
-/// "[512,768]".
-std::string shape_text(const TensorNote& tensor) { return fmt::format("[{}]", fmt::join(tensor.shape, ",")); }
-
 void add_to(record::Op& op, const OperatorNote& note, const OperatorWork& work) {
   const auto add = [&](std::int64_t& sum, double value) {
     sum = whole(static_cast<double>(sum) + static_cast<double>(note.count) * value);
   };
   if (work.matmul_flop > 0 && op.matmul_flop == 0 && note.in.size() > 1) {
     op.dtype = work.dtype;
-    op.shapes = shape_text(note.in[note.in.size() - 2]) + " x " + shape_text(note.in.back());
+    op.shapes = note.in[note.in.size() - 2].shape_text() + " x " + note.in.back().shape_text();
   }
   add(op.matmul_flop, work.matmul_flop);
   add(op.elementwise_flop, work.elementwise_flop);
@@ -68,9 +65,12 @@ ModuleOps::ModuleOps(const std::vector<Row>& rows, const Texts& texts,
                      const std::map<std::string, std::string>& facts)
     : texts_(texts), facts_(facts) {
   std::map<std::uint32_t, std::vector<Range>> modules;
+  std::map<std::uint32_t, std::vector<Range>> calls;
   for (const Row& row : rows) {
     const Range range{row.start_ns, row.end_ns, row.name};
-    if (row.kind == RowKind::mark && row.range == RangeKind::gradient) {
+    if (row.kind == RowKind::range && row.range == RangeKind::operator_) {
+      calls[row.place].push_back(range);
+    } else if (row.kind == RowKind::mark && row.range == RangeKind::gradient) {
       gradients_[row.place].push_back({row.start_ns, row.name});
     } else if (row.kind == RowKind::range && row.range == RangeKind::module_) {
       modules[row.place].push_back(range);
@@ -86,6 +86,12 @@ ModuleOps::ModuleOps(const std::vector<Row>& rows, const Texts& texts,
   mark_steps(modules);
   for (auto& [thread, changes] : gradients_) std::ranges::stable_sort(changes, {}, &Change::time_ns);
   for (auto& [thread, ranges] : modules) modules_[thread] = changes_of(std::move(ranges));
+  for (auto& [thread, ranges] : calls) calls_[thread] = changes_of(std::move(ranges));
+}
+
+std::size_t ModuleOps::step_of(std::uint64_t time_ns) const {
+  const auto after = std::ranges::upper_bound(steps_, time_ns, {}, &Step::start_ns);
+  return after == steps_.begin() ? 0 : static_cast<std::size_t>(after - steps_.begin()) - 1;
 }
 
 void ModuleOps::mark_steps(const std::map<std::uint32_t, std::vector<Range>>& modules) {
@@ -172,7 +178,17 @@ std::optional<std::string> ModuleOps::phase_of(std::uint64_t start_ns) const {
   return name == texts_.end() ? "" : name->second;
 }
 
-std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns) {
+std::uint32_t ModuleOps::next_any(const Changes& changes, std::uint64_t time_ns, std::uint64_t until_ns) {
+  Change first{.time_ns = until_ns};
+  for (const auto& [thread, of_thread] : changes) {
+    const auto after = std::ranges::upper_bound(of_thread, time_ns, {}, &Change::time_ns);
+    if (after != of_thread.end() && after->time_ns < first.time_ns) first = *after;
+  }
+  return first.name;
+}
+
+std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t start_ns,
+                                             std::uint32_t kernel) {
   if (start_ns < first_ns_ || start_ns > last_ns_) return std::nullopt;
   const Range* phase = phase_at(start_ns);
   const std::uint32_t module = at(modules_, thread, start_ns, 0);
@@ -183,7 +199,12 @@ std::optional<std::int64_t> ModuleOps::op_of(std::uint32_t thread, std::uint64_t
   // A module that is called in the backward pass redoes its forward pass: activation checkpoints.
   const bool opened_before = at(modules_, thread, phase->start_ns, 0) == module;
   if (module != 0 && !opened_before) return number_of(kBackward, module, true);
-  return number_of(kBackward, at(gradients_, thread, start_ns, phase->start_ns), false);
+  std::uint32_t gradient = at(gradients_, thread, start_ns, phase->start_ns);
+  const auto kernel_name = gradient != 0 ? texts_.end() : texts_.find(kernel);
+  if (kernel_name != texts_.end() && kernel_name->second.starts_with("nccl")) {
+    gradient = next_any(gradients_, start_ns, phase->end_ns);
+  }
+  return number_of(kBackward, gradient, false);
 }
 
 std::int64_t ModuleOps::number_of(const std::string& phase, std::uint32_t module, bool is_recomputed) {
@@ -237,6 +258,10 @@ std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& prob
     }
     const std::optional<std::int64_t> number = find_op(*note);
     if (work->bytes_read + work->bytes_written <= 0) continue;
+    priced_.push_back({.note = *note, .work = *work});
+    // What is sent to other ranks, and packed for it, runs beside the rest: it is in no sum of roofs.
+    const bool is_beside = note->op.find("c10d") < note->op.find(':') || note->op.starts_with("fsdp::");
+    if (is_beside) continue;
     if (!number) {
       ++problems["operators worked for modules without kernels in a step"];
       continue;
@@ -247,6 +272,7 @@ std::vector<OpWork> ModuleOps::add_work(std::map<std::string, std::size_t>& prob
                    .dtype = work->dtype,
                    .needed_flop = work->needed_flop,
                    .bytes = work->bytes_read + work->bytes_written,
+                   .far_bytes = work->far_bytes,
                    .calls = static_cast<double>(note->count)});
   }
   std::ranges::stable_sort(all, {}, &OpWork::op);

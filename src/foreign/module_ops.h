@@ -32,8 +32,9 @@ class ModuleOps {
   ModuleOps(const std::vector<inject::Row>& rows, const Texts& texts,
             const std::map<std::string, std::string>& facts);
   /// Of what a call that began at `start_ns` on `thread` started; nothing outside of steps, and where nothing
-  /// is marked. Makes the op when it is the first.
-  std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns);
+  /// is marked. Makes the op when it is the first. A collective (`kernel`: its name) before the first module
+  /// of a backward pass gathers what that needs, and is its.
+  std::optional<std::int64_t> op_of(std::uint32_t thread, std::uint64_t start_ns, std::uint32_t kernel = 0);
   /// Whether a phase other than forward is on then, or a module is open on that thread.
   [[nodiscard]] bool is_marked(std::uint32_t thread, std::uint64_t time_ns) const;
   /// The op that was at work at that moment on whatever thread; nothing where none has that module.
@@ -50,6 +51,15 @@ class ModuleOps {
   /// Adds what the operators of one step compute and move ("work N" of the facts) to the ops that kernels
   /// made; `problems` counts by sentence what could not be used. What each call needs, for its roof.
   std::vector<OpWork> add_work(std::map<std::string, std::size_t>& problems);
+  /// What was noted of operators that have a price; after add_work.
+  [[nodiscard]] const std::vector<PricedNote>& priced() const { return priced_; }
+  /// The number of the operator's call that is innermost on that thread then; 0: none whose shapes were
+  /// noted.
+  [[nodiscard]] std::uint32_t call_of(std::uint32_t thread, std::uint64_t time_ns) const {
+    return at(calls_, thread, time_ns, 0);
+  }
+  /// Which of `steps` is on then, or was last.
+  [[nodiscard]] std::size_t step_of(std::uint64_t time_ns) const;
   [[nodiscard]] const std::vector<record::Op>& ops() const { return ops_; }
   [[nodiscard]] std::vector<record::Op> take() { return std::move(ops_); }
 
@@ -70,6 +80,9 @@ class ModuleOps {
   /// The same of the first thread that has one.
   [[nodiscard]] static std::uint32_t at_any(const Changes& changes, std::uint64_t time_ns,
                                             std::uint64_t since_ns);
+  /// The first one that is said after `time_ns` and until `until_ns`, on whatever thread.
+  [[nodiscard]] static std::uint32_t next_any(const Changes& changes, std::uint64_t time_ns,
+                                              std::uint64_t until_ns);
   /// Phase, module, and whether it redoes its forward pass: what an op is.
   using Place = std::tuple<std::string, std::uint32_t, bool>;
   [[nodiscard]] const Range* phase_at(std::uint64_t start_ns) const;
@@ -81,8 +94,9 @@ class ModuleOps {
   const std::map<std::string, std::string>& facts_;
   std::uint64_t first_ns_ = ~std::uint64_t{0}, last_ns_ = 0;  ///< of steps
   std::vector<Step> steps_;
-  std::vector<Range> phases_;    ///< backward and optimizer, in order
-  Changes modules_, gradients_;  ///< by thread
+  std::vector<Range> phases_;            ///< backward and optimizer, in order
+  Changes modules_, gradients_, calls_;  ///< by thread
+  std::vector<PricedNote> priced_;
   std::map<Place, std::int64_t> numbers_;
   std::map<std::string, std::uint32_t> module_numbers_;  ///< by path, once work is added
   std::vector<record::Op> ops_;

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "foreign/import.h"
+#include "foreign/missing_work.h"
 #include "record/database.h"
 
 namespace rooflm::foreign {
@@ -22,6 +23,8 @@ constexpr int kMark = 34;
 constexpr int kPushPop = 59;
 constexpr int kStartEnd = 60;
 constexpr int kDomain = 75;
+constexpr int kCategory = 33;  // names, as the next
+constexpr int kThreadName = 39;
 
 /// "cudaLaunchKernel_v7000" is "cudaLaunchKernel".
 std::string_view without_version(std::string_view name) {
@@ -47,7 +50,7 @@ class NsysReader {
                                        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS",
                                        "CUDA_GPU_MEMORY_USAGE_EVENTS"};
     const bool has_rows =
-        std::ranges::any_of(kTables, [&](const char* table) { return !columns(table).empty(); });
+        std::ranges::any_of(kTables, [&](const char* table) { return !versions(table).empty(); });
     if (!has_rows) {
       throw core::InputError(
           fmt::format("{}: it has none of the tables of nsys that hold events (CUPTI_ACTIVITY_KIND_KERNEL, "
@@ -63,6 +66,8 @@ class NsysReader {
     read_synchronization();
     read_memory();
     read_ranges();
+    say_missing_work(run_);
+    say_unread_tables();
   }
 
  private:
@@ -75,18 +80,68 @@ class NsysReader {
     return entry->second;
   }
 
-  /// The rows of `table`, as far as it has these columns: others are NULL.
+  /// The tables of that name, also with a version: CUPTI_ACTIVITY_KIND_KERNEL_V3.
+  std::vector<std::string> versions(const std::string& table) {
+    if (tables_.empty()) {
+      record::Statement names = database_.prepare("SELECT name FROM sqlite_master WHERE type = 'table'");
+      while (names.step()) tables_.push_back(names.text(0));
+    }
+    std::vector<std::string> found;
+    for (const std::string& name : tables_) {
+      const bool is_version = name.starts_with(table + "_V") && name.size() > table.size() + 2 &&
+                              name.find_first_not_of("0123456789", table.size() + 2) == std::string::npos;
+      if (name == table || is_version) found.push_back(name);
+    }
+    return found;
+  }
+
+  /// The rows of each version of a table, as far as it has these columns: others are NULL.
   template <class Take>
   void rows(const std::string& table, std::initializer_list<const char*> wanted, const Take& take) {
+    for (const std::string& version : versions(table)) {
+      read_.insert(version);
+      rows_of(version, wanted, take);
+    }
+  }
+
+  template <class Take>
+  void rows_of(const std::string& table, std::initializer_list<const char*> wanted, const Take& take) {
     const std::set<std::string>& known = columns(table);
-    if (known.empty()) return;
     std::string list;
     for (const char* column : wanted) {
       list += fmt::format("{}{}", list.empty() ? "" : ", ",
                           known.contains(column) ? fmt::format("\"{}\"", column) : "NULL");
+      // Without these, rows are on the wrong lane or of no call.
+      constexpr std::string_view kNeeded[] = {"start", "deviceId", "streamId", "correlationId", "globalTid"};
+      if (!known.contains(column) &&
+          std::ranges::find(kNeeded, std::string_view(column)) != std::end(kNeeded)) {
+        lacking_.insert(fmt::format("{}.{}", table, column));
+      }
     }
     record::Statement statement = database_.prepare(fmt::format("SELECT {} FROM \"{}\"", list, table));
     while (statement.step()) take(statement);
+  }
+
+  /// Tables of events that are not read, and columns that are not there.
+  void say_unread_tables() {
+    std::vector<std::string> unread;
+    for (const std::string& table : tables_) {
+      if (read_.contains(table) || !columns(table).contains("start")) continue;
+      const std::string has_rows = fmt::format("SELECT EXISTS (SELECT 1 FROM \"{}\")", doubled(table));
+      if (database_.query_integer(has_rows) != 0) unread.push_back(core::printable(table));
+    }
+    if (!unread.empty()) run_.say(fmt::format("tables that are not read: {}", fmt::join(unread, ", ")));
+    if (!lacking_.empty()) {
+      run_.say(fmt::format("columns that are missing, so that what they say is not known: {}",
+                           fmt::join(lacking_, ", ")));
+    }
+  }
+
+  /// As a name within quotes.
+  static std::string doubled(const std::string& name) {
+    std::string text;
+    for (const char c : name) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return text;
   }
 
   static std::optional<std::int64_t> number(const record::Statement& row, int column) {
@@ -114,6 +169,10 @@ class NsysReader {
       multiprocessors[device] = row.integer(2);
     });
     run_.add_multiprocessors(multiprocessors);
+    rows("TARGET_INFO_CUDA_DEVICE", {"gpuId", "cudaId", "pid"}, [&](const record::Statement& row) {
+      if (!row.is_null(0) && !row.is_null(1))
+        devices_[{row.integer(2) & kLow24, row.integer(1)}] = row.integer(0);
+    });
   }
 
   /// Correlations count in each process anew.
@@ -139,28 +198,39 @@ class NsysReader {
                                                 : fmt::format("thread {}", thread)});
   }
 
-  std::int64_t stream_lane(std::int64_t device, std::int64_t stream) {
-    device = std::clamp<std::int64_t>(device, 0, 255);
-    return run_.lane(fmt::format("stream {} {}", device, stream), {.kind = "device",
-                                                                   .device = fmt::format("cuda:{}", device),
-                                                                   .stream = stream,
-                                                                   .name = fmt::format("stream {}", stream)});
+  std::string device_name(std::int64_t process, std::int64_t device) {
+    const auto known = devices_.find({process, device});
+    if (known != devices_.end()) device = known->second;
+    return fmt::format("cuda:{}", std::clamp<std::int64_t>(device, 0, 255));
+  }
+
+  /// Of the device and stream in the third and fourth column. Each process numbers its own streams, and those
+  /// devices that it sees.
+  std::int64_t stream_lane(const record::Statement& row, int global_column) {
+    const std::int64_t process = number(row, global_column).value_or(0) >> 24U & kLow24;
+    const std::string device = device_name(process, row.integer(2));
+    const std::int64_t stream = row.integer(3);
+    return run_.lane(
+        fmt::format("stream {} {} {}", process, device, stream),
+        {.kind = "device", .device = device, .stream = stream, .name = fmt::format("stream {}", stream)});
   }
 
   void read_calls() {
-    rows("CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId"},
-         [&](const record::Statement& row) {
-           const auto global = number(row, 2);
-           const auto id = correlation(number(row, 3), global);
-           const std::int64_t lane = thread_lane(global.value_or(0));
-           if (id) thread_of_call_.emplace(*id, lane);
-           add({.name = run_.name("api", without_version(text(number(row, 4), "call"))),
-                .lane = lane,
-                .start_ns = row.integer(0),
-                .end_ns = row.integer(1),
-                .correlation = id},
-               row);
-         });
+    for (const char* table : {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"}) {
+      rows(table, {"start", "end", "globalTid", "correlationId", "nameId"},
+           [&](const record::Statement& row) {
+             const auto global = number(row, 2);
+             const auto id = correlation(number(row, 3), global);
+             const std::int64_t lane = thread_lane(global.value_or(0));
+             if (id) thread_of_call_.emplace(*id, lane);
+             add({.name = run_.name("api", without_version(text(number(row, 4), "call"))),
+                  .lane = lane,
+                  .start_ns = row.integer(0),
+                  .end_ns = row.integer(1),
+                  .correlation = id},
+                 row);
+           });
+    }
   }
 
   void add(record::Activity activity, const record::Statement& row) {
@@ -169,12 +239,27 @@ class NsysReader {
   }
 
   void read_kernels() {
-    const bool has_name = columns("CUPTI_ACTIVITY_KIND_KERNEL").contains("demangledName");
     rows("CUPTI_ACTIVITY_KIND_KERNEL",
-         {"start", "end", "deviceId", "streamId", "correlationId", "globalPid",
-          has_name ? "demangledName" : "shortName", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
-          "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread",
-          "graphNodeId"},
+         {"start",
+          "end",
+          "deviceId",
+          "streamId",
+          "correlationId",
+          "globalPid",
+          "demangledName",
+          "gridX",
+          "gridY",
+          "gridZ",
+          "blockX",
+          "blockY",
+          "blockZ",
+          "registersPerThread",
+          "staticSharedMemory",
+          "dynamicSharedMemory",
+          "localMemoryPerThread",
+          "graphNodeId",
+          "shortName",
+          "mangledName"},
          [&](const record::Statement& row) {
            std::string extra;
            if (!row.is_null(7)) {
@@ -188,8 +273,9 @@ class NsysReader {
              }
              extra += "}";
            }
-           add({.name = run_.name("kernel", text(number(row, 6), "kernel")),
-                .lane = stream_lane(row.integer(2), row.integer(3)),
+           const int name = !row.is_null(6) ? 6 : !row.is_null(18) ? 18 : 19;
+           add({.name = run_.name("kernel", text(number(row, name), "kernel")),
+                .lane = stream_lane(row, 5),
                 .start_ns = row.integer(0),
                 .end_ns = row.integer(1),
                 .correlation = correlation(number(row, 4), number(row, 5)),
@@ -205,7 +291,7 @@ class NsysReader {
            [&](const record::Statement& row) {
              add({.name =
                       is_copy ? run_.name("copy", copy_text(row.integer(7))) : run_.name("memset", "memset"),
-                  .lane = stream_lane(row.integer(2), row.integer(3)),
+                  .lane = stream_lane(row, 5),
                   .start_ns = row.integer(0),
                   .end_ns = row.integer(1),
                   .correlation = correlation(number(row, 4), number(row, 5)),
@@ -221,7 +307,7 @@ class NsysReader {
          {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId"},
          [&](const record::Statement& row) {
            add({.name = run_.name("kernel", fmt::format("graph {} as a whole", row.integer(6))),
-                .lane = stream_lane(row.integer(2), row.integer(3)),
+                .lane = stream_lane(row, 5),
                 .start_ns = row.integer(0),
                 .end_ns = row.integer(1),
                 .correlation = correlation(number(row, 4), number(row, 5))},
@@ -248,13 +334,14 @@ class NsysReader {
   }
 
   void read_memory() {
-    rows("CUDA_GPU_MEMORY_USAGE_EVENTS", {"start", "deviceId", "address", "bytes", "memoryOperationType"},
+    rows("CUDA_GPU_MEMORY_USAGE_EVENTS",
+         {"start", "deviceId", "address", "bytes", "memoryOperationType", "globalPid"},
          [&](const record::Statement& row) {
            const std::int64_t bytes = row.integer(3);
            if (row.is_null(0) || bytes <= 0)
              return run_.count("allocations with impossible times or sizes were left out");
            run_.add_memory(row.integer(0), row.integer(4) == 1 ? -bytes : bytes, number(row, 2),
-                           fmt::format("cuda:{}", std::clamp<std::int64_t>(row.integer(1), 0, 255)));
+                           device_name(row.integer(5) >> 24U & kLow24, row.integer(1)));
          });
   }
 
@@ -272,7 +359,9 @@ class NsysReader {
     rows("NVTX_EVENTS", {"start", "end", "eventType", "globalTid", "text", "textId", "domainId"},
          [&](const record::Statement& row) {
            const std::int64_t type = row.integer(2);
-           if (type != kMark && type != kPushPop && type != kStartEnd) return;
+           if (type == kDomain || type == kCategory || type == kThreadName) return;
+           if (type != kMark && type != kPushPop && type != kStartEnd)
+             return run_.count("NVTX events of other types were left out");
            if (row.is_null(0)) return run_.count("rows without start or end were left out");
            const bool has_end = !row.is_null(1);
            if (!has_end && type != kMark) run_.count("ranges without an end last until the last event");
@@ -299,8 +388,11 @@ class NsysReader {
   ForeignRun& run_;
   record::Database database_;
   std::map<std::string, std::set<std::string>> columns_;
+  std::vector<std::string> tables_;
+  std::set<std::string> read_, lacking_;
   std::unordered_map<std::int64_t, std::string> texts_;
   std::map<std::int64_t, std::int64_t> processes_;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> devices_;  ///< process, its number; the GPU's
   std::unordered_map<std::int64_t, std::int64_t> thread_of_call_;
 };
 

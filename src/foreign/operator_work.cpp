@@ -1,6 +1,9 @@
 // What one operator of PyTorch has to compute and to move, by its shapes.
 #include "foreign/operator_work.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -47,6 +50,7 @@ constexpr auto kViews = std::to_array<std::string_view>({"_local_scalar_dense",
                                                          "unfold",
                                                          "unsqueeze",
                                                          "view",
+                                                         "wait_tensor",
                                                          "view_as_complex",
                                                          "view_as_real"});
 /// Write without reading what was there.
@@ -63,7 +67,15 @@ constexpr auto kScatters =
     std::to_array<std::string_view>({"_index_put_impl", "index_add", "index_copy", "index_fill", "index_put",
                                      "masked_fill", "scatter", "scatter_add"});
 constexpr auto kProducts = std::to_array<std::string_view>(
-    {"_addmm_activation", "_int_mm", "_scaled_mm", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "mm", "mv"});
+    {"_addmm_activation", "_grouped_mm", "_int_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2",
+     "_scaled_mm", "_scaled_mm_v2", "addbmm", "addmm", "addmv", "baddbmm", "bmm", "mm", "mv"});
+/// Whose operators are known to read and write no more than they are given.
+constexpr auto kPriced = std::to_array<std::string_view>(
+    {"aten", "c10d", "_c10d_functional", "flash_attn", "fsdp", "higher_order", "triton"});
+/// Only move bytes.
+constexpr auto kMoves = std::to_array<std::string_view>({"copy", "_foreach_copy", "_to_copy", "clone", "cat",
+                                                         "stack", "contiguous", "split_with_sizes_copy",
+                                                         "_chunk_cat", "chunk_cat", "all_gather_copy_in"});
 /// Flop of an element of the largest tensor, as program/ops counts them; 1 where nothing stands here.
 constexpr auto kFlopPerElement =
     std::to_array<std::pair<std::string_view, double>>({{"gelu", 10},
@@ -107,7 +119,14 @@ double bytes_of(const TensorNote& tensor) {
   return tensor.bytes > 0 ? std::min(all, static_cast<double>(tensor.bytes)) : all;
 }
 
-bool is_attention(std::string_view name) { return name.find("attention") != std::string_view::npos; }
+bool is_attention(std::string_view name) {
+  return name.find("attention") != std::string_view::npos || name.starts_with("_flash_attn");
+}
+
+/// Whether queries are [B, T, H, D] rather than [B, H, T, D].
+bool has_heads_inside(std::string_view name) {
+  return name.starts_with("_flash_att") || name.starts_with("_efficient_attention");
+}
 
 /// The first operand of a matrix product or of attention among the inputs.
 std::size_t first_operand(std::string_view name) {
@@ -134,20 +153,27 @@ double at(const TensorNote& tensor, std::size_t from_end) {
   return static_cast<double>(tensor.shape[tensor.shape.size() - 1 - from_end]);
 }
 
-/// [.., M, K] x [.., K, N], of which the first is `in[first]`.
+/// [.., M, K] x [.., K, N], of which the first is `in[first]`. Grouped: each row of [T, K] meets one of
+/// [E, K, N], each column of [K, T] one of [E, M, K], and the sum of [M, T] x [T, N] is cut into E parts.
 double product_flop(const OperatorNote& note, std::size_t first) {
   const TensorNote* a = tensor(note.in, first, 2);
   const TensorNote* b = tensor(note.in, first + 1, 1);
-  return a == nullptr || b == nullptr ? 0 : 2 * a->elements() * (b->shape.size() < 2 ? 1 : at(*b, 0));
+  if (a == nullptr || b == nullptr) return 0;
+  const double flop = 2 * a->elements() * (b->shape.size() < 2 ? 1 : at(*b, 0));
+  const bool is_of_one = a->shape.size() > 2 && b->shape.size() == 2;
+  return is_of_one ? flop / static_cast<double>(std::max<std::int64_t>(1, a->shape[0])) : flop;
 }
 
-/// q [B, H, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv] from `in[first]` on.
-double attention_flop(const OperatorNote& note, std::size_t first) {
-  const TensorNote* q = tensor(note.in, first, 3);
-  const TensorNote* k = tensor(note.in, first + 1, 3);
-  const TensorNote* v = tensor(note.in, first + 2, 3);
+/// q [B, H, Tq, D], k [B, Hk, Tk, D], v [B, Hk, Tk, Dv] from `in[first]` on, or [B, T, H, D]. Of sequences
+/// that are packed, [all T, H, D], the lengths are not known.
+double attention_flop(const OperatorNote& note, std::string_view name, std::size_t first) {
+  const std::size_t rank = has_heads_inside(name) ? 4 : 3;
+  const TensorNote* q = tensor(note.in, first, rank);
+  const TensorNote* k = tensor(note.in, first + 1, rank);
+  const TensorNote* v = tensor(note.in, first + 2, rank);
   if (q == nullptr || k == nullptr || v == nullptr) return 0;
-  return 2 * q->elements() * at(*k, 1) * (1 + at(*v, 0) / std::max(1.0, at(*q, 0)));
+  const double keys = at(*k, has_heads_inside(name) ? 2 : 1);
+  return 2 * q->elements() * keys * (1 + at(*v, 0) / std::max(1.0, at(*q, 0)));
 }
 
 double convolution_flop(const TensorNote* out, const TensorNote* weight) {
@@ -163,7 +189,7 @@ double matmul_flop(const OperatorNote& note, std::string_view name) {
     return weight == nullptr ? 0 : 2 * note.in[0].elements() * at(*weight, 1);
   }
   if (is_attention(name)) {
-    return (name.ends_with("backward") ? 2 : 1) * attention_flop(note, first_operand(name));
+    return (name.ends_with("backward") ? 2 : 1) * attention_flop(note, name, first_operand(name));
   }
   if (name == "convolution" || name == "cudnn_convolution") {
     return convolution_flop(tensor(note.out, 0, 2), tensor(note.in, 1, 2));
@@ -180,7 +206,9 @@ void set_attention(const OperatorNote& note, std::string_view name, OperatorWork
   const TensorNote* q = tensor(note.in, first_operand(name), 3);
   if (q == nullptr) return;
   work.elementwise_flop = 5 * work.matmul_flop / (4 * std::max(1.0, at(*q, 0)));
-  if (note.is_causal) work.needed_flop *= (at(*q, 1) + 1) / (2 * std::max(1.0, at(*q, 1)));
+  const double queries = at(*q, has_heads_inside(name) ? 2 : 1);
+  if (note.is_causal) work.needed_flop *= (queries + 1) / (2 * std::max(1.0, queries));
+  work.needed_flop *= note.needed;
 }
 
 void set_bytes(const OperatorNote& note, std::string_view name, bool in_place, OperatorWork& work) {
@@ -191,7 +219,10 @@ void set_bytes(const OperatorNote& note, std::string_view name, bool in_place, O
   work.bytes_written = in_place ? first : written;
   if (has(kWriters, name)) return;
   work.bytes_read = read;
-  if (name == "copy") work.bytes_read = read - first;
+  if (name == "copy" || name == "_foreach_copy") work.bytes_read = read - first;
+  // The first is what it writes: of what is gathered, all; of copies into a part of it, that part.
+  if (name == "_allgather_base" || name == "_reduce_scatter_base") work.bytes_read = read - first;
+  if (name == "all_gather_copy_in") work.bytes_read = work.bytes_written = first;
   if (has(kGathers, name)) work.bytes_read = read - first + std::min(first, written);
   // Of the probabilities only those of the targets are looked at.
   if (name == "nll_loss_backward" && note.in.size() > 1) work.bytes_read = read - bytes_of(note.in[1]);
@@ -209,10 +240,7 @@ double elementwise_flop(const OperatorNote& note, std::string_view name) {
   for (const auto* tensors : {&note.in, &note.out}) {
     for (const TensorNote& one : *tensors) most = std::max(most, one.elements());
   }
-  if (has(kWriters, name) || has(kGathers, name) || name == "copy" || name == "_to_copy" || name == "clone" ||
-      name == "cat" || name == "stack") {
-    return 0;
-  }
+  if (has(kWriters, name) || has(kGathers, name) || has(kMoves, name)) return 0;
   const auto known = std::ranges::find(kFlopPerElement, name, &std::pair<std::string_view, double>::first);
   return most * (known == kFlopPerElement.end() ? 1 : known->second);
 }
@@ -248,6 +276,8 @@ double TensorNote::elements() const {
   });
 }
 
+std::string TensorNote::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ",")); }
+
 std::optional<OperatorNote> read_operator(std::string_view text) {
   try {
     const nlohmann::json object = core::parse_json_object(text, "the stream", "an operator");
@@ -257,9 +287,16 @@ std::optional<OperatorNote> read_operator(std::string_view text) {
                       .is_recomputed = object.value("again", 0) != 0,
                       .is_causal = object.value("causal", 0) != 0,
                       .has_tf32 = object.value("tf32", 0) != 0,
-                      .count = object.value("n", std::int64_t{1})};
+                      .count = object.value("n", std::int64_t{1}),
+                      .needed = object.value("needed", 1.0),
+                      .cold_bytes = object.value("cold", std::int64_t{0})};
+    for (const nlohmann::json& call : object.value("calls", nlohmann::json::array())) {
+      if (!call.is_number_unsigned()) return std::nullopt;
+      note.calls.push_back(call.get<std::uint32_t>());
+    }
     constexpr std::int64_t kMostCalls = 1'000'000;
     if (note.count < 1 || note.count > kMostCalls) return std::nullopt;
+    if (!(note.needed >= 0 && note.needed <= 1) || note.cold_bytes < 0) return std::nullopt;
     if (!read_tensors(object.at("in"), note.in) || !read_tensors(object.at("out"), note.out))
       return std::nullopt;
     return note;
@@ -270,15 +307,19 @@ std::optional<OperatorNote> read_operator(std::string_view text) {
 }
 
 std::optional<OperatorWork> work_of(const OperatorNote& note) {
-  if (!note.op.starts_with("aten::")) return std::nullopt;
+  const std::string_view room = std::string_view(note.op).substr(0, note.op.find(':'));
+  if (!has(kPriced, room)) return std::nullopt;
   bool in_place = false;
   const std::string_view name = short_name(note.op, in_place);
   OperatorWork work;
   if (has(kViews, name)) return work;
   work.matmul_flop = matmul_flop(note, name);
   set_bytes(note, name, in_place, work);
+  work.far_bytes = std::min(static_cast<double>(note.cold_bytes), work.bytes_read);
   if (work.matmul_flop <= 0) {
-    work.elementwise_flop = elementwise_flop(note, name);
+    if (!room.ends_with("c10d") && !room.ends_with("functional")) {
+      work.elementwise_flop = elementwise_flop(note, name);
+    }
     return work;
   }
   work.dtype = product_dtype(note, name);

@@ -17,6 +17,7 @@ struct TensorNote {
   bool is_list = false;    ///< an argument of several tensors: `shape` is their elements in all
 
   [[nodiscard]] double elements() const;
+  [[nodiscard]] std::string shape_text() const;  ///< "[512,768]"
 };
 
 /// Calls of one operator with the same shapes in one module of a step, as the recorder's Python module notes
@@ -27,6 +28,9 @@ struct OperatorNote {
   bool is_recomputed = false, is_causal = false, has_tf32 = false;
   std::int64_t count = 1;
   std::vector<TensorNote> in{}, out{};
+  double needed = 1;                   ///< of attention with a mask: share of the scores
+  std::int64_t cold_bytes = 0;         ///< of one call's inputs: no cache holds them any more
+  std::vector<std::uint32_t> calls{};  ///< their numbers, as ranges of the stream have them
 };
 
 /// Reads {"op":"aten::mm","phase":"forward","module":"h.0","n":2,"in":[["bfloat16",[8,16]],...],"out":[...]};
@@ -40,11 +44,19 @@ struct OperatorWork {
   double needed_flop = 0;  ///< of them those that cannot be left out: half of causal attention
   double elementwise_flop = 0;
   double bytes_read = 0, bytes_written = 0;
+  double far_bytes = 0;  ///< of them, those that no cache can hold
+};
+
+/// What was noted of an operator, and what one of its calls does.
+struct PricedNote {
+  OperatorNote note{};
+  OperatorWork work{};
 };
 
 /// Matrix products, convolutions and attention by their formulas; whatever only looks at memory in another
-/// way costs nothing; everything else reads its inputs once and writes its outputs once. Nothing for what is
-/// not PyTorch's own: what a foreign operator reads is not known.
+/// way costs nothing; everything else reads its inputs once and writes its outputs once, as do kernels of
+/// Triton ("triton::NAME") and operators of distributed PyTorch. Nothing for those of others: what they read
+/// is not known.
 std::optional<OperatorWork> work_of(const OperatorNote& note);
 
 }  // namespace rooflm::foreign

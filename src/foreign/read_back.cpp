@@ -56,6 +56,7 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
   }
   run.ops_ = record.ops(of.id);
   for (record::Op& op : run.ops_) op.launches = 0;
+  run.kernel_works_ = record.kernel_works(of.id);
   run.predictions_ = record.predictions(of.id);
   run.gauges_ = record.gauges(of.id);
   run.tensors_ = record.tensors(of.id);

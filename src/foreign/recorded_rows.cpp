@@ -14,9 +14,11 @@
 #include "core/printable.h"
 #include "foreign/captured_graphs.h"
 #include "foreign/collectives.h"
+#include "foreign/kernel_work.h"
 #include "foreign/learned_steps.h"
 #include "foreign/module_ops.h"
 #include "foreign/recorded_samples.h"
+#include "foreign/xla_ops.h"
 
 namespace rooflm::foreign {
 namespace {
@@ -53,6 +55,8 @@ class RowReader {
   void read() {
     find_calls();
     find_ops();
+    find_work();
+    find_xla();
     find_owners();
     for (std::size_t i = 0; i < rows_.size(); ++i) add(i);
     into_.only_samples = is_python_that_only_ran();
@@ -60,7 +64,7 @@ class RowReader {
     add_work();
     if (auto rate = samples_.rate()) run_.add_fact(std::move(*rate));
     if (std::string problem = samples_.problem(); !problem.empty()) run_.say(std::move(problem));
-    run_.set_ops(ops_.take());
+    run_.set_ops(xla_ops_.empty() ? ops_.take() : std::move(xla_ops_));
   }
 
  private:
@@ -80,11 +84,56 @@ class RowReader {
         streams_, [&](const auto& stream) { return fmt::format("cuda:{}", stream.first.first) == device; });
   }
 
+  /// Programs of XLA have no modules that are marked: their instructions say whose each kernel is.
+  void find_xla() {
+    if (!ops_.ops().empty()) return;
+    std::vector<Launch> launches;
+    for (const auto& [launch, row] : launched_) launches.push_back(launch);
+    XlaOps found = find_xla_ops(rows_, texts_, into_.facts, launches);
+    for (std::size_t i = 0; i < std::min(launches.size(), found.op_of.size()); ++i) {
+      if (found.op_of[i]) op_of_row_[launched_[i].second] = *found.op_of[i];
+      if (found.work_of[i]) work_of_row_[launched_[i].second] = *found.work_of[i];
+    }
+    xla_ops_ = std::move(found.ops);
+    work_ = std::move(found.work);
+    run_.set_kernel_works(std::move(found.works));
+    if (const auto why = into_.facts.find("no hlo"); why != into_.facts.end()) {
+      run_.say("what XLA made of the program is missing: " + core::printable(why->second, kMostSaid));
+    }
+  }
+
+  /// What each kernel has to do, where the operators of a step were noted.
+  void find_work() {
+    std::map<std::string, std::size_t> problems;
+    work_ = ops_.add_work(problems);
+    for (const auto& [what, times] : problems) run_.count(what, times);
+    std::vector<Execution> executions;
+    executions.reserve(launched_.size());
+    for (const auto& [launch, row] : launched_) {
+      const Row& ran = rows_[row];
+      const auto origin = captured_.find(row);
+      const auto op = op_of_row_.find(row);
+      executions.push_back({.op = op == op_of_row_.end() ? std::nullopt : std::optional(op->second),
+                            .name = ran.name,
+                            .call = origin == captured_.end()
+                                        ? ops_.call_of(launch.thread, launch.call_ns)
+                                        : ops_.call_of(origin->second.thread, origin->second.time_ns),
+                            .replay = ran.has_node == 1 ? ran.correlation : 0,
+                            .step = ops_.step_of(launch.call_ns),
+                            .duration_ns = ran.end_ns > ran.start_ns ? ran.end_ns - ran.start_ns : 0});
+    }
+    KernelWorks shared = share_work(ops_.priced(), executions, [this](std::uint32_t name) {
+      const auto text = texts_.find(name);
+      return text == texts_.end() ? std::string_view() : std::string_view(text->second);
+    });
+    for (std::size_t i = 0; i < launched_.size(); ++i) {
+      if (shared.of[i]) work_of_row_[launched_[i].second] = *shared.of[i];
+    }
+    run_.set_kernel_works(std::move(shared.works));
+  }
+
   /// What the ops of a step need, where the operators of one were noted.
   void add_work() {
-    std::map<std::string, std::size_t> problems;
-    std::vector<OpWork> work = ops_.add_work(problems);
-    for (const auto& [what, times] : problems) run_.count(what, times);
     constexpr std::string_view kDevice = "device ";
     for (const auto& [key, value] : into_.facts) {
       if (!key.starts_with(kDevice)) continue;
@@ -98,17 +147,18 @@ class RowReader {
     if (const auto why = into_.facts.find("no stacks"); why != into_.facts.end()) {
       run_.say(core::printable(why->second, kMostSaid));
     }
-    if (work.empty()) return;
+    if (work_.empty()) return;
     std::int64_t flop = 0;
-    for (const record::Op& op : ops_.ops()) flop += op.matmul_flop;
+    for (const record::Op& op : xla_ops_.empty() ? ops_.ops() : xla_ops_) flop += op.matmul_flop;
     run_.add_fact({.key = "matmul_flop", .value = static_cast<double>(flop), .unit = "flop", .text = ""});
     run_.add_fact({.key = "priced_by",
                    .value = {},
                    .unit = "",
-                   .text =
-                       "shapes of PyTorch's operators in its second step: FLOP and bytes that they need at "
-                       "least, not counted"});
-    run_.set_work(std::move(work));
+                   .text = std::string("shapes of ") +
+                           (xla_ops_.empty() ? "PyTorch's operators in its second step"
+                                             : "the instructions that XLA made of the program") +
+                           ": FLOP and bytes that they need at least, not counted"});
+    run_.set_work(std::move(work_));
   }
 
   /// Each collective of NCCL as an activity on a lane of its communicator: while its kernel runs, or, where
@@ -166,29 +216,32 @@ class RowReader {
   }
 
   void find_ops() {
+    captured_ = captured_calls(rows_, texts_);
     const auto captured = captured_calls_outside_of_modules();
-    std::vector<std::pair<Launch, std::size_t>> found;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Row* call = runs_on_device(rows_[i].kind) ? call_of(rows_[i]) : nullptr;
       if (call == nullptr) continue;
-      if (const auto origin = captured.find(i); origin != captured.end()) {
-        const auto op = ops_.op_of(origin->second.thread, origin->second.time_ns);
-        if (op) op_of_row_[i] = *op;
-      } else {
-        found.push_back({{.call_ns = call->start_ns, .thread = call->place, .name = rows_[i].name}, i});
-      }
+      launched_.push_back({{.call_ns = call->start_ns, .thread = call->place, .name = rows_[i].name}, i});
     }
     // Kernels of one graph have one call: they are told apart by when they ran.
-    std::ranges::stable_sort(found, [this](const auto& a, const auto& b) {
+    std::ranges::stable_sort(launched_, [this](const auto& a, const auto& b) {
       if (a.first.call_ns != b.first.call_ns) return a.first.call_ns < b.first.call_ns;
       return rows_[a.second].start_ns < rows_[b.second].start_ns;
     });
     std::vector<Launch> launches;
-    launches.reserve(found.size());
-    for (const auto& [launch, row] : found) launches.push_back(launch);
+    std::vector<std::size_t> rows;
+    for (const auto& [launch, row] : launched_) {
+      if (const auto origin = captured.find(row); origin != captured.end()) {
+        const auto op = ops_.op_of(origin->second.thread, origin->second.time_ns);
+        if (op) op_of_row_[row] = *op;
+      } else {
+        launches.push_back(launch);
+        rows.push_back(row);
+      }
+    }
     const LearnedOps learned = learn_ops(ops_, launches);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (learned.ops[i]) op_of_row_[found[i].second] = *learned.ops[i];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (learned.ops[i]) op_of_row_[rows[i]] = *learned.ops[i];
     }
     if (learned.unlike > 0) {
       run_.count("launches have no counterpart in a step whose modules were marked: they are of no module",
@@ -199,7 +252,7 @@ class RowReader {
   /// Calls that captured what a graph runs, of graphs that are replayed where nothing is marked: a whole
   /// step, say. What a module or a phase replays is of that.
   [[nodiscard]] std::unordered_map<std::size_t, CapturedCall> captured_calls_outside_of_modules() const {
-    auto captured = captured_calls(rows_, texts_);
+    auto captured = captured_;
     std::set<std::uint64_t> of_marks;    // graphs that are replayed by a module or a phase
     std::set<std::uint64_t> with_marks;  // whose capture had some
     for (const auto& [row, origin] : captured) {
@@ -270,6 +323,7 @@ class RowReader {
     const auto kind = static_cast<std::size_t>(row.kind);
     if (kind == 0 || kind >= kKinds.size()) return run_.count("rows of an unknown kind were left out");
     if (row.kind == RowKind::range && row.range == RangeKind::collective) return;  // add_collectives
+    if (row.kind == RowKind::range && row.range == RangeKind::operator_) return;   // find_work
     if (is_inner_call(i) || (row.kind == RowKind::mark && row.range == RangeKind::gradient)) return;
     if (!has_times(row)) return run_.count("events with impossible times were left out");
     if (is_block(row)) return add_block(row);
@@ -296,6 +350,7 @@ class RowReader {
       take_memory(row, run_.name_of(made).text, made.start_ns);
     }
     if (const auto op = op_of_row_.find(i); op != op_of_row_.end()) made.op = op->second;
+    if (const auto work = work_of_row_.find(i); work != work_of_row_.end()) made.work = work->second;
     if (run_.add(std::move(made)) && row.kind == RowKind::kernel) ++into_.kernels;
   }
 
@@ -356,8 +411,13 @@ class RowReader {
   ModuleOps ops_;
   RecordedSamples samples_;
   std::int64_t steps_ = 0;
-  std::unordered_map<std::size_t, std::int64_t> op_of_row_;  ///< of launches
-  std::unordered_map<std::uint32_t, std::size_t> calls_;     ///< the outermost of each correlation
+  std::vector<std::pair<Launch, std::size_t>> launched_;  ///< rows of devices, in the order of their calls
+  std::unordered_map<std::size_t, CapturedCall> captured_;
+  std::vector<OpWork> work_;
+  std::vector<record::Op> xla_ops_;
+  std::unordered_map<std::size_t, std::int64_t> op_of_row_;    ///< of launches
+  std::unordered_map<std::size_t, std::int64_t> work_of_row_;  ///< the same
+  std::unordered_map<std::uint32_t, std::size_t> calls_;       ///< the outermost of each correlation
   std::map<std::uint32_t, std::int64_t> threads_;
   bool has_blocks_ = false;
   std::map<std::uint16_t, std::int64_t> taken_;  ///< bytes of each device

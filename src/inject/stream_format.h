@@ -64,6 +64,8 @@ enum class RangeKind : std::uint8_t {
                ///< nobody. Native frames come after those of Python. `other`: how many periods of the fact
                ///< "stack rate" the sample stands for
   waiting,     ///< since version 3, a mark: the same, of a thread that waited there from start to end
+  operator_,   ///< a call of an operator whose shapes were noted: `name` is its number among the "calls" of
+               ///< the facts "work N", no text
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

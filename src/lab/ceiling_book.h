@@ -1,6 +1,7 @@
 // The ceilings that a command uses: of every device, measured once and cached for later commands.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,6 +35,16 @@ class CeilingBook {
   /// The sustained matmul rate of the point's device, dtype and threads: what MFU and shares of peak divide
   /// by.
   [[nodiscard]] std::optional<record::Ceiling> products(const Point& point) const;
+  /// A run of a record that was priced by these ceilings. When they rise, so must its roofs and its peak: a
+  /// record has one set of ceilings.
+  struct PricedRun {
+    std::int64_t run = 0;
+    Point point;
+    bool has_roofs = false;
+  };
+  [[nodiscard]] std::vector<PricedRun>& priced() { return priced_; }
+  [[nodiscard]] const std::vector<PricedRun>& priced() const { return priced_; }
+
   /// Only for the host's processor; see raise_ceilings.
   std::vector<record::Ceiling> raise(const Point& point, const std::set<std::string>& bounds);
 
@@ -43,6 +54,7 @@ class CeilingBook {
 
   bool remeasure_;
   std::vector<record::Ceiling> rows_;
+  std::vector<PricedRun> priced_;
   std::set<std::string> asked_;
   std::map<std::string, int> attempts_;  ///< of raise, by bound
 };

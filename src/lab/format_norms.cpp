@@ -97,9 +97,9 @@ std::vector<record::Cell> norm_cells() {
     number("input_std", deviation);
     number("outputs", static_cast<double>(all.outputs));
     number("overflowed", static_cast<double>(all.not_finite));
-    number("error_rms", all.rms);
+    if (all.rms) number("error_rms", *all.rms);
     number("overflowed_fp32_sums", static_cast<double>(sums.not_finite));
-    number("error_rms_fp32_sums", sums.rms);
+    if (sums.rms) number("error_rms_fp32_sums", *sums.rms);
     ++row;
   };
   for (const double deviation : kDeviations) {

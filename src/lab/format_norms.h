@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "record/rows.h"
@@ -10,7 +11,7 @@ namespace rooflm::lab {
 
 /// LayerNorm of one row, y = (x - mean) / sqrt(var + eps), with every result of an operation rounded.
 struct NormError {
-  double rms = 0;  ///< of y against fp64, over the outputs that are finite
+  std::optional<double> rms{};  ///< of y against fp64, over the outputs that are finite, if any is
   std::int64_t outputs = 0;
   std::int64_t not_finite = 0;  ///< of rows whose sums overflowed
 };

@@ -19,6 +19,7 @@
 #include "lab/notes.h"
 #include "measure/ceilings.h"
 #include "measure/sampling.h"
+#include "record/loaded_ceiling.h"
 
 namespace rooflm::lab {
 namespace {
@@ -94,12 +95,6 @@ std::pair<measure::Peak, measure::Peak> measure_instructions(const std::vector<b
   }
   burst.rate = core::summarise(rates);
   return {lasting, burst};
-}
-
-/// Rates of a GPU that others use too would make later steps look too good.
-bool is_sure(const record::Ceiling& row) {
-  constexpr double kWidest = 0.2;
-  return row.ci_high - row.ci_low <= kWidest * row.value;
 }
 
 /// The file's rows, and what is measured beside them.
@@ -192,7 +187,7 @@ class GpuCollector {
   void add(const measure::Peak& peak) {
     const record::Ceiling row = row_of(peak, request_->device);
     rows_.push_back(row);
-    if (is_sure(row)) {
+    if (record::why_uncertain(row).empty()) {
       fresh_.push_back(row);
     } else {
       note("the ceiling {} {}{} is uncertain (its interval is wide), so it is not cached", row.what,

@@ -56,9 +56,8 @@ class Collector {
             1)) {
       return;
     }
-    note("measuring matmul {} on {} threads", name, threads);
     try {
-      measure_alone([&] {
+      measure_alone(fmt::format("matmul {} on {} threads", name, threads), [&] {
         return std::vector{
             measure_products(kDevice, {.dtype = dtype}, threads, {1024, 1536}, sampling(kSeconds))};
       });
@@ -136,16 +135,13 @@ class Collector {
   void forget_kept() { fresh_ = true; }
 
  private:
-  /// Rates of a busy machine would make later steps look too good.
-  static bool is_sure(const measure::Peak& peak, const std::string& load) {
-    constexpr double kWidest = 0.2;
-    const core::Interval& ci = peak.rate.median_ci;
-    return ci.high - ci.low <= kWidest * peak.rate.median && load.empty();
-  }
-
   /// How much other programs had; "" when they had next to nothing.
   static std::string load_of(const std::vector<measure::Peak>& peaks, const measure::MachineLoad& watch) {
     constexpr double kLeastShare = 0.9;
+    for (const measure::Peak& peak : peaks) {
+      if (peak.rate.count < kFewestSamples)
+        return fmt::format("only {} of {} samples in time", peak.rate.count, kFewestSamples);
+    }
     if (const auto others = watch.others_share(); others && *others > 1 - kLeastShare) {
       return measure::load_sentence(*others);
     }
@@ -155,14 +151,18 @@ class Collector {
     return fmt::format("the threads had their processors for {:.0f} % of the time", 100 * share);
   }
 
-  /// Adds what `measure` finds: again, three times at most, while other programs have the processors, and of
-  /// each rate the highest. What was never measured without them says so in its source.
+  /// Adds what `measure` finds: again, three times and for some seconds at most, while other programs have
+  /// the processors, and of each rate the highest. What was never measured without them says so in its
+  /// source.
   template <class Measure>
-  void measure_alone(Measure measure) {
+  void measure_alone(const std::string& what, Measure measure) {
     constexpr int kMostAttempts = 3;
+    constexpr double kMostSeconds = 5;
     std::vector<measure::Peak> best;
     std::string load;
-    for (int i = 0; i < kMostAttempts; ++i) {
+    const double begin = measure::now_s();
+    for (int i = 0; i < kMostAttempts && (i == 0 || measure::now_s() - begin < kMostSeconds); ++i) {
+      note("measuring {}{}", what, i == 0 ? "" : " again: " + load);
       const measure::MachineLoad watch;
       const std::vector<measure::Peak> peaks = measure();
       load = load_of(peaks, watch);
@@ -185,9 +185,9 @@ class Collector {
             kLoops)) {
       return;
     }
-    note("measuring {} on {} threads", level.name, threads);
     try {
-      measure_alone([&] { return measure::measure_bandwidth(level, threads, sampling(kSeconds)); });
+      measure_alone(fmt::format("{} on {} threads", level.name, threads),
+                    [&] { return measure::measure_bandwidth(level, threads, sampling(kSeconds)); });
     } catch (const std::bad_alloc&) {
       note("no ceiling of {}: not enough memory", level.name);
     }
@@ -198,18 +198,31 @@ class Collector {
   bool take_kept(Predicate is_wanted, std::ptrdiff_t count) {
     if (fresh_ || std::count_if(kept_.begin(), kept_.end(), is_wanted) != count) return false;
     std::copy_if(kept_.begin(), kept_.end(), std::back_inserter(rows_), is_wanted);
+    mark_dram();
     return true;
+  }
+  /// Caches of unknown sizes may serve what memory is to limit, but are no reason to measure it again.
+  void mark_dram() {
+    for (record::Ceiling& row : rows_) {
+      if (processor_.caches.empty() && row.level == "DRAM" && !record::is_under_load(row))
+        row.source = record::kUnknownCaches;
+    }
   }
   void add(const measure::Peak& peak, const std::string& load) {
     rows_.push_back(measure::ceiling_row(peak));
     if (!load.empty()) rows_.back().source = fmt::format("{}: {}", record::kUnderLoad, load);
     ++measured_;
-    if (is_sure(peak, load)) sure_.push_back(rows_.back());
+    if (record::why_uncertain(rows_.back()).empty()) sure_.push_back(rows_.back());
+    mark_dram();
   }
   [[nodiscard]] measure::SamplingOptions sampling(double usual_s) const {
-    return {.seconds = seconds_.value_or(usual_s), .min_samples = 6};
+    return {.seconds = seconds_.value_or(usual_s),
+            .min_samples = kFewestSamples,
+            .most_seconds = std::max(kMostSecondsEach, 2 * seconds_.value_or(usual_s))};
   }
 
+  static constexpr int kFewestSamples = 6;       ///< with an interval of 95 %
+  static constexpr double kMostSecondsEach = 4;  ///< of a rate: slower samples are another program's doing
   Rows kept_;
   std::optional<double> seconds_;
   measure::Processor processor_;
@@ -237,7 +250,7 @@ void keep(const std::filesystem::path& file, const measure::CeilingKey& key, con
 
 /// Beside what the file has of other things.
 void keep_higher(Rows rows) {
-  std::erase_if(rows, record::is_under_load);
+  std::erase_if(rows, [](const record::Ceiling& row) { return !record::why_uncertain(row).empty(); });
   if (rows.empty()) return;
   const measure::CeilingKey key = this_machine();
   const auto file = measure::ceiling_file(key);
@@ -299,22 +312,26 @@ std::vector<record::Ceiling> raise_ceilings(Rows& rows, std::map<std::string, in
       collector.add_bandwidths(threads, bound);
     }
   }
-  Rows higher;
+  Rows changed;
   for (const record::Ceiling& row : collector.rows()) {
     const auto known =
         std::find_if(rows.begin(), rows.end(), [&](const auto& other) { return is_same(other, row); });
-    if (known != rows.end() && known->value >= row.value) continue;
-    higher.push_back(row);
     if (known == rows.end()) {
-      rows.push_back(row);
+      changed.push_back(rows.emplace_back(row));
       continue;
     }
-    // Above what the machine did alone, it is the best that was ever seen, whoever ran beside it.
-    if (!record::is_under_load(*known)) higher.back().source = known->source;
-    *known = higher.back();
+    if (known->value < row.value) {
+      *known = row;
+    } else if (record::is_under_load(row) && !record::is_under_load(*known)) {
+      // A time beat it, and whether the machine does more alone cannot be seen now.
+      known->source = row.source;
+    } else {
+      continue;
+    }
+    changed.push_back(*known);
   }
-  if (!higher.empty()) keep_higher(higher);
-  return higher;
+  if (!changed.empty()) keep_higher(changed);
+  return changed;
 }
 
 }  // namespace rooflm::lab

@@ -29,9 +29,10 @@ struct CeilingRequest {
 std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request);
 
 /// Measures once more what `bounds` name, as perfmodel::Roof::bound does ("matmul fp32", "DRAM"), and returns
-/// the rows that are now higher than before. They are in `rows` then, and in the file. Each bound is measured
-/// again at most three times (`attempts` counts), since more attempts do not help on such an unsteady
-/// machine.
+/// the rows that changed: they are now higher, or are no limits any more, since a time beat them and they
+/// could only be measured again under load. They are in `rows` then, and limits in the file. Each bound is
+/// measured again at most three times (`attempts` counts), since more attempts do not help on such an
+/// unsteady machine.
 std::vector<record::Ceiling> raise_ceilings(std::vector<record::Ceiling>& rows,
                                             std::map<std::string, int>& attempts, int threads,
                                             const std::set<std::string>& bounds);

@@ -32,13 +32,17 @@ struct Format {
 
 constexpr std::array kFormats = {
     Format{"fp32", 8, 23, 3.4028234663852886e38,
-           "master weights, moments, gradients of weights, statistics of norms, softmax, loss"},
+           "master weights and moments; softmax, loss, and the sums of norms and GEMMs, which add up many "
+           "terms; gradients of weights in the eager engine, and in the fused one where several are added"},
     Format{"tf32", 8, 10, 3.4011621342146535e38, "matmul inputs on tensor cores; stored as fp32"},
     Format{"bf16", 8, 7, 3.3895313892515355e38,
-           "activations, their gradients, copies of weights for matmuls"},
+           "activations, their gradients, weights as matmul inputs; in the fused engine also gradients of "
+           "weights that one matmul writes"},
     Format{"fp16", 5, 10, 65504, "as bf16, with the loss scaled up: gradients below 3e-8 would vanish"},
-    Format{"fp8 e4m3", 4, 3, 448, "matmul inputs in the forward pass, scaled per tensor"},
-    Format{"fp8 e5m2", 5, 2, 57344, "gradients as matmul inputs, scaled per tensor"}};
+    Format{"fp8 e4m3", 4, 3, 448,
+           "matmul inputs of layers, scaled per tensor: activations, weights, gradients"},
+    Format{"fp8 e5m2", 5, 2, 57344,
+           "gradients as matmul inputs with --fp8-gradients e5m2, scaled per tensor"}};
 
 double bytes_of(const Format& format) {
   if (std::string_view(format.name) == "tf32") return 4;
@@ -81,6 +85,19 @@ void say_oom(const Row& row, double allowed_bytes) {
 }
 
 }  // namespace
+
+std::string describe(const GemmCase& what) {
+  const GemmProblem& p = what.problem;
+  return fmt::format("{} x [{}, {}] by [{}, {}] {} {} on {}", p.count, p.m, p.k, p.k, p.n, what.dtype,
+                     name_of(p.strategy), what.device);
+}
+
+std::string describe(const AttentionCase& what) {
+  const AttentionProblem& p = what.problem;
+  return fmt::format("attention B={} H={} K={} D={} T={} {} {} {} on {}", p.batch, p.heads, p.kv_heads,
+                     p.head_dim, p.seq, what.dtype, compile::name_of(p.engine), passes::name_of(p.kind),
+                     what.device);
+}
 
 backends::Backend& MicroBench::backend_of(const std::string& device) {
   auto& backend = backends_[device];
@@ -151,9 +168,7 @@ std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
   std::vector<MeasuredGemm> rows;
   WorkLeft left(cases.size());
   for (const GemmCase& each : cases) {
-    const GemmProblem& p = each.problem;
-    left.begin(fmt::format("{} x [{}, {}] by [{}, {}] {} {} on {}", p.count, p.m, p.k, p.k, p.n, each.dtype,
-                           name_of(p.strategy), each.device));
+    left.begin(describe(each));
     try {
       rows.push_back(measure(each));
     } catch (const core::Stopped&) {
@@ -173,10 +188,7 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
   std::vector<MeasuredAttention> rows;
   WorkLeft left(cases.size());
   for (const AttentionCase& each : cases) {
-    const AttentionProblem& p = each.problem;
-    left.begin(fmt::format("attention B={} H={} K={} D={} T={} {} {} {} on {}", p.batch, p.heads, p.kv_heads,
-                           p.head_dim, p.seq, each.dtype, compile::name_of(p.engine), passes::name_of(p.kind),
-                           each.device));
+    left.begin(describe(each));
     try {
       rows.push_back(measure(each));
     } catch (const core::Stopped&) {

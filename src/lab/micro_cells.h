@@ -34,6 +34,10 @@ struct AttentionCase {
   AttentionProblem problem;
 };
 
+/// "4 x [256, 256] by [256, 256] fp32 looped on cpu"
+std::string describe(const GemmCase& what);
+std::string describe(const AttentionCase& what);
+
 /// A case, measured: without a result it did not fit.
 template <class Case, class Result>
 struct Measured {

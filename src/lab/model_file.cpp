@@ -131,13 +131,8 @@ bool is_model_directory(const std::string& model) {
   return !is_preset(model) && fs::is_directory(model, ignored);
 }
 
-model::ModelConfig find_model(const std::string& model, ModelUse use) {
+model::ModelConfig find_model(const std::string& model) {
   if (is_preset(model)) return model::preset(model);
-  std::error_code none;
-  const bool is_planned = use == ModelUse::plan && is_model_directory(model) &&
-                          !fs::exists(fs::path(model) / "state.json", none) &&
-                          fs::exists(fs::path(model) / "config.json", none);
-  if (is_planned) return model::read_planned_config(model);
   if (is_model_directory(model)) return train::read_model_config(train::resolve_model_directory(model));
   std::error_code ignored;
   const bool is_path = model.ends_with(".json") || model.find('/') != std::string::npos;

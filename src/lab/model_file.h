@@ -13,9 +13,7 @@ namespace rooflm::lab {
 /// head_dim, padded_vocab, max_seq, norm_eps, rope_theta, tied_head and name may be left out. A preset wins
 /// over a directory of the same name: write ./gpt2 for the directory. Throws core::UsageError with a
 /// suggestion for an unknown name, core::InputError naming the file and the key for a bad file.
-/// `use`: plans take directories of more kinds of models (model::read_planned_config).
-enum class ModelUse : std::uint8_t { compute, plan };
-model::ModelConfig find_model(const std::string& model, ModelUse use = ModelUse::compute);
+model::ModelConfig find_model(const std::string& model);
 
 /// Whether `model` is a directory (and may hold weights) rather than a preset or a file of sizes.
 bool is_model_directory(const std::string& model);

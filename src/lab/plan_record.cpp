@@ -80,6 +80,7 @@ record::Run run_of(const PlanPoint& point, const Setting& setting, const std::st
   config.set("d_model", point.config.d_model);
   config.set("d_ff", point.config.d_ff);
   config.set("params", model::parameter_count(point.config));
+  config.set("padding", model::padding_count(point.config));
   config.set("grad_accum", point.micro_batches);
   config.set("dp", std::int64_t{sharding.data});
   config.set("zero", std::int64_t{sharding.zero});

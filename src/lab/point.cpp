@@ -69,6 +69,8 @@ model::Overrides overrides_of(const Values& values) {
   overrides.d_model = values.integer("d_model");
   overrides.d_ff = values.integer("d_ff");
   overrides.vocab = values.integer("vocab");
+  overrides.head_dim = values.integer("head_dim");
+  overrides.positions = values.integer("positions");
   overrides.seq = values.integer("seq");
   return overrides;
 }
@@ -81,10 +83,12 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
   const auto f = static_cast<double>(config.d_ff);
   const auto v = static_cast<double>(config.padded_vocab);
   const auto layers = static_cast<double>(config.layers);
-  const double parameters = layers * (4 * c * c + 3 * c * f) + 2 * v * c;
+  const auto attention = static_cast<double>(config.heads) * static_cast<double>(config.head_dim);
+  const double parameters =
+      layers * (4 * attention * c + 3 * c * f) + (2 * v + static_cast<double>(config.max_seq)) * c;
   const double tokens = static_cast<double>(point.batch) * static_cast<double>(point.seq);
   const double scores = static_cast<double>(config.heads) * static_cast<double>(point.seq);
-  const double widest = std::max({c, f, v, scores});
+  const double widest = std::max({c, f, v, scores, attention});
   if (parameters > kMostElements || tokens * widest > kMostElements) {
     throw core::UsageError("sizes beyond 2^50 elements in a tensor or a model are not supported");
   }
@@ -94,11 +98,21 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
   }
 }
 
+/// A device that only plans needs no kernels.
+void check_kernels(const Point& point) {
+  if (!backends::provider_of(point.device).runs()) return;
+  const std::string lacking = model::uncomputed(point.config, point.seq);
+  if (lacking.empty()) return;
+  throw core::Unavailable(fmt::format(
+      "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));
+}
+
 void check_positions(const Point& point) {
   const std::int64_t longest = point.config.max_seq;
   if (longest > 0 && point.seq > longest) {
     throw core::UsageError(
-        fmt::format("--seq {} is beyond the {} positions of {}", point.seq, longest, point.config.name));
+        fmt::format("--seq {} is beyond the {} positions of {} (--positions N gives it more)", point.seq,
+                    longest, point.config.name));
   }
 }
 
@@ -109,6 +123,9 @@ model::ModelConfig rough_config(model::ModelConfig config, const model::Override
   config.d_model = o.d_model.value_or(config.d_model);
   config.d_ff = o.d_ff.value_or(config.d_ff);
   config.padded_vocab = o.vocab.value_or(config.padded_vocab);
+  config.head_dim = o.head_dim.value_or(
+      o.heads || o.d_model ? config.d_model / std::max<std::int64_t>(1, config.heads) : config.head_dim);
+  config.max_seq = o.positions.value_or(config.max_seq);
   return config;
 }
 
@@ -188,7 +205,7 @@ Point run_of(const Values& values) {
   point.deterministic = values.flag("deterministic");
   point.collectives = {.overlap = train::parse_overlap(values.text("overlap")),
                        .way = backends::parse_collectives(values.text("collectives"))};
-  point.step.sum_in_update = sums_in_update(point);
+  point.step.rewrites.set(compile::Rewrite::sum_in_update, sums_in_update(point));
   point.gemm_search = backends::parse_gemm_search(values.text("search_products"));
   return point;
 }
@@ -208,16 +225,18 @@ class Descriptions {
 
 Point make_point(const record::Config& config, Descriptions& descriptions, ModelUse use) {
   const Values values(config);
-  const model::ModelConfig sizes = find_model(values.text("model"), use);
+  const model::ModelConfig sizes = find_model(values.text("model"));
   const model::Overrides overrides = overrides_of(values);
   Point point = run_of(values);
   check_magnitude(rough_config(sizes, overrides), point);
   point.config = model::with_overrides(sizes, overrides);
+  point.positions = overrides.positions;
   const devices::Device& device = descriptions.of(point.device);
   const ComputeDtype compute = parse_compute_dtype(values.text("dtype"), point.device, device);
   set_compute_dtype(point.step, compute);
   perfmodel::fit_to_device(point.step, device);
   check_positions(point);
+  if (use == ModelUse::compute) check_kernels(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   const compile::Sharding& split = point.step.sharding;
   if (point.phase == RunPhase::forward && split.ranks() > 1)
@@ -283,8 +302,12 @@ record::Config config_of(const Point& point) {
   config.set("heads", model.heads);
   config.set("kv_heads", model.kv_heads);
   config.set("d_model", model.d_model);
+  // Only where it does not follow from these: records once did not have it.
+  if (model.head_dim * model.heads != model.d_model) config.set("head_dim", model.head_dim);
   config.set("d_ff", model.d_ff);
+  if (point.positions) config.set("positions", *point.positions);
   config.set("params", model::parameter_count(model));
+  config.set("padding", model::padding_count(model));
   config.set("grad_accum", point.step.micro_batches);
   config.set("clip", point.step.optimizer.clip_norm);
   const compile::Sharding& split = point.step.sharding;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ struct Point {
   std::string device;
   std::int64_t batch = 0;  ///< sequences of one micro-batch
   std::int64_t seq = 0;
+  std::optional<std::int64_t> positions{};  ///< of the model, where they were typed
   compile::StepOptions step;
   RunPhase phase = RunPhase::step;
   int threads = 0;  ///< 0: one per core
@@ -48,10 +50,13 @@ struct Point {
   }
 };
 
+/// Whether kernels have to be there for all of a model, or its program is only looked at.
+enum class ModelUse : std::uint8_t { compute, plan };
+
 /// Points from values of the fields of record::config_fields() as they are typed; absent ones are their
 /// initial values. Throws core::UsageError when one cannot be (sizes that do not divide, a sequence beyond
 /// the positions of the model), core::InputError for bad model files, core::Unavailable for dtypes that a
-/// device does not compute: before anything runs.
+/// device does not compute, and for models of which no kernel computes a part: before anything runs.
 std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse use = ModelUse::compute);
 
 /// The whole configuration of a point, with what follows from it: what a record keeps.

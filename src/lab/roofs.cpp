@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "core/statistics.h"
 #include "lab/devices.h"
+#include "measure/bandwidth.h"
 #include "measure/machine.h"
 
 namespace rooflm::lab {
@@ -37,7 +39,16 @@ std::map<std::string, double> cache_capacities(const std::string& device, int th
 perfmodel::Machine machine_of(const std::vector<record::Ceiling>& ceilings, const std::string& device,
                               int threads) {
   const int count = resolve_threads(threads);
-  return perfmodel::Machine::from_ceilings(ceilings, device, count, cache_capacities(device, count));
+  const auto capacities = cache_capacities(device, count);
+  auto machine = perfmodel::Machine::from_ceilings(ceilings, device, count, capacities);
+  // What caches of unknown sizes may hold costs nothing: it need not come from DRAM.
+  if (is_host(device) && capacities.empty() && !machine.levels.empty()) {
+    machine.levels.insert(machine.levels.begin(),
+                          {.name = "cache",
+                           .byte_per_s = std::numeric_limits<double>::infinity(),
+                           .capacity_bytes = static_cast<double>(measure::kUnknownCache)});
+  }
+  return machine;
 }
 
 MeasuredTimes measured_times(const std::vector<record::Event>& events,
@@ -57,6 +68,25 @@ MeasuredTimes measured_times(const std::vector<record::Event>& events,
   MeasuredTimes times;
   for (auto& [subject, seconds] : samples) times[subject] = core::median(std::move(seconds));
   return times;
+}
+
+void write_peak(record::Writer& record, const CeilingBook::PricedRun& priced, const CeilingBook& ceilings) {
+  const auto peak = ceilings.products(priced.point);
+  if (!peak) return;
+  record.add(
+      priced.run,
+      record::Fact{
+          .key = "peak_flop_per_s", .value = peak->value, .unit = "flop/s", .text = describe_peak(*peak)});
+}
+
+void price_again(record::Writer& record, const CeilingBook& ceilings) {
+  for (const CeilingBook::PricedRun& priced : ceilings.priced()) {
+    if (!is_host(priced.point.device)) continue;
+    write_peak(record, priced, ceilings);
+    if (!priced.has_roofs) continue;
+    const auto machine = machine_of(ceilings.rows(), priced.point.device, priced.point.threads);
+    record.replace(priced.run, perfmodel::predict_roofs(machine, program_of(priced.point)));
+  }
 }
 
 std::set<std::string> beaten_bounds(const std::vector<record::Prediction>& roofs,

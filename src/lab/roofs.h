@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "lab/ceiling_book.h"
 #include "measure/interleave.h"
 #include "perfmodel/roofline.h"
 #include "record/rows.h"
+#include "record/writer.h"
 
 namespace rooflm::lab {
 
@@ -26,5 +28,11 @@ MeasuredTimes measured_times(const std::vector<record::Event>& events,
 /// microsecond.
 std::set<std::string> beaten_bounds(const std::vector<record::Prediction>& roofs,
                                     const MeasuredTimes& measured);
+
+/// The peak that the run's MFU divides by, where it was measured.
+void write_peak(record::Writer& record, const CeilingBook::PricedRun& priced, const CeilingBook& ceilings);
+
+/// Peaks and roofs of all runs on the host by the ceilings as they are now, after some changed.
+void price_again(record::Writer& record, const CeilingBook& ceilings);
 
 }  // namespace rooflm::lab

@@ -21,8 +21,11 @@
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/disk_rate.h"
+#include "lab/forward_alone.h"
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
+#include "lab/memory_need.h"
 #include "lab/notes.h"
 #include "lab/op_moments.h"
 #include "lab/rank_order.h"
@@ -48,26 +51,6 @@ using measure::StepKind;
 
 /// Events are kept for this many observed steps at most before memory is taken for more.
 constexpr std::size_t kExpectedSteps = 64;
-/// What libraries, code and buffers of the process take besides the plan.
-constexpr double kProcessBytes = 256e6;
-
-/// Bytes of the largest weight: initial values pass through a host array of that size.
-double largest_weight_bytes(const program::Program& program) {
-  std::int64_t largest = 0;
-  for (const program::Tensor& tensor : program.tensors) {
-    if (tensor.role == program::Role::weight) largest = std::max(largest, tensor.bytes());
-  }
-  return static_cast<double>(largest);
-}
-
-/// Of the kernel with most of it: kernels share their scratch memory.
-double largest_workspace_bytes(const program::Program& program, const backends::Backend& backend) {
-  std::int64_t largest = 0;
-  for (const backends::KernelInfo& kernel : backend.describe_kernels(program))
-    largest = std::max(largest, kernel.workspace_bytes);
-  return static_cast<double>(largest);
-}
-
 /// A run on its way into the record.
 class Run {
  public:
@@ -125,6 +108,11 @@ class Run {
     write_ops(program, {});
     outcome_.needed_bytes = std::max(needed_bytes, outcome_.needed_bytes);
     fact("needed_bytes", outcome_.needed_bytes, "B");
+    const auto forward = time_forward_alone(*point_, *settings_);
+    if (!forward.empty()) {
+      record_->add(outcome_.run, forward);
+      sentence("forward_alone", "the forward pass alone fits: timed with nothing kept for a backward pass");
+    }
     return end("oom");
   }
 
@@ -135,10 +123,9 @@ class Run {
   bool fits(const program::Program& program, const backends::Backend& backend) {
     outcome_.free_bytes = backend.free_bytes();
     if (std::isfinite(outcome_.free_bytes)) fact("free_bytes", outcome_.free_bytes, "B");
-    const double besides = provider_->runs() ? largest_weight_bytes(program) + kProcessBytes : 0;
-    if (provider_->is_host()) outcome_.workspace_bytes = largest_workspace_bytes(program, backend);
-    const double needed = outcome_.needed_bytes + outcome_.workspace_bytes;
-    return needed <= outcome_.limit_bytes && needed + besides <= outcome_.free_bytes;
+    const MemoryNeed need = memory_need(program, outcome_.needed_bytes, *provider_, backend);
+    outcome_.workspace_bytes = need.workspace_bytes;
+    return need.fits(outcome_.limit_bytes, outcome_.free_bytes);
   }
 
   /// Where one rank does not fit, or cannot, none begins.
@@ -199,13 +186,8 @@ class Run {
     const bool wants_all = settings_->observe || point_->phase == RunPhase::decode;  // memory binds decoding
     ceilings_->measure({point_, 1}, wants_all ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
     for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
-    write_peak();
-  }
-
-  void write_peak() {
-    if (const auto peak = ceilings_->products(*point_)) {
-      fact("peak_flop_per_s", peak->value, "flop/s", describe_peak(*peak));
-    }
+    ceilings_->priced().push_back({.run = outcome_.run, .point = *point_, .has_roofs = false});
+    write_peak(*record_, ceilings_->priced().back(), *ceilings_);
   }
 
   /// Roofs are lower bounds: ceilings that the measured times beat were measured in a worse moment than the
@@ -216,23 +198,26 @@ class Run {
     // Without ceilings nothing is predicted: a roof of no height would be a claim.
     if (machine.levels.empty()) return;
     auto roofs = perfmodel::predict_roofs(machine, program);
+    bool has_changed = false;
     for (int i = 0; i < kAttempts && provider_->is_host(); ++i) {
       const auto bounds = beaten_bounds(roofs, measured);
       if (bounds.empty() || core::StopSignals::received() != 0) break;
-      std::vector<record::Ceiling> higher;
+      note("  measured times beat the ceilings of {}", fmt::join(bounds, ", "));
+      std::vector<record::Ceiling> changed;
       try {
-        higher = ceilings_->raise(*point_, bounds);
+        changed = ceilings_->raise(*point_, bounds);
       } catch (const core::Stopped&) {  // the steps were measured: only the ceilings stay as they are
         break;
       }
-      if (higher.empty()) break;
-      note("  measured times beat the ceilings of {}, which are measured again", fmt::join(bounds, ", "));
-      for (const record::Ceiling& ceiling : higher) record_->add(ceiling);
+      if (changed.empty()) break;
+      has_changed = true;
+      for (const record::Ceiling& ceiling : changed) record_->replace(ceiling);
       machine = machine_of(ceilings_->rows(), point_->device, point_->threads);
       roofs = perfmodel::predict_roofs(machine, program);
     }
     record_->add(outcome_.run, roofs);
-    write_peak();
+    if (!ceilings_->priced().empty()) ceilings_->priced().back().has_roofs = true;
+    if (has_changed) price_again(*record_, *ceilings_);
   }
 
   void measure(program::Program program, backends::Backend& backend) {
@@ -263,7 +248,7 @@ class Run {
     }
     write_memory(engine, store, resident_before);
     write_kernels(engine, backend);
-    if (!settings_->shards.empty()) fact("loader_wait_s", inputs.loader_wait_s(), "s");
+    if (!settings_->shards.empty()) write_input(inputs);
     if (settings_->observe && !interrupted) look_closer(engine, backend, inputs);
     // Last: a profiler that was attached stays, and steps after it are no plain ones. Counters after that:
     // some are read by instrumented kernels.
@@ -336,6 +321,7 @@ class Run {
     });
     if (result.samples.empty()) throw core::Stopped{signal};
     watch.end(static_cast<std::int64_t>(result.samples.size()));
+    resident_peak_ = measure::peak_resident_bytes();
     if (!provider_->is_host()) result.clock = {};
     std::vector<record::Sample> rows;
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
@@ -378,6 +364,7 @@ class Run {
     record_->add(outcome_.run, recorder.events());
     if (settings_->ranks != nullptr && !traces_ranks())
       write_collectives(engine, observed_steps(recorder, result), {.origin_ns = recorder.origin_ns()});
+    resident_peak_ = measure::peak_resident_bytes();  // before ceilings are measured again
     write_roofs(engine.program(), measured_times(recorder.events(), result));
     const std::vector<double> plain_s = result.step_seconds(StepKind::plain);  // none when stopped at once
     const core::Summary plain = plain_s.empty() ? core::Summary{} : core::summarise(plain_s);
@@ -418,9 +405,8 @@ class Run {
         static_cast<double>(store.bytes() + engine.io().bytes() + engine.peak_transient_bytes() +
                             store.backend().workspace_bytes());
     fact("peak_bytes", peak_bytes, "B", "tensors, inputs and kernel workspaces");
-    const auto resident_peak = measure::peak_resident_bytes();
-    if (provider_->is_host() && resident_before && resident_peak) {
-      fact("rss_increase_bytes", static_cast<double>(*resident_peak - *resident_before), "B");
+    if (provider_->is_host() && resident_before && resident_peak_) {
+      fact("rss_increase_bytes", static_cast<double>(*resident_peak_ - *resident_before), "B");
     }
     if (outcome_.step_s > 0 && point_->phase != RunPhase::decode) fact("loss", loss_of(engine), "nats");
   }
@@ -440,6 +426,14 @@ class Run {
     if (const auto searched = gemm_fact(provider_->gemm_choices(backend))) {
       record_->add(outcome_.run, *searched);
     }
+  }
+
+  /// Waiting for text, and how fast the disk would give it.
+  void write_input(const StepInputs& inputs) {
+    fact("loader_wait_s", inputs.loader_wait_s(), "s");
+    if (!settings_->observe) return;
+    for (const record::Fact& known : disk_facts(settings_->shards, point_->tokens()))
+      record_->add(outcome_.run, known);
   }
 
   void look_closer(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
@@ -469,7 +463,8 @@ class Run {
   record::Writer* record_;
   const backends::Provider* provider_;
   RunOutcome outcome_;
-  std::int64_t steps_run_ = 0;  ///< warm-up, plain and observed ones
+  std::int64_t steps_run_ = 0;                 ///< warm-up, plain and observed ones
+  std::optional<std::int64_t> resident_peak_;  ///< when the steps had run
   bool has_ops_ = false;
 };
 

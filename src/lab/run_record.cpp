@@ -16,6 +16,7 @@
 #include "measure/machine_load.h"
 #include "model/forward.h"
 #include "perfmodel/program_totals.h"
+#include "perfmodel/roofline.h"
 
 namespace rooflm::lab {
 namespace {
@@ -58,6 +59,7 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   if (point.phase == RunPhase::step)
     add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
   add("matmul_flop", static_cast<double>(perfmodel::step_totals(program).cost.matmul_flop), "flop");
+  add("needed_matmul_flop", perfmodel::needed_matmul_flop(program), "flop", "without what a mask hides");
   add("plan_bytes", static_cast<double>(need.transient_bytes), "B");
   add("state_bytes", static_cast<double>(need.persistent_bytes), "B");
   add("needed_bytes", static_cast<double>(need.total()), "B");

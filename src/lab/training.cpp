@@ -41,8 +41,8 @@ std::vector<record::Cell> log_cells(const train::StepRecord& step) {
 void write_step(record::Writer& record, std::int64_t run, const train::StepRecord& step) {
   std::vector<record::Sample> samples;
   add_samples(samples, step.step, step.times, "plain");
-  record.add(run, samples);
   record.add(log_cells(step));
+  record.add(run, samples);
 }
 
 }  // namespace
@@ -140,10 +140,11 @@ std::vector<record::Fact> Training::trained_facts(const train::TrainSummary& sum
 train::TrainSummary Training::train(record::Writer* record, std::int64_t run) {
   if (record == nullptr) return trainer_->run();
   DeviceWatch watch(point_.device, record->epoch());
-  on_step_ = [&](const train::StepRecord& step) {
+  on_step_ = [&, is_first = true](const train::StepRecord& step) mutable {
     watch.begin();  // after the first step, in which kernels are loaded
     write_step(*record, run, step);
     watch.write_samples(*record, run);
+    if (std::exchange(is_first, false)) record->commit();  // later ones with time
   };
   try {
     train::TrainSummary summary = trainer_->run();

@@ -55,8 +55,8 @@ constexpr std::size_t kWidth = 16;
 }  // namespace usual
 
 // A binary for many processors has the loops once more for wider registers: kernels do the same, and none may
-// beat its roof.
-#if defined(ROOFLM_LEVELS)
+// beat its roof. Not with clang, which knows no such pragma: lint sees the loops once.
+#if defined(ROOFLM_LEVELS) && !defined(__clang__)
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
 namespace wide {
@@ -165,9 +165,10 @@ int sharers(std::string_view list) {
 }  // namespace
 
 std::vector<MemoryLevel> memory_levels(const Processor& processor, int threads, double free_bytes) {
-  constexpr std::size_t kUnknownCache = std::size_t{64} << 20U;
   constexpr std::size_t kLeastDram = std::size_t{48} << 20U;
-  constexpr std::size_t kBeyond = 12;
+  constexpr std::size_t kBeyond = 12;      // times the last level
+  constexpr std::size_t kLeastBeyond = 4;  // the same where that is beyond kMuch: more only takes longer
+  constexpr std::size_t kMuch = std::size_t{1} << 30U;
   std::vector<MemoryLevel> levels;
   std::size_t last_level = 0;
   for (const Cache& cache : processor.caches) {
@@ -178,7 +179,9 @@ std::vector<MemoryLevel> memory_levels(const Processor& processor, int threads, 
     last_level = std::max(last_level, bytes);
     levels.push_back({.name = fmt::format("L{}", cache.level), .working_bytes = bytes / 2});
   }
-  const std::size_t wanted = std::max(kLeastDram, kBeyond * (last_level > 0 ? last_level : kUnknownCache));
+  const std::size_t cached = last_level > 0 ? last_level : kUnknownCache;
+  const std::size_t wanted =
+      std::max(kLeastDram, std::min(kBeyond * cached, std::max(kLeastBeyond * cached, kMuch)));
   const auto allowed = static_cast<std::size_t>(std::max(0.0, free_bytes) / 2);
   if (allowed >= kLeastDram) levels.push_back({.name = "DRAM", .working_bytes = std::min(wanted, allowed)});
   return levels;
@@ -190,7 +193,7 @@ std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const
   for (const LoopKind& kind : kLoops) {
     const int passes = passes_per_sample(blocks.pass_bytes(kind), threads);
     const double bytes = blocks.pass_bytes(kind);
-    const CpuShare share(threads);
+    const CpuShare share;
     const core::Summary rate = measure_rate(
         bytes * passes, [&] { blocks.run(kind, passes); }, options);
     peaks.push_back({.what = kind.name,

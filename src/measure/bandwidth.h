@@ -16,10 +16,13 @@ struct MemoryLevel {
   std::size_t working_bytes = 0;  ///< of all threads together
 };
 
+/// Taken for the last level of caches where the system tells none.
+inline constexpr std::size_t kUnknownCache = std::size_t{64} << 20U;
+
 /// The data caches as the processor tells them, each walked through by half (private caches once per thread,
 /// shared ones once per group of processors that share them), and DRAM with twelve times the last level, so
-/// that each of the three arrays of a triad is four times as large; less where `free_bytes` / 2 does not
-/// allow it.
+/// that each of the three arrays of a triad is four times as large; beyond 1 GiB only four times, and less
+/// where `free_bytes` / 2 does not allow it.
 std::vector<MemoryLevel> memory_levels(const Processor& processor, int threads, double free_bytes);
 
 /// How many rows measure_bandwidth answers.

@@ -12,7 +12,7 @@ Peak fastest_product(const std::vector<Product>& products, const std::string& dt
   if (products.empty()) throw std::invalid_argument("no matmuls to measure");
   Peak best;
   for (const Product& product : products) {
-    const CpuShare share(threads);
+    const CpuShare share;
     const core::Summary rate = measure_rate(product.flop(), product.run, options);
     if (best.rate.count > 0 && rate.median <= best.rate.median) continue;
     best = {.what = "matmul",

@@ -1,8 +1,12 @@
 // Repeating a short piece of work until its time is known well enough.
 #include "measure/sampling.h"
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <vector>
 
 #include "core/stop_signals.h"
@@ -20,12 +24,27 @@ double cpu_time_s() {
   return static_cast<double>(time.tv_sec) + kNanosecond * static_cast<double>(time.tv_nsec);
 }
 
+double queued_s() {
+  constexpr double kNanosecond = 1e-9;
+  double all_ns = 0;
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+    std::ifstream file(task.path() / "schedstat");  // "nanoseconds on a processor, in its queue, slices"
+    double running_ns = 0;
+    double queued_ns = 0;
+    if (file >> running_ns >> queued_ns) all_ns += queued_ns;
+  }
+  return kNanosecond * all_ns;
+}
+
 double CpuShare::value() const {
-  const double wanted_s = (now_s() - begin_s_) * threads_;
-  return wanted_s > 0 ? (cpu_time_s() - cpu_begin_s_) / wanted_s : 1;
+  const double run_s = cpu_time_s() - cpu_begin_s_;
+  const double wanted_s = run_s + std::max(0.0, queued_s() - queued_begin_s_);
+  return wanted_s > 0 ? run_s / wanted_s : 1;
 }
 
 core::Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options) {
+  const double first = now_s();
   work();
   std::vector<double> rates;
   const double begin = now_s();
@@ -37,6 +56,7 @@ core::Summary measure_rate(double amount, const std::function<void()>& work, con
     rates.push_back(amount / (now - mark));
     mark = now;
     if (static_cast<int>(rates.size()) >= options.min_samples && now - begin >= options.seconds) break;
+    if (now - first >= options.most_seconds) break;
   }
   return core::summarise(rates);
 }

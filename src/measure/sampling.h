@@ -7,11 +7,13 @@
 
 namespace rooflm::measure {
 
-/// When to stop: after `seconds`, but not before `min_samples`, and at `max_samples` at the latest.
+/// When to stop: after `seconds`, but not before `min_samples`, and at `max_samples` or `most_seconds` at the
+/// latest.
 struct SamplingOptions {
   double seconds = 1.0;
   int min_samples = 6;  ///< the fewest with a 95 % interval of the median
   int max_samples = 1000;
+  double most_seconds = 4.0;  ///< with what ran first, however few samples there are: at least one
 };
 
 /// Seconds of a monotonic clock; only differences mean anything.
@@ -20,16 +22,19 @@ double now_s();
 /// Seconds of processor time that all threads of this process took so far.
 double cpu_time_s();
 
-/// How much of the time that `threads` threads wanted to compute they did, from the construction on: below 1
-/// other programs had the processors, or threads waited for each other.
+/// Seconds that all threads of this process, which must not end meanwhile, were ready to run and had no
+/// processor (/proc/self/task/*/schedstat); 0 where the system does not say.
+double queued_s();
+
+/// How much of the time that its threads wanted to compute they did, from the construction on: below 1 other
+/// programs had the processors. Threads that sleep until others are done want nothing.
 class CpuShare {
  public:
-  explicit CpuShare(int threads) : threads_(threads), begin_s_(now_s()), cpu_begin_s_(cpu_time_s()) {}
+  CpuShare() : cpu_begin_s_(cpu_time_s()), queued_begin_s_(queued_s()) {}
   [[nodiscard]] double value() const;
 
  private:
-  int threads_;
-  double begin_s_, cpu_begin_s_;
+  double cpu_begin_s_, queued_begin_s_;
 };
 
 /// Runs `work` once, discarded, then again and again; the summary is of `amount` per second of each run

@@ -123,6 +123,10 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
       config.max_seq = std::max<std::int64_t>(1024, o.seq.value_or(0));
     }
     if (config.arch == Arch::llama) config.max_seq = 0;
+    config.qkv_bias = config.proj_bias = config.mlp_bias = config.qk_norm = false;
+    config.window = 0;
+    config.experts = {};
+    config.rope_scaling = config.left_out = "";
   }
   if (o.heads) {
     require_positive(*o.heads, "--heads");
@@ -133,9 +137,11 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
   if (o.layers) config.layers = *o.layers;
   if (o.kv_heads) config.kv_heads = *o.kv_heads;
   if (o.d_model) config.d_model = *o.d_model;
-  if (o.d_ff) config.d_ff = *o.d_ff;
+  if (o.d_ff) config.d_ff = config.experts.d_ff = *o.d_ff;
   if (o.vocab) config.vocab = config.padded_vocab = *o.vocab;
-  if (o.heads || o.d_model) {
+  if (o.head_dim) config.head_dim = *o.head_dim;
+  if (o.positions) config.max_seq = *o.positions;
+  if ((o.heads || o.d_model) && !o.head_dim) {
     require_positive(config.d_model, "--d-model");
     if (config.d_model % config.heads != 0) {
       throw core::UsageError(
@@ -147,32 +153,89 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
   return config;
 }
 
-std::int64_t parameter_count(const ModelConfig& config) {
+bool ModelConfig::has_unlike_layers() const {
+  const auto differ = [](const std::vector<bool>& by_layer) {
+    return std::ranges::adjacent_find(by_layer, std::ranges::not_equal_to()) != by_layer.end();
+  };
+  return (window > 0 && differ(windowed)) || (experts.count > 0 && differ(experts.in_layer));
+}
+
+std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
+  if (c.experts.count > 0) return "experts";
+  if (c.qk_norm) return "norms of queries and keys";
+  if (!c.rope_scaling.empty()) return fmt::format("rotary positions scaled by {}", c.rope_scaling);
+  if (!c.left_out.empty()) return c.left_out;
+  if (c.window == 0 || seq <= c.window) return "";
+  return fmt::format("texts of {} tokens with a window of {}; up to that length they are", seq, c.window);
+}
+
+namespace {
+
+/// The sum of `count` over the parameters. Layers of a kind are counted once.
+template <class Counted>
+Count sum_of_parameters(const ModelConfig& config, const Counted& counted) {
   const auto with_layers = [&](std::int64_t layers) {
     ModelConfig shallow = config;
     shallow.layers = layers;
     Count n = 0;
-    for (const Parameter& p : parameters(shallow)) n += p.shape.numel();
+    for (const Parameter& p : parameters(shallow)) n += counted(p);
     return n;
   };
+  if (config.has_unlike_layers()) return with_layers(config.layers);
   // All layers have the same parameters: one layer is the difference of two models.
   const Count one = with_layers(1);
   const Count layer = with_layers(2) - one;
   return one + Count(config.layers - 1) * layer;
 }
 
-std::int64_t matmul_parameter_count(const ModelConfig& c) {
-  const Count d_model = c.d_model;
-  const Count attention = (2 * Count(c.heads) + 2 * Count(c.kv_heads)) * c.head_dim * d_model;
-  const Count feed_forward = (c.arch == Arch::llama ? 3 : 2) * d_model * c.d_ff;
-  return c.layers * (attention + feed_forward) + c.padded_vocab * d_model;
+}  // namespace
+
+std::int64_t parameter_count(const ModelConfig& config) {
+  return sum_of_parameters(config, [](const Parameter& p) { return Count(p.shape.numel()); }) -
+         padding_count(config);
+}
+
+std::int64_t active_parameter_count(const ModelConfig& config) {
+  const auto active = [&](const Parameter& p) {
+    Count n = p.shape.numel();
+    if (p.name.find(".experts.") != std::string::npos) n = n / config.experts.count * config.experts.active;
+    return n;
+  };
+  return sum_of_parameters(config, active) - padding_count(config);
+}
+
+std::int64_t padding_count(const ModelConfig& c) {
+  return Count(c.padded_vocab - c.vocab) * c.d_model * (c.tied_head ? 1 : 2);
+}
+
+std::int64_t matmul_parameter_count(const ModelConfig& config) {
+  const auto of_matmuls = [](const Parameter& p) {
+    const bool is_matrix = p.shape.rank() > 1 && p.name != "wte" && p.name != "wpe";
+    return is_matrix ? Count(p.shape.numel()) : Count(0);
+  };
+  const Count tied = config.tied_head ? Count(config.padded_vocab) * config.d_model : Count(0);
+  return sum_of_parameters(config, of_matmuls) + tied;
+}
+
+std::int64_t counted_pairs(std::int64_t seq, std::int64_t window) {
+  const std::int64_t seen = window > 0 ? std::min(window, seq) : seq;
+  return 2 * Count(seen) * seq - Count(seen) * seen;
 }
 
 std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
-  std::int64_t n = parameter_count(c);
-  if (!c.tied_head) n -= Count(c.padded_vocab) * c.d_model;
+  std::int64_t n = active_parameter_count(c);
+  if (!c.tied_head) n -= Count(c.vocab) * c.d_model;
   if (c.arch == Arch::gpt2) n -= Count(c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
-  return 6 * Count(n) + 12 * Count(c.layers) * c.heads * c.head_dim * seq;
+  const auto flop_of = [&](std::int64_t layer) {
+    return 12 * Count(c.heads) * c.head_dim * counted_pairs(seq, c.window_of(layer)) / seq;
+  };
+  Count attention = 0;
+  if (c.has_unlike_layers()) {
+    for (std::int64_t layer = 0; layer < c.layers; ++layer) attention += flop_of(layer);
+  } else {
+    attention = Count(c.layers) * flop_of(0);
+  }
+  return 6 * Count(n) + attention;
 }
 
 }  // namespace rooflm::model

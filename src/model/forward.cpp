@@ -17,6 +17,7 @@
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/ops.h"
+#include "program/planned_ops.h"
 
 namespace rooflm::model {
 namespace {
@@ -71,9 +72,12 @@ class Writer {
   TensorId block(TensorId x, std::int64_t layer) {
     const auto scope = builder_.scope(fmt::format("h.{}", layer));
     const std::string h = fmt::format("h.{}.", layer);
-    const TensorId attended = attention(norm(x, "ln1", h + "ln1"), h + "attention.");
+    const TensorId attended =
+        attention(norm(x, "ln1", h + "ln1"), h + "attention.", config_.window_of(layer));
     x = residual(x, attended, "residual1");
-    const TensorId fed = feed_forward(norm(x, "ln2", h + "ln2"), h + "feed_forward.");
+    const TensorId y = norm(x, "ln2", h + "ln2");
+    const TensorId fed = config_.experts.are_in(layer) ? experts(y, h + "feed_forward.")
+                                                       : feed_forward(y, h + "feed_forward.", config_.d_ff);
     return residual(x, fed, "residual2");
   }
 
@@ -127,6 +131,13 @@ class Writer {
     return earlier;
   }
 
+  /// Whether the model has that parameter after those that were asked for.
+  [[nodiscard]] bool is_next(const std::string& name) {
+    const auto& tensors = builder_.program().tensors;
+    const auto next = static_cast<std::size_t>(next_weight_);
+    return next < tensors.size() && tensors[next].name == name;
+  }
+
   /// y [.., out] = x [.., in] W^T with W [out, in]
   TensorId matmul(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
     const core::Shape y = builder_.program().shape(x).with(-1, out);
@@ -139,7 +150,7 @@ class Writer {
   TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,
                   const std::string& name) {
     const TensorId y = matmul(x, weight(weight_name + ".weight"), in, out, name);
-    if (config_.arch == Arch::llama) return y;
+    if (!is_next(weight_name + ".bias")) return y;
     return builder_.op(ops::kBiasAdd, {y, weight(weight_name + ".bias")}, {}, name);
   }
 
@@ -148,7 +159,7 @@ class Writer {
     return builder_.op(ops::kAdd, {x, branch}, {}, block);
   }
 
-  TensorId attention(TensorId x, const std::string& prefix) {
+  TensorId attention(TensorId x, const std::string& prefix, std::int64_t window) {
     const auto scope = builder_.scope("attention");
     const std::int64_t heads_width = config_.heads * config_.head_dim;
     const std::int64_t qkv_width = heads_width + 2 * config_.kv_heads * config_.head_dim;
@@ -158,14 +169,24 @@ class Writer {
     {
       const auto part = builder_.scope("qkv");
       qkv = linear(x, prefix + "qkv", config_.d_model, qkv_width, "qkv");
+      if (config_.qk_norm) {
+        Attributes norm = heads;
+        norm.set("eps", config_.norm_eps);
+        norm.set("accumulate", false);
+        qkv = builder_.op(ops::kHeadNorm,
+                          {qkv, weight(prefix + "q_norm.weight"), weight(prefix + "k_norm.weight")}, norm,
+                          "qkv");
+      }
       if (config_.arch == Arch::llama) {
         Attributes rope = heads;
         rope.set("theta", config_.rope_theta);
         rope.set("inverse", false);
+        if (!config_.rope_scaling.empty()) rope.set("scaling", true);
         if (first_ != program::kNone) rope.set("positions", positions_);
         qkv = builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
       }
     }
+    if (window > 0 && (positions_ > 0 ? positions_ : seq_) > window) heads.set("window", window);
     const TensorId y = positions_ == 0
                            ? builder_.op(ops::kAttention, {qkv}, heads, "attention")  // [B, T, H D]
                            : kept_attention(qkv, prefix, heads);
@@ -201,25 +222,73 @@ class Writer {
     const auto part = builder_.scope("flash");
     const TensorId y = builder_.program().add_tensor(
         {.name = "attention", .shape = {batch_, seq_, config_.heads * config_.head_dim}});
-    heads.set("keys", keys_);
+    heads.set("keys", heads.has("window") ? std::min(keys_, heads.integer("window")) : keys_);
     builder_.op_into(ops::kDecodeAttention, {qkv, first_, keys, values}, heads, {y, keys, values});
     return y;
   }
 
-  TensorId feed_forward(TensorId x, const std::string& prefix) {
+  TensorId feed_forward(TensorId x, const std::string& prefix, std::int64_t width) {
     const auto scope = builder_.scope("feed_forward");
     const bool is_llama = config_.arch == Arch::llama;
     TensorId h = program::kNone;  // [B, T, F], llama [B, T, 2F]
     {
       const auto part = builder_.scope("fc1");
-      h = linear(x, prefix + "fc1", config_.d_model, is_llama ? 2 * config_.d_ff : config_.d_ff, "fc1");
+      h = linear(x, prefix + "fc1", config_.d_model, is_llama ? 2 * width : width, "fc1");
     }
     {
       const auto part = builder_.scope("act");
       h = builder_.op(is_llama ? ops::kSwiGlu : ops::kGelu, {h}, {}, "act");  // [B, T, F]
     }
     const auto part = builder_.scope("fc2");
-    return linear(h, prefix + "fc2", config_.d_ff, config_.d_model, "fc2");
+    return linear(h, prefix + "fc2", width, config_.d_model, "fc2");
+  }
+
+  /// y [B, T, C]: of each token's rows through its experts, weighted, and of what all tokens take. Experts
+  /// have equally many rows, R = B T k / E, rounded up.
+  TensorId experts(TensorId x, const std::string& prefix) {
+    const Experts& e = config_.experts;
+    const auto scope = builder_.scope("feed_forward");
+    const std::int64_t tokens = builder_.program().shape(x).numel() / config_.d_model;
+    Attributes routing{{"experts", e.count}, {"active", e.active}};
+    const std::int64_t touched = std::min(e.count, tokens * e.active);
+    if (positions_ > 0 && touched < e.count) routing.set("touched", touched);
+    std::vector<TensorId> route;     // weights [B T, k], places [B T, k]
+    TensorId rows = program::kNone;  // [E, R, C]
+    {
+      const auto part = builder_.scope("router");
+      const TensorId scores = matmul(x, weight(prefix + "router.weight"), config_.d_model, e.count, "scores");
+      route = builder_.ops(ops::kRoute, {scores}, routing, "route");
+      rows = builder_.op(ops::kDispatch, {x, route[1]}, routing, "rows");
+    }
+    {
+      const auto part = builder_.scope("fc1");
+      rows = expert_matmul(rows, weight(prefix + "experts.fc1.weight"), "fc1");  // [E, R, 2F]
+    }
+    {
+      const auto part = builder_.scope("act");
+      rows = builder_.op(ops::kSwiGlu, {rows}, {}, "act");
+    }
+    TensorId y = program::kNone;
+    {
+      const auto part = builder_.scope("fc2");
+      rows = expert_matmul(rows, weight(prefix + "experts.fc2.weight"), "fc2");
+      y = builder_.op(ops::kCombine, {rows, route[0], route[1]}, routing, "y", {builder_.program().shape(x)});
+    }
+    if (e.shared_d_ff == 0) return y;
+    const auto part = builder_.scope("shared");
+    return builder_.op(ops::kAdd, {y, feed_forward(x, prefix + "shared.", e.shared_d_ff)}, {}, "y");
+  }
+
+  /// Reads no more weights than those of the experts that have rows.
+  TensorId expert_matmul(TensorId rows, TensorId w, const std::string& name) {
+    const core::Shape& of_rows = builder_.program().shape(rows);
+    const std::int64_t out = builder_.program().shape(w)[1];
+    const Attributes attrs{{"batch", of_rows[0]}, {"m", of_rows[1]},  {"n", out},
+                           {"k", of_rows[2]},     {"trans_a", false}, {"trans_b", true},
+                           {"accumulate", false}, {"looped", false}};
+    program::Op op = builder_.make(ops::kMatmul, {rows, w}, attrs);
+    if (of_rows[0] < config_.experts.count) op.input_offset = {0, 0};
+    return builder_.program().append(std::move(op), name).at(0);
   }
 
   Builder builder_;

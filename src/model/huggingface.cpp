@@ -166,6 +166,10 @@ class Fetcher {
 
 }  // namespace
 
+void check_weights(const std::filesystem::path& directory, const ModelConfig& config) {
+  const Weights weights(directory, config, plans_of(config));
+}
+
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink) {
   const auto plans = plans_of(config);
   const Weights weights(directory, config, plans);

@@ -1,4 +1,4 @@
-// Hugging Face directories: config.json and safetensors of GPT2LMHeadModel and LlamaForCausalLM.
+// Hugging Face directories: config.json and safetensors of GPT-2, of Llama and of its relatives.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,12 @@
 
 namespace rooflm::model {
 
-/// Reads DIRECTORY/config.json; `name` becomes the directory's name. GPT-2's vocabulary of 50257 is padded as
-/// in the preset gpt2; others are not padded. Throws core::InputError, naming file, key and expectation, if a
-/// key is missing or out of range, for other architectures, and for features that rooflm does not compute
-/// (rope_scaling, biases in llama, other activations).
+/// Reads DIRECTORY/config.json of GPT-2 and of the families that are like llama (the table in
+/// huggingface_config.cpp); `name` becomes the directory's name. GPT-2's vocabulary of 50257 is padded as in
+/// the preset gpt2; others are not padded. Not all that it reads has kernels: see `uncomputed`. Throws
+/// core::InputError, naming file, key and expectation, if a key is missing or out of range, and for features
+/// that no program describes (other activations); core::Unavailable for other families.
 ModelConfig read_config(const std::filesystem::path& directory);
-
-/// As read_config, for plans: also accepts Mistral, Qwen2 and Qwen3, whose matmuls are those of a llama, and
-/// scaled positions. `left_out` says what the program leaves out; an attention window becomes the longest
-/// sequence. Throws core::InputError that names the kind for all others (mixtures of experts are not planned
-/// yet).
-ModelConfig read_planned_config(const std::filesystem::path& directory);
 
 /// The tokens at which texts begin and end, where they are known. Without them transformers assumes those of
 /// GPT-2 or Llama, which the vocabulary may not have.
@@ -48,6 +43,9 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// core::InputError names the file, the tensor and both shapes if one is missing, unexpected or has another
 /// shape or dtype. Values are checked for finiteness when they are read.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
+
+/// Throws what load_weights would throw before its first call of `sink`. Reads headers alone.
+void check_weights(const std::filesystem::path& directory, const ModelConfig& config);
 
 /// Writes only config.json, with `ends`. Throws core::InputError.
 void save_config(const std::filesystem::path& directory, const ModelConfig& config,

@@ -32,10 +32,6 @@ class Keys {
     root_ = core::parse_json_object(file.text(), path_, "config.json");
   }
 
-  /// Keys that replace those of a file.
-  Keys(const std::filesystem::path& path, json root) : path_(path.string()), root_(std::move(root)) {}
-
-  [[nodiscard]] const json& root() const { return root_; }
   [[nodiscard]] std::int64_t size(const char* key) const {
     if (const auto value = optional_size(key)) return *value;
     throw InputError(fmt::format("{}: the key {} is missing, expected a positive integer", path_, key));
@@ -47,6 +43,12 @@ class Keys {
                          value->get<std::uint64_t>() < static_cast<std::uint64_t>(kLargestSize);
     if (!is_size) refuse(key, "a positive integer below 2^31");
     return value->get<std::int64_t>();
+  }
+  /// A number of at least 0.
+  [[nodiscard]] std::int64_t count(const char* key, std::int64_t otherwise) const {
+    const json* value = find(key);
+    if (value == nullptr) return otherwise;
+    return *value == 0 ? 0 : *optional_size(key);
   }
   [[nodiscard]] double positive(const char* key, double otherwise) const {
     const json* value = find(key);
@@ -106,21 +108,6 @@ class Keys {
   json root_;
 };
 
-Arch read_arch(const Keys& keys) {
-  const json* type = keys.find("model_type");
-  if (type == nullptr) keys.fail("the key model_type is missing, expected gpt2 or llama");
-  const Arch arch = keys.one_of("model_type", {"gpt2", "llama"}) == "gpt2" ? Arch::gpt2 : Arch::llama;
-  if (const json* names = keys.find("architectures")) {
-    const std::string bare = arch == Arch::gpt2 ? "GPT2" : "Llama";
-    const std::string full = bare + (arch == Arch::gpt2 ? "LMHeadModel" : "ForCausalLM");
-    const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
-                            return name == full || name == bare + "Model";
-                          });
-    if (!is_known) keys.refuse("architectures", full);
-  }
-  return arch;
-}
-
 void require_divides(const Keys& keys, const char* part, std::int64_t n, const char* whole, std::int64_t of) {
   if (of % n != 0) keys.fail(fmt::format("{} {} does not divide {} {}", part, n, whole, of));
 }
@@ -145,23 +132,166 @@ ModelConfig read_gpt2(const Keys& keys) {
   return c;
 }
 
-/// rope_theta, or rope_parameters as newer transformers write it. Refuses scaled positions.
-double read_rope_theta(const Keys& keys) {
-  keys.require_off("rope_scaling");
-  if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.refuse("partial_rotary_factor", "1");
-  const json* rope = keys.find("rope_parameters");
-  if (rope == nullptr) return keys.positive("rope_theta", 10000.0);
-  const bool is_plain = rope->is_object() && rope->value("rope_type", json("default")) == "default";
-  if (!is_plain) keys.refuse("rope_parameters", "the rope_type default");
-  const auto theta = rope->find("rope_theta");
-  return theta == rope->end() ? keys.positive("rope_theta", 10000.0)
-                              : keys.positive(*theta, "rope_parameters");
+/// Where layers of a family have attention windows.
+enum class Windows : std::uint8_t { none, all, late };
+
+/// What models of the llama kind are called, and what they have besides: a row each.
+struct Family {
+  const char* type;          ///< model_type
+  const char* architecture;  ///< in `architectures`
+  Windows windows = Windows::none;
+  bool says_biases = false;  ///< attention_bias and mlp_bias
+  bool qkv_bias = false;     ///< always
+  bool qk_norm = false;
+  const char* experts = nullptr;  ///< the key with their number
+  const char* experts_d_ff = "intermediate_size";
+  const char* left_out = "";  ///< of programs
+};
+
+constexpr const char* kMultipliers = "multipliers of embeddings, attention, residuals and logits";
+
+constexpr std::array kFamilies{
+    Family{.type = "llama", .architecture = "LlamaForCausalLM", .says_biases = true},
+    Family{.type = "mistral", .architecture = "MistralForCausalLM", .windows = Windows::all},
+    Family{.type = "qwen2", .architecture = "Qwen2ForCausalLM", .windows = Windows::late, .qkv_bias = true},
+    Family{.type = "qwen3",
+           .architecture = "Qwen3ForCausalLM",
+           .windows = Windows::late,
+           .says_biases = true,
+           .qk_norm = true},
+    Family{.type = "mixtral",
+           .architecture = "MixtralForCausalLM",
+           .windows = Windows::all,
+           .experts = "num_local_experts"},
+    Family{.type = "qwen3_moe",
+           .architecture = "Qwen3MoeForCausalLM",
+           .windows = Windows::late,
+           .says_biases = true,
+           .qk_norm = true,
+           .experts = "num_experts",
+           .experts_d_ff = "moe_intermediate_size"},
+    Family{.type = "smollm3",
+           .architecture = "SmolLM3ForCausalLM",
+           .windows = Windows::late,
+           .says_biases = true,
+           .left_out = "layers without rotary positions"},
+    Family{.type = "granite",
+           .architecture = "GraniteForCausalLM",
+           .says_biases = true,
+           .left_out = kMultipliers},
+    Family{.type = "granitemoe",
+           .architecture = "GraniteMoeForCausalLM",
+           .says_biases = true,
+           .experts = "num_local_experts",
+           .left_out = kMultipliers},
+};
+
+/// Parts of models that no program describes yet, by a key that says that a model has them.
+constexpr std::array kUnknownParts{
+    std::pair{"kv_lora_rank", "multi-head latent attention"},
+    std::pair{"ssm_state_size", "state-space layers"},
+    std::pair{"linear_num_key_heads", "layers of linear attention"},
+    std::pair{"text_config", "a text model within one of several media"},
+};
+
+constexpr const char* kGpt2Head = "GPT2LMHeadModel";
+
+/// The model_type, or that of the architecture where old files leave it out.
+std::string type_of(const Keys& keys) {
+  std::string known = "gpt2";
+  for (const Family& family : kFamilies) known += std::string(", ") + family.type;
+  const json* type = keys.find("model_type");
+  const json* names = keys.find("architectures");
+  if (type == nullptr && names != nullptr && *names == json{kGpt2Head}) return "gpt2";
+  if (type == nullptr) keys.fail(fmt::format("the key model_type is missing, expected one of {}", known));
+  if (!type->is_string()) keys.refuse("model_type", "one of " + known);
+  auto text = type->get<std::string>();
+  const auto* const family =
+      std::ranges::find(kFamilies, text, [](const Family& f) { return std::string(f.type); });
+  if (text != "gpt2" && family == kFamilies.end()) {
+    // What is no model at all is bad input.
+    if (names == nullptr && keys.find("vocab_size") == nullptr) keys.refuse("model_type", "one of " + known);
+    std::string has = text.starts_with("deepseek_v") ? "multi-head latent attention" : "";
+    for (const auto& [key, part] : kUnknownParts) {
+      if (keys.find(key) != nullptr) has = part;
+    }
+    keys.lack(fmt::format("model_type is {}{}: not described yet; known are {}", core::shown(*type),
+                          has.empty() ? "" : ", which has " + has, known));
+  }
+  if (names == nullptr) return text;
+  const std::string full = text == "gpt2" ? kGpt2Head : family->architecture;
+  const std::string bare = full.substr(0, full.find(text == "gpt2" ? "LMHead" : "ForCausalLM")) + "Model";
+  const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
+                          return name == full || name == bare;
+                        });
+  if (!is_known) keys.refuse("architectures", full);
+  return text;
 }
 
-ModelConfig read_llama(const Keys& keys) {
+/// rope_theta and the scaling of positions: in rope_scaling, or in rope_parameters as newer transformers
+/// write them. The type "default" scales nothing.
+void read_positions(const Keys& keys, ModelConfig& c) {
+  if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.refuse("partial_rotary_factor", "1");
+  c.rope_theta = keys.positive("rope_theta", 10000.0);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* rope = keys.find(key);
+    if (rope == nullptr) continue;
+    const json type =
+        rope->is_object() ? rope->value("rope_type", rope->value("type", json("default"))) : json();
+    if (!type.is_string()) keys.refuse(key, "an object with a rope_type");
+    if (type != "default") c.rope_scaling = type.get<std::string>();
+    if (const auto theta = rope->find("rope_theta"); theta != rope->end() && !theta->is_null())
+      c.rope_theta = keys.positive(*theta, key);
+  }
+}
+
+/// Which layers have the window: layer_types says so, or every layer but each N-th (sliding_window_pattern),
+/// or the family's rule.
+void read_windows(const Keys& keys, Windows windows, ModelConfig& c) {
+  const auto window = keys.optional_size("sliding_window");
+  const bool is_used = keys.flag("use_sliding_window", windows == Windows::all);
+  if (windows == Windows::none || !window || !is_used) return;
+  c.window = *window;
+  const auto layers = static_cast<std::size_t>(c.layers);
+  if (const json* types = keys.find("layer_types")) {
+    const bool fits =
+        types->is_array() && types->size() == layers && std::ranges::all_of(*types, [](const json& type) {
+          return type == "sliding_attention" || type == "full_attention";
+        });
+    if (!fits) keys.refuse("layer_types", "sliding_attention or full_attention for each layer");
+    for (const json& type : *types) c.windowed.push_back(type == "sliding_attention");
+  } else if (const auto pattern = keys.optional_size("sliding_window_pattern")) {
+    for (std::size_t i = 1; i <= layers; ++i)
+      c.windowed.push_back(i % static_cast<std::size_t>(*pattern) != 0);
+  } else if (windows == Windows::late) {
+    const std::int64_t first = keys.count("max_window_layers", 28);
+    for (std::size_t i = 0; i < layers; ++i) c.windowed.push_back(static_cast<std::int64_t>(i) >= first);
+  }
+  if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
+}
+
+void read_experts(const Keys& keys, const Family& family, ModelConfig& c) {
+  if (family.experts == nullptr) return;
+  Experts& e = c.experts;
+  e.count = keys.size(family.experts);
+  e.active = keys.size("num_experts_per_tok");
+  if (e.active > e.count) {
+    keys.fail(fmt::format("num_experts_per_tok {} is more than {} {}", e.active, family.experts, e.count));
+  }
+  e.d_ff = keys.size(family.experts_d_ff);
+  if (keys.optional_size("n_shared_experts") || keys.optional_size("shared_expert_intermediate_size"))
+    keys.lack("shared experts are not described yet");
+  const auto every = static_cast<std::size_t>(keys.optional_size("decoder_sparse_step").value_or(1));
+  const json* dense = keys.find("mlp_only_layers");
+  if (every == 1 && (dense == nullptr || *dense == json::array())) return;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(c.layers); ++i) {
+    const bool is_dense = dense != nullptr && std::ranges::find(*dense, json(i)) != dense->end();
+    e.in_layer.push_back(!is_dense && (i + 1) % every == 0);
+  }
+}
+
+ModelConfig read_llama(const Keys& keys, const Family& family) {
   keys.one_of("hidden_act", {"silu", "swish"});
-  keys.require_off("attention_bias");
-  keys.require_off("mlp_bias");
   ModelConfig c;
   c.arch = Arch::llama;
   c.layers = keys.layers("num_hidden_layers");
@@ -179,8 +309,15 @@ ModelConfig read_llama(const Keys& keys) {
   c.vocab = keys.size("vocab_size");
   c.max_seq = keys.optional_size("max_position_embeddings").value_or(0);
   c.norm_eps = keys.positive("rms_norm_eps", 1e-6);
-  c.rope_theta = read_rope_theta(keys);
   c.tied_head = keys.flag("tie_word_embeddings", false);
+  c.proj_bias = family.says_biases && keys.flag("attention_bias", false);
+  c.qkv_bias = family.qkv_bias || c.proj_bias;
+  c.mlp_bias = family.says_biases && keys.flag("mlp_bias", false);
+  c.qk_norm = family.qk_norm;
+  c.left_out = family.left_out;
+  read_positions(keys, c);
+  read_windows(keys, family.windows, c);
+  read_experts(keys, family, c);
   return c;
 }
 
@@ -207,8 +344,18 @@ ordered_json gpt2_json(const ModelConfig& c) {
 }
 
 ordered_json llama_json(const ModelConfig& c) {
-  ordered_json root = {{"architectures", {"LlamaForCausalLM"}},
-                       {"model_type", "llama"},
+  const auto* const family = std::ranges::find_if(kFamilies, [&](const Family& f) {
+    const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
+    return f.experts == nullptr && !f.qk_norm && c.left_out == f.left_out && has_biases &&
+           f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows != Windows::none || c.window == 0);
+  });
+  const std::string lacking = uncomputed(c, 1);
+  if (family == kFamilies.end() || !lacking.empty()) {
+    throw core::Unavailable(fmt::format("no family has the config.json of {}{}{}", c.name,
+                                        lacking.empty() ? "" : " with ", lacking));
+  }
+  ordered_json root = {{"architectures", {family->architecture}},
+                       {"model_type", family->type},
                        {"vocab_size", c.vocab},
                        {"hidden_size", c.d_model},
                        {"intermediate_size", c.d_ff},
@@ -219,59 +366,16 @@ ordered_json llama_json(const ModelConfig& c) {
                        {"hidden_act", "silu"},
                        {"rms_norm_eps", c.norm_eps},
                        {"rope_theta", c.rope_theta},
-                       {"attention_bias", false},
-                       {"mlp_bias", false},
+                       {"attention_bias", c.proj_bias},
+                       {"mlp_bias", c.mlp_bias},
                        {"tie_word_embeddings", c.tied_head}};
+  if (c.window > 0) {
+    root["sliding_window"] = c.window;
+    root["use_sliding_window"] = true;
+    for (std::int64_t i = 0; i < c.layers && !c.windowed.empty(); ++i)
+      root["layer_types"].push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
+  }
   if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
-  return root;
-}
-
-/// What a model has that the program of a llama leaves out, in words; nothing for exact equivalents.
-std::string left_out_of(const std::string& type) {
-  if (type == "qwen2") return "biases of queries, keys and values";
-  return type == "qwen3" ? "norms of queries and keys" : "";
-}
-
-/// Scaled positions have the same cost as unscaled ones.
-void drop_scaling(json& root, std::string& left_out) {
-  const auto is_scaled = [](const json& rope) {
-    return rope.is_object() && rope.value("rope_type", rope.value("type", json("default"))) != "default";
-  };
-  bool is_dropped = false;
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (!root.contains(key) || !is_scaled(root[key])) continue;
-    const json theta = root[key].value("rope_theta", json());
-    if (!theta.is_null()) root["rope_theta"] = theta;
-    root.erase(key);
-    is_dropped = true;
-  }
-  if (is_dropped) left_out += std::string(left_out.empty() ? "" : ", ") + "the scaling of rotary positions";
-}
-
-/// Converts a model with the same matmuls as a llama to a llama's keys. An attention window becomes the
-/// longest sequence.
-json as_llama(const Keys& keys, const std::string& type, std::string& left_out) {
-  constexpr std::array kNames{std::pair{"llama", "LlamaForCausalLM"},
-                              std::pair{"mistral", "MistralForCausalLM"},
-                              std::pair{"qwen2", "Qwen2ForCausalLM"}, std::pair{"qwen3", "Qwen3ForCausalLM"}};
-  const auto known =
-      std::ranges::find(kNames, type, [](const auto& name) { return std::string(name.first); });
-  if (known == kNames.end()) {
-    const bool has_experts = type.find("moe") != std::string::npos || type == "mixtral";
-    if (has_experts) keys.lack(fmt::format("model_type is {}: experts are not planned yet", type));
-    keys.refuse("model_type", "gpt2, llama, mistral, qwen2 or qwen3");
-  }
-  if (const json* names = keys.find("architectures"); names != nullptr && *names != json{known->second})
-    keys.refuse("architectures", known->second);
-  if (type != "mistral") keys.require_off("use_sliding_window");
-  json root = keys.root();
-  root["model_type"] = "llama";
-  root.erase("architectures");
-  left_out = left_out_of(type);
-  drop_scaling(root, left_out);
-  const auto window = type == "mistral" ? keys.optional_size("sliding_window") : std::nullopt;
-  if (window && keys.optional_size("max_position_embeddings").value_or(*window) >= *window)
-    root["max_position_embeddings"] = static_cast<std::uint64_t>(*window);
   return root;
 }
 
@@ -291,23 +395,13 @@ ModelConfig finish(ModelConfig config, const Keys& keys, const std::filesystem::
 
 }  // namespace
 
-ModelConfig read_planned_config(const std::filesystem::path& directory) {
-  const auto path = directory / "config.json";
-  const Keys keys(path);
-  const json* type = keys.find("model_type");
-  if (type == nullptr)
-    keys.fail("the key model_type is missing, expected gpt2, llama, mistral, qwen2 or qwen3");
-  if (!type->is_string() || *type == "gpt2") return read_config(directory);
-  std::string left_out;
-  const Keys rewritten(path, as_llama(keys, type->get<std::string>(), left_out));
-  ModelConfig config = finish(read_llama(rewritten), rewritten, directory);
-  config.left_out = std::move(left_out);
-  return config;
-}
-
 ModelConfig read_config(const std::filesystem::path& directory) {
   const Keys keys(directory / "config.json");
-  return finish(read_arch(keys) == Arch::gpt2 ? read_gpt2(keys) : read_llama(keys), keys, directory);
+  const std::string type = type_of(keys);
+  if (type == "gpt2") return finish(read_gpt2(keys), keys, directory);
+  const auto* const family =
+      std::ranges::find(kFamilies, type, [](const Family& f) { return std::string(f.type); });
+  return finish(read_llama(keys, *family), keys, directory);
 }
 
 std::string config_json(const ModelConfig& config, core::DType dtype, const TextEnds& ends) {

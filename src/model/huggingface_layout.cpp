@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <initializer_list>
 #include <stdexcept>
+#include <utility>
 
 namespace rooflm::model {
 namespace {
@@ -64,13 +66,15 @@ Name split(const std::string& name, Arch arch) {
   return parts;
 }
 
-/// Tensors of [rows, in], stacked.
+/// Tensors whose rows follow each other in one parameter.
 struct Stack {
   std::vector<Part> parts;
   std::int64_t next_row = 0;
 
-  void add(const std::string& tensor, std::int64_t rows, std::int64_t in) {
-    parts.push_back({.tensor = tensor, .shape = {rows, in}, .first_row = next_row});
+  void add(const std::string& tensor, std::int64_t rows, const Shape& whole) {
+    parts.push_back({.tensor = tensor,
+                     .shape = whole.rank() == 1 ? Shape{rows} : Shape{rows, whole[1]},
+                     .first_row = next_row});
     next_row += rows;
   }
 };
@@ -88,19 +92,20 @@ std::vector<Part> parts_of(const Parameter& parameter, const ModelConfig& c) {
   if (parameter.name == "lm_head.weight")
     return {{.tensor = "lm_head.weight", .shape = {c.vocab, c.d_model}}};
   const Name name = split(parameter.name, c.arch);
+  // Of a bias [out] as of a weight [out, in].
+  const auto stacked = [&](std::initializer_list<std::pair<const char*, std::int64_t>> modules) {
+    Stack stack;
+    for (const auto& [module, rows] : modules)
+      stack.add(name.prefix + module + name.suffix, rows, parameter.shape);
+    return stack.parts;
+  };
   if (c.arch == Arch::llama && name.module == "attention.qkv") {
-    Stack stack;
-    stack.add(name.prefix + "self_attn.q_proj.weight", c.heads * c.head_dim, c.d_model);
-    stack.add(name.prefix + "self_attn.k_proj.weight", c.kv_heads * c.head_dim, c.d_model);
-    stack.add(name.prefix + "self_attn.v_proj.weight", c.kv_heads * c.head_dim, c.d_model);
-    return stack.parts;
+    return stacked({{"self_attn.q_proj", c.heads * c.head_dim},
+                    {"self_attn.k_proj", c.kv_heads * c.head_dim},
+                    {"self_attn.v_proj", c.kv_heads * c.head_dim}});
   }
-  if (c.arch == Arch::llama && name.module == "feed_forward.fc1") {
-    Stack stack;
-    stack.add(name.prefix + "mlp.gate_proj.weight", c.d_ff, c.d_model);
-    stack.add(name.prefix + "mlp.up_proj.weight", c.d_ff, c.d_model);
-    return stack.parts;
-  }
+  if (c.arch == Arch::llama && name.module == "feed_forward.fc1")
+    return stacked({{"mlp.gate_proj", c.d_ff}, {"mlp.up_proj", c.d_ff}});
   Part part{.tensor = name.prefix + std::string(theirs(name.module, c.arch)) + name.suffix,
             .shape = parameter.shape};
   if (parameter.name == "wte") part.shape = {c.vocab, c.d_model};

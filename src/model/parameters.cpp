@@ -18,11 +18,14 @@ using Init = Parameter::Init;
 /// Collects the parameters of one model in order.
 struct List {
   std::vector<Parameter> all;
-  bool biases;
+  bool biases;  ///< of norms
 
-  void matrix(const std::string& name, std::int64_t out, std::int64_t in, double std) {
+  void matrix(const std::string& name, std::int64_t out, std::int64_t in, double std, bool bias) {
     all.push_back({.name = name + ".weight", .shape = {out, in}, .std = std, .decay = true});
-    if (biases) all.push_back({.name = name + ".bias", .shape = {out}, .init = Init::zeros});
+    if (bias) all.push_back({.name = name + ".bias", .shape = {out}, .init = Init::zeros});
+  }
+  void experts(const std::string& name, std::int64_t count, std::int64_t out, std::int64_t in, double std) {
+    all.push_back({.name = name + ".weight", .shape = {count, out, in}, .std = std, .decay = true});
   }
   void norm(const std::string& name, std::int64_t width) {
     all.push_back({.name = name + ".weight", .shape = {width}, .init = Init::ones});
@@ -44,6 +47,11 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
   const bool is_gpt2 = c.arch == Arch::gpt2;
   const double residual_std = is_gpt2 ? kStd / std::sqrt(2.0 * static_cast<double>(c.layers)) : kStd;
   List list{.all = {}, .biases = is_gpt2};
+  const std::int64_t halves = is_gpt2 ? 1 : 2;  // gate and up
+  const auto feed_forward = [&](const std::string& name, std::int64_t width) {
+    list.matrix(name + "fc1", halves * core::Count(width), c.d_model, kStd, is_gpt2 || c.mlp_bias);
+    list.matrix(name + "fc2", c.d_model, width, residual_std, is_gpt2 || c.mlp_bias);
+  };
   constexpr std::size_t kOfLayer = 12;  // at most, per layer, and outside of layers
   list.all.reserve(kOfLayer * (static_cast<std::size_t>(std::min<std::int64_t>(c.layers, 1 << 14)) + 1));
   list.all.push_back({.name = "wte", .shape = {c.padded_vocab, c.d_model}, .std = kStd, .decay = true});
@@ -54,11 +62,23 @@ std::vector<Parameter> parameters(const ModelConfig& c) {
     const std::string h = fmt::format("h.{}.", layer);
     list.norm(h + "ln1", c.d_model);
     list.matrix(h + "attention.qkv", (core::Count(c.heads) + 2 * core::Count(c.kv_heads)) * c.head_dim,
-                c.d_model, kStd);
-    list.matrix(h + "attention.proj", c.d_model, core::Count(c.heads) * c.head_dim, residual_std);
+                c.d_model, kStd, is_gpt2 || c.qkv_bias);
+    if (c.qk_norm) {
+      list.norm(h + "attention.q_norm", c.head_dim);
+      list.norm(h + "attention.k_norm", c.head_dim);
+    }
+    list.matrix(h + "attention.proj", c.d_model, core::Count(c.heads) * c.head_dim, residual_std,
+                is_gpt2 || c.proj_bias);
     list.norm(h + "ln2", c.d_model);
-    list.matrix(h + "feed_forward.fc1", (is_gpt2 ? 1 : 2) * core::Count(c.d_ff), c.d_model, kStd);
-    list.matrix(h + "feed_forward.fc2", c.d_model, c.d_ff, residual_std);
+    if (!c.experts.are_in(layer)) {
+      feed_forward(h + "feed_forward.", c.d_ff);
+      continue;
+    }
+    const Experts& e = c.experts;
+    list.matrix(h + "feed_forward.router", e.count, c.d_model, kStd, false);
+    list.experts(h + "feed_forward.experts.fc1", e.count, halves * core::Count(e.d_ff), c.d_model, kStd);
+    list.experts(h + "feed_forward.experts.fc2", e.count, c.d_model, e.d_ff, residual_std);
+    if (e.shared_d_ff > 0) feed_forward(h + "feed_forward.shared.", e.shared_d_ff);
   }
   list.norm("ln_f", c.d_model);
   if (!c.tied_head) {

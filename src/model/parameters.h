@@ -25,9 +25,12 @@ struct Parameter {
 /// wte [V, C], wpe [max_seq, C] (gpt2), per layer h.N: ln1.weight, ln1.bias, attention.qkv.weight [(H+2K) D,
 /// C], attention.qkv.bias, attention.proj.weight [C, H D], attention.proj.bias, ln2.weight, ln2.bias,
 /// feed_forward.fc1.weight [F or 2F, C], feed_forward.fc1.bias, feed_forward.fc2.weight [C, F],
-/// feed_forward.fc2.bias; then ln_f.weight, ln_f.bias, lm_head.weight [V, C] (untied). llama has no biases.
-/// Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and Llama's N(0,
-/// 0.02).
+/// feed_forward.fc2.bias; then ln_f.weight, ln_f.bias, lm_head.weight [V, C] (untied). llama has the biases
+/// that its configuration says, and may have attention.q_norm.weight and attention.k_norm.weight [D]. A layer
+/// of E experts of width F has feed_forward.router.weight [E, C], feed_forward.experts.fc1.weight [E, 2F, C],
+/// feed_forward.experts.fc2.weight [E, C, F], and feed_forward.shared.fc1 and fc2 of those that all tokens
+/// take. Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and Llama's
+/// N(0, 0.02).
 std::vector<Parameter> parameters(const ModelConfig& config);
 
 /// Initial values of one parameter. Element i depends only on seed, the parameter's name and i. Padding rows

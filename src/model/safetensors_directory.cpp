@@ -52,6 +52,12 @@ std::vector<SafetensorsFile> open_safetensors_directory(const std::filesystem::p
                                  directory.string()));
   }
   const auto weight_map = read_weight_map(index);
+  for (const auto& [name, shard] : weight_map) {
+    if (std::filesystem::exists(directory / shard, ignored)) continue;
+    throw InputError(fmt::format("{}: the shard {} is missing; {} says that tensor {} is in it",
+                                 directory.string(), core::printable(shard), index.filename().string(),
+                                 core::printable(name)));
+  }
   std::map<std::string, std::size_t> opened;
   for (const auto& [name, shard] : weight_map) {
     const auto [place, is_new] = opened.emplace(shard, files.size());

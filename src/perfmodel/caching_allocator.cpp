@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
 #include "compile/passes/plan_memory.h"
+#include "compile/planned/collective_copies.h"
 #include "core/scope.h"
 #include "program/groups.h"
 #include "program/ops.h"

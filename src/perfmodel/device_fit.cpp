@@ -11,11 +11,7 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   const std::size_t element = wants.logits_in_compute_dtype ? core::size_of(step.dtype) : sizeof(float);
   step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
   step.logits_padding = wants.logits_padding;
-  step.compact_state = wants.compact_state;
-  step.gelu_in_epilogue = wants.gelu_in_epilogue;
-  step.bias_in_gradients = wants.bias_in_gradients;
-  step.early_norm = wants.early_norm;
-  step.rebuild = wants.rebuild;
+  step.rewrites = compile::parse_rewrites(wants.names);
   step.background = wants.background;
 }
 

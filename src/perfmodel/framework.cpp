@@ -27,29 +27,22 @@ const std::vector<Framework>& frameworks() {
   static const std::vector<Framework> kAll = [] {
     std::vector<Framework> all;
     const auto data = nlohmann::json::parse(frameworks_text());
-    for (const auto& json : data.at("frameworks")) {
+    std::map<std::string, nlohmann::json> known;
+    for (const auto& entry : data.at("frameworks")) {
+      nlohmann::json json =
+          entry.contains("extends") ? known.at(entry.at("extends")) : nlohmann::json::object();
+      json.merge_patch(entry);
+      known[json.at("name")] = json;
       all.push_back({.name = json.at("name"),
                      .engine = json.at("engine"),
                      .attention = json.at("attention"),
                      .has_rewrites = json.at("rooflm_rewrites"),
                      .is_sequence_parallel = json.at("sequence_parallel"),
-                     .has_unfused_loss = json.value("unfused_loss", false),
+                     .rewrites = compile::parse_rewrites(json.value("rewrites", std::vector<std::string>{})),
                      .unit_buffers = unit_kind(json.value("unit_buffers", "none")),
-                     .has_row_copies = json.value("row_copies", false),
-                     .has_dropout = json.value("dropout", false),
-                     .has_own_scales = json.value("fp8_own_scales", false),
-                     .has_fp8_gathers = json.value("fp8_gathers", false),
-                     .has_separate_matmuls = json.value("separate_products", false),
-                     .has_gradient_sums = json.value("gradient_sums", false),
-                     .has_gathered_ring = json.value("gathered_ring", false),
                      .has_current_scales = json.value("fp8_current_scales", false),
                      .keeps_fp8_weights = json.value("fp8_kept_weights", false),
                      .reads_any_layout = json.value("fp8_any_layout", false),
-                     .has_fp8_parameters = json.value("fp8_parameters", false),
-                     .has_half_gradients = json.value("half_gradients", false),
-                     .gathers_again = json.value("gather_again", false),
-                     .reduces_early = json.value("reduce_early", false),
-                     .has_whole_recompute = json.value("whole_recompute", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
                      .scatters_sends = json.value("scatter_sends", false),
@@ -89,33 +82,16 @@ Launches launches_of(const Framework& framework) {
 }
 
 void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
-  step.unfused_loss = framework.has_unfused_loss;
   step.unit_buffers = framework.unit_buffers;
-  step.row_copies = framework.has_row_copies;
-  step.dropout = framework.has_dropout;
-  step.fp8_own_scales = framework.has_own_scales;
-  step.gradient_sums = framework.has_gradient_sums;
-  step.separate_matmuls = framework.has_separate_matmuls;
-  step.fp8_gathers = framework.has_fp8_gathers;
-  step.gathered_ring = framework.has_gathered_ring;
-  step.whole_recompute = framework.has_whole_recompute;
-  step.gather_again = framework.gathers_again;
-  step.reduce_early = framework.reduces_early;
-  step.fp8_parameters = framework.has_fp8_parameters;
-  step.half_gradients = framework.has_half_gradients;
   step.fp8_options.any_layout = framework.reads_any_layout;
-  step.fp8_casts_apart = framework.has_current_scales;
   if (framework.has_current_scales) step.fp8_options.scaling = passes::Fp8Scaling::current;
   if (framework.keeps_fp8_weights) step.fp8_options.weights = passes::Fp8Weights::keep;
-  if (framework.has_rewrites) return;
-  constexpr std::int64_t kWhole = std::int64_t{1} << 60U;  // the loss in one piece
-  step.compact_state = false;
-  step.logits_padding = 1;
-  step.gelu_in_epilogue = false;
-  step.bias_in_gradients = false;
-  step.early_norm = false;
-  step.rebuild = false;
-  step.loss_chunk_bytes = kWhole;
+  if (!framework.has_rewrites) {
+    step.rewrites = {};
+    step.logits_padding = 1;
+    step.loss_chunk_bytes = std::int64_t{1} << 60U;  // the loss in one piece
+  }
+  step.rewrites = step.rewrites | framework.rewrites;
 }
 
 void fit_to_framework(compile::Sharding& sharding, const Framework& framework) {

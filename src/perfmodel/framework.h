@@ -19,24 +19,12 @@ struct Framework {
   /// them.
   bool has_rewrites = true;
   bool is_sequence_parallel = true;  ///< where it is tensor-parallel
+  compile::Rewrites rewrites{};      ///< its own
   // compile::StepOptions and compile::Sharding say what these are.
-  bool has_unfused_loss = false;
   passes::UnitKind unit_buffers{};
-  bool has_row_copies = false;
-  bool has_dropout = false;
-  bool has_own_scales = false;
-  bool has_fp8_gathers = false;
-  bool has_separate_matmuls = false;
-  bool has_gradient_sums = false;
-  bool has_gathered_ring = false;
-  bool has_current_scales = false;  ///< fp8: those of the step itself, activations are kept in it
+  bool has_current_scales = false;  ///< fp8: passes::Fp8Scaling::current
   bool keeps_fp8_weights = false;   ///< fp8: passes::Fp8Weights::keep
   bool reads_any_layout = false;    ///< fp8: where the device's GEMMs can
-  bool has_fp8_parameters = false;
-  bool has_half_gradients = false;
-  bool gathers_again = false;
-  bool reduces_early = false;
-  bool has_whole_recompute = false;
   bool has_root_unit = false;
   bool has_late_sums = false;
   bool scatters_sends = false;  ///< stages send a part of what tensor-parallel ranks all have, and gather it

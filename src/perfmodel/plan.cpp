@@ -99,8 +99,8 @@ double least_bytes(const RankMemory& memory, const PlanPoint& point, const Setti
 
 /// Whether gradients of one micro-batch are others than sums over several: in 16 bits, and reduced in them.
 bool has_narrow_gradients(const PlanPoint& point) {
-  return point.step.compact_state && point.step.engine == compile::EngineKind::fused &&
-         core::size_of(point.step.dtype) == 2;
+  return point.step.rewrites.has(compile::Rewrite::compact_state) &&
+         point.step.engine == compile::EngineKind::fused && core::size_of(point.step.dtype) == 2;
 }
 
 /// How many micro-batches the two programs have from which all are foreseen: one and two, two and three where
@@ -304,7 +304,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches),
                  compile::ShortEnds::offered);
   require_links(setting.cluster, setting.device, sharding.ranks());
-  if (point.step.sum_in_update) require_peers(setting.cluster, sharding.ranks(), sharding.data_ranks());
+  if (point.step.rewrites.has(compile::Rewrite::sum_in_update))
+    require_peers(setting.cluster, sharding.ranks(), sharding.data_ranks());
   const OpTimes times = op_times_of(setting);
   const int stages = sharding.pipeline;
   Plan plan{.memory_limit_bytes = setting.memory_limit_bytes};

@@ -61,7 +61,8 @@ std::vector<std::pair<program::Role, std::int64_t>> persistent_by_role(const pro
 }
 
 std::int64_t saved_for_backward_bytes(const PlannedProgram& planned) {
-  const auto& [program, plan] = planned;
+  const program::Program& program = planned.program;
+  const passes::MemoryPlan& plan = planned.plan;
   std::vector<std::int64_t> change(program.ops.size() + 1, 0);
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     const auto [first, last] = plan.lifetimes[id];

@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "compile/passes/plan_memory.h"
+#include "model/config.h"
 #include "program/program.h"
 
 namespace rooflm::perfmodel {
 
-/// A program and the lifetimes and arena offsets of its tensors. Borrows both.
+/// A program, the lifetimes and arena offsets of its tensors, and the model it is of. Borrows all.
 struct PlannedProgram {
   const program::Program& program;
   const passes::MemoryPlan& plan;
+  const model::ModelConfig& config;
 };
 
 /// Most bytes alive at once of the tensors that forward ops write for backward ops to read.

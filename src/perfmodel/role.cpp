@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/async_tensor.h"
 #include "compile/passes/overlap.h"
+#include "compile/planned/async_tensor.h"
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
@@ -324,7 +324,8 @@ std::vector<double> seconds_of(const Priced& priced, double clock) {
 SimulationOptions simulation_options(const Setting& setting, const PlanPoint& point) {
   // No kernels of collectives run beside the step's own, but for sums of gradients that ZeRO 2 and 3 free
   // early.
-  const bool is_undisturbed = point.step.sum_in_update && point.step.sharding.zero < 2;
+  const bool is_undisturbed =
+      point.step.rewrites.has(compile::Rewrite::sum_in_update) && point.step.sharding.zero < 2;
   return {.launch_host_s = setting.framework.launch_host_s,
           .matmul_slowdown = is_undisturbed ? 1 : setting.cluster.matmul_slowdown,
           .other_slowdown = is_undisturbed ? 1 : setting.cluster.other_slowdown};
@@ -411,7 +412,7 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
     return clock_share(times.power(), mix) *
            slowest_clock_share(setting.cluster, point.step.sharding.ranks());
   };
-  if (setting.every_layer || layers <= few + 1) {
+  if (setting.every_layer || point.config.has_unlike_layers() || layers <= few + 1) {
     const Priced all = price(layers);
     return simulate_priced(all, point, setting, micro_batches, clock_of(all.mix));
   }
@@ -452,8 +453,8 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
 bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting,
                                     const RankMemory& foreseen) {
   const bool updates_early = point.step.engine == compile::EngineKind::fused &&
-                             !point.step.separate_matmuls && point.step.sharding.ranks() == 1 &&
-                             point.step.optimizer.clip_norm == 0;
+                             !point.step.rewrites.has(compile::Rewrite::separate_matmuls) &&
+                             point.step.sharding.ranks() == 1 && point.step.optimizer.clip_norm == 0;
   const bool is_moved = buffers_take_turns(point.step.sharding) ||
                         std::min({foreseen.weight_bytes, foreseen.gradient_bytes, foreseen.activation_bytes,
                                   foreseen.workspace_bytes}) < 0;

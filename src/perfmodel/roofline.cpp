@@ -151,6 +151,14 @@ Roof roof_of(const Machine& machine, const Program& program, const Op& op) {
   return roof_of(machine, work_of(program, op));
 }
 
+double needed_matmul_flop(const Program& program) {
+  double flop = 0;
+  for (const Op& op : program.ops) {
+    if (op.phase != program::Phase::setup) flop += work_of(program, op).needed_flop;
+  }
+  return flop;
+}
+
 std::vector<Roof> roofs_of(const Machine& machine, const Program& program) {
   const std::vector<double> own = own_weight_bytes(program);
   const double all = std::accumulate(own.begin(), own.end(), 0.0);

@@ -49,6 +49,9 @@ Roof roof_of(const Machine& machine, const program::Program& program, const prog
 /// of C bytes keep at most C, so the share 1 - C / W of each op's comes from the outermost memory.
 std::vector<Roof> roofs_of(const Machine& machine, const program::Program& program);
 
+/// FLOP of the matmuls of a step that cannot be left out: of causal flash attention half of what is counted.
+double needed_matmul_flop(const program::Program& program);
+
 /// Work whose kind is known, but not its program: of somebody else's op.
 struct Work {
   std::string dtype{};     ///< of the matrix products

@@ -52,6 +52,8 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
         compile::check(sharding, point.config, b, point.seq, static_cast<int>(point.micro_batches));
       } catch (const core::UsageError&) {
         continue;
+      } catch (const core::Unavailable&) {
+        continue;
       }
       points.push_back(std::move(point));
     }

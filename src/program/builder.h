@@ -64,8 +64,8 @@ class Builder {
   }
   [[nodiscard]] Program& program() { return *program_; }
 
- private:
-  Op make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
+  /// An op of the current scope and phase that is not appended.
+  [[nodiscard]] Op make(const OpDef& def, std::vector<TensorId> inputs, Attributes attrs) const {
     Op op;
     op.def = &def;
     op.inputs = std::move(inputs);
@@ -74,6 +74,8 @@ class Builder {
     op.scope = scope_;
     return op;
   }
+
+ private:
   Program* program_;
   Phase phase_;
   std::string scope_;

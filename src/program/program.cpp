@@ -239,7 +239,7 @@ void check_inputs(const Program& program, const Op& op, std::size_t index, const
 
 }  // namespace
 
-void check(const Program& program) {
+void check_ops(const Program& program) {
   std::vector<bool> written(program.tensors.size(), false);
   for (std::size_t index = 0; index < program.ops.size(); ++index) {
     const Op& op = program.ops[index];
@@ -260,6 +260,10 @@ void check(const Program& program) {
       written[static_cast<std::size_t>(op.outputs[i])] = true;
     }
   }
+}
+
+void check(const Program& program) {
+  check_ops(program);
   check_lanes(program);
 }
 

@@ -198,10 +198,11 @@ Cost cost_of(const Program& program, const Op& op);
 /// or other lanes; ops.size() if none does. Until then its operands must not change.
 std::vector<int> done_by(const Program& program);
 
-/// Checks consistency; passes call it in tests, engines on construction. Throws std::logic_error if an op
-/// reads a transient tensor before it is written, names a tensor that does not exist, or has outputs that
-/// disagree with `infer`; if a wait is not for an earlier op on another non-compute lane; or if nothing waits
-/// for an op on another lane.
+/// Throws std::logic_error if an op reads a transient tensor before it is written, names a tensor that does
+/// not exist, or has outputs that disagree with `infer`.
+void check_ops(const Program& program);
+/// Also if a wait is not for an earlier op on another non-compute lane, or if nothing waits for an op on
+/// another lane: of a finished program, for the last pass sets the waits. Engines call it on construction.
 void check(const Program& program);
 
 }  // namespace rooflm::program

@@ -6,13 +6,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <fstream>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/printable.h"
 #include "record/schema.h"
 
@@ -52,11 +53,10 @@ std::optional<Header> read_header(const std::filesystem::path& path) {
   if (error) fail(path, error.message());
   if (std::filesystem::is_directory(status)) fail(path, "it is a directory");
   if (!std::filesystem::is_regular_file(status)) fail(path, "it is no regular file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, std::generic_category().message(errno));
+  const core::RandomFile file(path);
   Header header{};
-  file.read(header.data(), header.size());
-  if (static_cast<std::size_t>(file.gcount()) < header.size()) return std::nullopt;
+  if (file.size() < header.size()) return std::nullopt;
+  file.read(0, std::as_writable_bytes(std::span(header)));
   return header;
 }
 

@@ -134,6 +134,13 @@ struct Reader::State {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(last, 0, kMost));
   }
 
+  /// Early records of a schema lack tables that were added within it.
+  [[nodiscard]] bool has_table(const std::string& name) const {
+    Statement found =
+        database->prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '" + name + "'");
+    return found.step();
+  }
+
   /// `columns` of the rows of a run, in the order in which they were written.
   Statement select_of_run(const std::string& table, const std::string& columns, std::int64_t run) {
     const RowRange range = rows_of_run(table, run);
@@ -271,7 +278,7 @@ std::vector<Activity> Reader::activities(std::int64_t run) const {
   Statement texts = state_->database->prepare("SELECT extra, text FROM activity_extra WHERE run = ?");
   texts.bind(run);
   while (texts.step()) extras.emplace(texts.integer(0), texts.text(1));
-  return rows_of<Activity>(
+  auto activities = rows_of<Activity>(
       state_->select_of_run("activity",
                             "id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra", run),
       [&](Columns& c, Activity& r) {
@@ -282,6 +289,26 @@ std::vector<Activity> Reader::activities(std::int64_t run) const {
         if (text != extras.end()) r.extra = text->second;
       },
       state_->most_rows("activity"));
+  if (!state_->has_table("activity_work")) return activities;
+  Statement works = state_->select_of_run("activity_work", "activity, work", run);
+  while (works.step()) {
+    // They were written in the order of their numbers.
+    const auto found = std::ranges::lower_bound(activities, works.integer(0), {}, &Activity::id);
+    if (found != activities.end() && found->id == works.integer(0)) found->work = works.integer(1);
+  }
+  return activities;
+}
+
+std::vector<KernelWork> Reader::kernel_works(std::int64_t run) const {
+  if (!state_->has_table("kernel_work")) return {};
+  return rows_of<KernelWork>(
+      state_->database->prepare(
+          "SELECT work, call, shapes, dtype, matmul_flop, needed_flop, bytes, far_bytes "
+          "FROM kernel_work WHERE run = ? ORDER BY work"),
+      run, [](Columns& c, KernelWork& r) {
+        c >> r.work >> r.call >> r.shapes >> r.dtype >> r.matmul_flop >> r.needed_flop >> r.bytes >>
+            r.far_bytes;
+      });
 }
 
 std::vector<Counter> Reader::counters(std::int64_t run) const {

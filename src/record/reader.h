@@ -40,7 +40,8 @@ class Reader {
   [[nodiscard]] std::vector<OpTime> op_times(std::int64_t run) const;  ///< by op; only ops with events
   [[nodiscard]] std::vector<Lane> lanes(std::int64_t run) const;
   [[nodiscard]] std::vector<ActivityName> activity_names(std::int64_t run) const;
-  [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;  ///< as written
+  [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;      ///< as written
+  [[nodiscard]] std::vector<KernelWork> kernel_works(std::int64_t run) const;  ///< by number
   [[nodiscard]] std::vector<Counter> counters(std::int64_t run) const;
   [[nodiscard]] std::vector<Gauge> gauges(std::int64_t run) const;  ///< as written
   [[nodiscard]] std::vector<Tensor> tensors(std::int64_t run) const;

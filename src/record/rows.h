@@ -108,7 +108,16 @@ struct Activity {
   std::int64_t id = 0, name = 0, lane = 0;
   std::int64_t start_ns = 0, end_ns = 0;
   std::optional<std::int64_t> correlation{}, bytes{}, step{}, op{};
-  std::string extra{};  ///< JSON
+  std::string extra{};                 ///< JSON
+  std::optional<std::int64_t> work{};  ///< of KernelWork
+};
+
+/// What one execution of a kernel of a foreign program has to do: its part of one call of an operator.
+struct KernelWork {
+  std::int64_t work = 0;
+  std::string call{}, shapes{}, dtype{};
+  double matmul_flop = 0, needed_flop = 0;
+  double bytes = 0, far_bytes = 0;  ///< read and written; of them, those that no cache can hold
 };
 
 struct Counter {

@@ -181,6 +181,27 @@ CREATE TABLE activity (
   extra INTEGER                     -- of activity_extra
 );
 
+-- What one execution of a kernel of a foreign program computes and moves: its part of one call of an operator. Several
+-- kernels share a call by their time. Of an op of ours, `op` says it. 'work:N' in `prediction` is its roof. Added within
+-- schema 4, as activity_work, so early records of it lack the table.
+CREATE TABLE kernel_work (
+  run INTEGER NOT NULL REFERENCES run(id),
+  work INTEGER NOT NULL,
+  call TEXT NOT NULL,               -- the operator: 'aten::mm'
+  shapes TEXT NOT NULL,             -- '[8192,4096] x [4096,4096] -> [8192,4096]'
+  dtype TEXT NOT NULL,              -- of its matrix products, '' without any
+  matmul_flop REAL NOT NULL, needed_flop REAL NOT NULL, -- counted, and of them those that cannot be left out
+  bytes REAL NOT NULL, far_bytes REAL NOT NULL, -- read and written, and of them those that no cache can hold
+  PRIMARY KEY (run, work)
+) WITHOUT ROWID;
+
+-- Which activities have which kernel_work. No key and no index, as `event`.
+CREATE TABLE activity_work (
+  run INTEGER NOT NULL,
+  activity INTEGER NOT NULL,        -- activity.id
+  work INTEGER NOT NULL
+);
+
 -- Hardware counters, if the machine has them, of a phase and scope, of an op, or of one activity.
 CREATE TABLE counter (
   run INTEGER NOT NULL REFERENCES run(id),
@@ -231,7 +252,7 @@ CREATE TABLE memory_event (
   PRIMARY KEY (run, seq)
 ) WITHOUT ROWID;
 
--- Predictions of the performance model. subject: 'step', 'phase:forward', 'op:12', 'scope:h.0/attention'.
+-- Predictions of the performance model. subject: 'step', 'phase:forward', 'op:12', 'scope:h.0/attention', 'work:3'.
 CREATE TABLE prediction (
   run INTEGER NOT NULL REFERENCES run(id),
   subject TEXT NOT NULL,

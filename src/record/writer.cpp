@@ -31,6 +31,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kBatchTime{1};
+/// Between two merges of the -wal: what is killed leaves a file that says something without it, too.
+constexpr std::chrono::seconds kMergeTime{5};
 /// Rows between two looks at the clock: often enough for any row, rare enough to cost nothing.
 constexpr std::size_t kRowsPerLook = 4096;
 /// Events per INSERT: there may be a million, and each statement has overhead.
@@ -123,6 +125,9 @@ struct Inserts {
             insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
         memory_event(database.prepare(
             insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns, device, address"))),
+        activity_work(database.prepare(insert_sql("activity_work", "run, activity, work"))),
+        kernel_work(database.prepare(insert_sql(
+            "kernel_work", "run, work, call, shapes, dtype, matmul_flop, needed_flop, bytes, far_bytes"))),
         prediction(database.prepare(insert_sql("prediction", "run, subject, quantity, value, unit, bound"))),
         cell(database.prepare(insert_sql("cell", "series, row, col, value, text, unit"))) {}
 
@@ -131,7 +136,7 @@ struct Inserts {
       "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
   Statement environment, ceiling, run, config, run_status, fact, sample, outlier, op, event, events, lane,
       activity_name, stack, stack_frame, activity_extra, activity, activities, counter, gauge, tensor,
-      memory_event, prediction, cell;
+      memory_event, activity_work, kernel_work, prediction, cell;
 };
 
 }  // namespace
@@ -161,6 +166,10 @@ struct Writer::State {
 
   void commit() {
     end();
+    if (Clock::now() - merged >= kMergeTime) {
+      database.execute("PRAGMA wal_checkpoint(PASSIVE)");
+      merged = Clock::now();
+    }
     begin();
   }
 
@@ -241,6 +250,7 @@ struct Writer::State {
   std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
+  Clock::time_point merged = Clock::now();
   bool finished = false;
   bool discarded = false;
 };
@@ -282,6 +292,13 @@ void Writer::add(const Ceiling& row) {
   insert(state_->inserts->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value,
          row.unit, row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
   state_->commit_when_due();
+}
+
+void Writer::replace(const Ceiling& row) {
+  Statement former = state_->database.prepare(
+      "DELETE FROM ceiling WHERE device = ? AND what = ? AND level = ? AND dtype = ? AND threads = ?");
+  insert(former, row.device, row.what, row.level, row.dtype, row.threads);
+  add(row);
 }
 
 std::int64_t Writer::begin_run(const Run& r) {
@@ -351,6 +368,16 @@ void Writer::add(std::int64_t run, std::span<const Activity> rows) {
                      bind_all(statement, run, r.id, r.name, r.lane, r.start_ns, r.end_ns, r.correlation,
                               r.bytes, r.step, r.op, state_->extra_of(run, r.extra));
                    });
+  for (const Activity& r : rows) {
+    if (r.work) insert(state_->inserts->activity_work, run, r.id, *r.work);
+  }
+}
+
+void Writer::add(std::int64_t run, std::span<const KernelWork> rows) {
+  state_->add_all(rows, [&](const KernelWork& r) {
+    insert(state_->inserts->kernel_work, run, r.work, r.call, r.shapes, r.dtype, r.matmul_flop, r.needed_flop,
+           r.bytes, r.far_bytes);
+  });
 }
 
 void Writer::add(std::int64_t run, std::span<const Counter> rows) {
@@ -384,6 +411,12 @@ void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
   state_->add_all(rows, [&](const Prediction& r) {
     insert(state_->inserts->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
   });
+}
+
+void Writer::replace(std::int64_t run, std::span<const Prediction> rows) {
+  Statement former = state_->database.prepare("DELETE FROM prediction WHERE run = ?");
+  insert(former, run);
+  add(run, rows);
 }
 
 void Writer::add(std::span<const Cell> rows) {

@@ -37,6 +37,7 @@ class Writer {
 
   void add(const Environment& row);
   void add(const Ceiling& row);
+  void replace(const Ceiling& row);  ///< that of the same device, thing, level, dtype and threads
   /// Returns the id to pass with the rows of this run.
   std::int64_t begin_run(const Run& run);
   void end_run(std::int64_t run, const std::string& status);
@@ -47,11 +48,13 @@ class Writer {
   void add(std::int64_t run, std::span<const Lane> rows);
   void add(std::int64_t run, std::span<const ActivityName> rows);
   void add(std::int64_t run, std::span<const Activity> rows);
+  void add(std::int64_t run, std::span<const KernelWork> rows);
   void add(std::int64_t run, std::span<const Counter> rows);
   void add(std::int64_t run, std::span<const Gauge> rows);
   void add(std::int64_t run, std::span<const Tensor> rows);
   void add(std::int64_t run, std::span<const MemoryEvent> rows);
   void add(std::int64_t run, std::span<const Prediction> rows);
+  void replace(std::int64_t run, std::span<const Prediction> rows);  ///< all of the run
   void add(std::span<const Cell> rows);
   void commit();
   /// Makes the destructor remove the file, whatever was added.

@@ -12,6 +12,7 @@
 #include "core/units.h"
 #include "report/advice_recorded.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
 #include "report/traced_kernels.h"
@@ -124,9 +125,12 @@ struct Remedied {
 };
 
 /// What gains in observed steps are multiplied by to be those in a plain step, which may be faster: ops that
-/// run one after another take at most its time. 1 for programs of others, whose kernels may overlap.
+/// run one after another take at most its time, and so do the parts of what computes in a recorded step.
 double scale_to_plain(const RunData& run, double step_s) {
-  if (is_foreign(run.run)) return 1;
+  if (is_foreign(run.run)) {
+    const double compute_s = step_causes(run).of("compute");
+    return compute_s > step_s ? step_s / compute_s : 1;
+  }
   double busy_s = 0;
   for (const TimedOp& op : run.ops) {
     const bool is_alone = op.op.phase != kSetup && op.op.lane == kComputeLane && !is_communication(op);
@@ -135,14 +139,30 @@ double scale_to_plain(const RunData& run, double step_s) {
   return busy_s > step_s ? step_s / busy_s : 1;
 }
 
+/// What each part takes of a traced step of somebody else's program, whose kernels run beside each other; its
+/// collectives are no part's.
+std::map<std::pair<std::string, std::string>, double> charged_parts(const RunData& run) {
+  std::map<std::pair<std::string, std::string>, double> seconds;
+  if (!is_foreign(run.run)) return seconds;
+  const TracedKernels& kernels = traced_kernels(run);
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.time.is_collective) continue;
+    seconds[{kernel.op->op.phase, kernel.op->part}] +=
+        kernel.charged_s() / static_cast<double>(kernels.steps());
+  }
+  return seconds;
+}
+
 std::vector<Remedied> by_remedy(const RunData& run, double step_s, double scale) {
   std::vector<Remedied> all;
   const bool is_of_others = is_foreign(run.run);
-  for (const Group& part : parts_of(run)) {
-    const auto measured_s = part.work.measured_s();
-    if (!measured_s || !part.work.roof_s) continue;
+  const auto charged = charged_parts(run);
+  for (Group& part : parts_of(run)) {
+    if (!part.work.measured_s() || !part.work.roof_s) continue;
+    if (const auto own = charged.find({part.phase, part.name}); own != charged.end())
+      part.work.device_s = own->second;
     const double gain_s =
-        scale * work_figures(part.work, part.work.roof_s, measured_s, step_s).gain_s.value_or(0);
+        scale * work_figures(part.work, part.work.roof_s, part.work.measured_s(), step_s).gain_s.value_or(0);
     if (gain_s <= 0) continue;
     const Remedy remedy = is_of_others ? Remedy{.text = recorded_remedy(run, part)} : remedy_of(run, part);
     auto found = std::ranges::find(all, remedy, &Remedied::remedy);
@@ -197,6 +217,7 @@ Advice advice_of(const RunData& run, const Remedied& of, double step_s, double s
               core::format_seconds(roof_s), kernel.empty() ? subject_of(run, first) : "kernel " + kernel,
               of.remedy.text, core::format_seconds(gain_s), core::format_seconds(step_s), scale_note(scale)),
           .gain_s = gain_s,
+          .time_s = std::min(scale * time_s, step_s),
           .setting = of.remedy.setting,
           .value = of.remedy.value};
 }
@@ -226,6 +247,8 @@ std::optional<Advice> advise_dtype(const RunData& run, double step_s, double sca
                                     core::format_seconds(matmul_s), dtype, *ratio,
                                     core::format_seconds(gain_s), core::format_seconds(step_s)),
                 .gain_s = gain_s,
+                .time_s = matmul_s,
+                .is_alternative = true,
                 .setting = "dtype",
                 .value = "bf16"};
 }
@@ -245,6 +268,7 @@ std::optional<Advice> advise_gap(const RunData& run, double step_s, double scale
           core::format_seconds(outside_s), core::format_seconds(*per_launch_s), work.launches,
           eager ? "--engine fused launches fewer kernels" : "a larger B x T makes each launch do more"),
       .gain_s = std::min(scale * outside_s, step_s),
+      .time_s = std::min(scale * outside_s, step_s),
       .setting = eager ? "engine" : "",
       .value = eager ? "fused" : ""};
 }
@@ -267,9 +291,12 @@ std::vector<Advice> all_advice(const RunData& run) {
   if (!run.has_op_times() && !recorded_s) return {};
   const double step_s =
       recorded_s ? *recorded_s : phase_median(run, kStep).value_or(phase_work(run, kStep).device_s);
-  std::vector<Advice> found = recorded_s || !is_eager(run) ? advise_idle(run, times) : std::vector<Advice>();
   const double scale = scale_to_plain(run, step_s);
+  std::vector<Advice> found;
   for (const Remedied& of : by_remedy(run, step_s, scale)) found.push_back(advice_of(run, of, step_s, scale));
+  if (recorded_s || !is_eager(run)) {
+    for (Advice& idle : advise_idle(run, step_s)) found.push_back(std::move(idle));
+  }
   if (!is_foreign(run.run)) {
     if (auto advice = advise_dtype(run, step_s, scale)) found.push_back(std::move(*advice));
     if (auto advice = advise_gap(run, step_s, scale)) found.push_back(std::move(*advice));
@@ -293,16 +320,19 @@ std::vector<Advice> advise(const RunData& run, std::size_t most) {
   return found;
 }
 
+std::vector<Advice> advise(const RecordSet& set, const RunData& run, std::size_t most) {
+  std::vector<Advice> found = all_advice(run);
+  std::erase_if(found, [&](const Advice& advice) { return is_tried(set, run, advice); });
+  found.resize(std::min(found.size(), most));
+  return found;
+}
+
 std::vector<Advice> advise(const RecordSet& set, std::size_t most) {
   std::vector<Advice> all;
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    const RunData& run = set.runs[i];
-    std::size_t taken = 0;
-    for (Advice& advice : all_advice(run)) {
-      if (taken == most || is_tried(set, run, advice)) continue;
+    for (Advice& advice : advise(set, set.runs[i], most)) {
       advice.run = i;
       all.push_back(std::move(advice));
-      ++taken;
     }
   }
   return all;

@@ -8,10 +8,13 @@
 #include <map>
 #include <utility>
 
+#include "core/statistics.h"
 #include "core/units.h"
+#include "report/gaps.h"
 #include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/traced_kernels.h"
 #include "report/view.h"
 #include "report/work_figures.h"
@@ -22,41 +25,42 @@ namespace {
 /// Parts of an optimizer with more launches update tensor by tensor.
 constexpr std::int64_t kManyLaunches = 32;
 
-struct Means {
-  double steps = 0, kernels = 0, busy_s = 0;
-  std::array<double, kIdleCauses> idle_s{};
+/// What kernels take and how late the host launches them, in the middle: one stall is no launch.
+struct Launches {
+  double kernels = 0, late = 0;        ///< of a step; late: launched when the device was idle already
+  double kernel_s = 0, late_by_s = 0;  ///< medians
 };
 
-Means means_of(const DeviceTimes& times) {
-  Means means;
-  for (const DeviceStep& step : times.steps) {
-    if (step.kind != kTraced) continue;
-    means.steps += 1;
-    means.kernels += static_cast<double>(step.kernels);
-    means.busy_s += step.exclusive_s + step.shared_s;
-    for (std::size_t i = 0; i < kIdleCauses; ++i) means.idle_s.at(i) += step.idle_s.at(i);
+Launches launches_of(const TracedKernels& kernels) {
+  const DeviceTimes& times = kernels.times();
+  const auto steps = static_cast<double>(kernels.steps());
+  std::vector<double> seconds, gaps;
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind == kTraced) seconds.push_back(kernel.seconds());
   }
-  if (means.steps == 0) return means;
-  means.kernels /= means.steps;
-  means.busy_s /= means.steps;
-  for (double& seconds : means.idle_s) seconds /= means.steps;
-  return means;
+  std::map<std::size_t, double> late;  // by the kernel that was launched
+  for (const Idle& idle : times.idle) {
+    const DeviceStep* step = times.find(idle.step);
+    if (idle.cause != IdleCause::host || !idle.next || step == nullptr || step->kind != kTraced) continue;
+    late[*idle.next] += static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9;
+  }
+  for (const auto& [kernel, by_s] : late) gaps.push_back(by_s);
+  Launches launches{.kernels = static_cast<double>(seconds.size()) / steps,
+                    .late = static_cast<double>(gaps.size()) / steps};
+  if (!seconds.empty()) launches.kernel_s = core::median(seconds);
+  if (!gaps.empty()) launches.late_by_s = core::median(gaps);
+  return launches;
 }
 
-/// The innermost frame of a source file that scripts are written in; else the innermost of all.
-const std::string& line_of(const HostStack& stack) {
-  const auto script = std::find_if(stack.frames.rbegin(), stack.frames.rend(), [](const std::string& frame) {
-    return frame.find(".py:") != std::string::npos;
-  });
-  return script != stack.frames.rend() ? *script : stack.frames.back();
-}
+/// "per step"; of a recording without steps "of the recording".
+const char* whole_of(const StepCauses& step) { return step.is_whole ? "of the recording" : "per step"; }
 
 /// " The host was mostly in LINE (59% of the samples with an idle device)."; "" without sampled stacks.
 std::string where_the_host_was(const RunData& run) {
   const HostStacks stacks = host_stacks(run);
   std::map<std::string, std::size_t> idle;
   for (const HostStack& stack : stacks.stacks) {
-    if (!stack.frames.empty()) idle[line_of(stack)] += stack.idle;
+    if (!stack.frames.empty()) idle[line_of(stack.frames)] += stack.idle;
   }
   const auto most = std::ranges::max_element(idle, {}, &std::pair<const std::string, std::size_t>::second);
   if (most == idle.end() || most->second == 0 || stacks.idle == 0) return "";
@@ -73,6 +77,10 @@ bool is_compiled(const RunData& run) {
 
 std::string host_remedy(const RunData& run) {
   if (!is_foreign(run.run)) return "a larger B x T makes each launch do more";
+  const bool is_xla = std::ranges::any_of(
+      run.activity_names, [](const record::ActivityName& name) { return name.text.starts_with("TSL:Xla"); });
+  if (is_xla)
+    return "one jitted function for the whole step launches less, and a larger batch does more per launch";
   return is_compiled(run)
              ? "replay the step as a CUDA graph (torch.compile(mode=\"reduce-overhead\")), or do "
                "more per launch with a larger batch"
@@ -124,46 +132,123 @@ std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& time
   return timed_alone_s ? timed_alone_s : traced_step_s(times);
 }
 
-std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times) {
-  std::vector<Advice> all;
-  Means means = means_of(times);
-  const auto step_s = advised_step_s(run, times);
-  if (!step_s || means.kernels == 0) return all;
-  const auto idle_s = [&](IdleCause cause) -> double& {
-    return means.idle_s.at(static_cast<std::size_t>(cause));
+namespace {
+
+/// The causes as they are in steps of `step_s`. What is faster without recording is the host, of this rank
+/// and of those that it waits for; the device does as much.
+StepCauses causes_in(const RunData& run, double step_s) {
+  StepCauses step = step_causes(run);
+  const auto shrink = [&](std::string_view group, std::string_view name, double by_s) {
+    double taken_s = 0;
+    for (StepCause& cause : step.causes) {
+      if (cause.group != group || (!name.empty() && cause.name != name)) continue;
+      const double less_s = std::clamp(by_s - taken_s, 0.0, cause.seconds);
+      cause.seconds -= less_s;
+      taken_s += less_s;
+    }
+    return by_s - taken_s;
   };
-  // Traced steps may take longer than those that the advice is about.
-  for (double& idle : means.idle_s) idle = std::min(idle, *step_s);
-  // Of steps that are timed alone the device does as much, and what the host needs less is less waiting for
-  // it.
+  double faster_s = std::max(0.0, step.step_s - step_s);
+  for (const char* name : {"tracing", "host", "stall"}) faster_s = shrink("idle", name, faster_s);
+  for (const char* name : {"waiting", "exposed"}) faster_s = shrink("collectives", name, faster_s);
+  shrink("collectives", "", shrink("idle", "", faster_s));
+  step.step_s = step_s;
+  return step;
+}
+
+std::string host_text(const RunData& run, const StepCauses& step, double host_s, double step_s) {
+  const Launches launches = launches_of(traced_kernels(run));
   const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);
-  if (!was_slowed) {
-    const double others_s = traced_step_s(times).value_or(*step_s) - idle_s(IdleCause::host);
-    idle_s(IdleCause::host) = std::clamp(*step_s - others_s, 0.0, idle_s(IdleCause::host));
+  return fmt::format(
+      "The device waits for the host for {} of {}: a kernel takes {}, and {:.0f} of {:.0f} kernels {} are "
+      "launched "
+      "{} too late (medians): {}.{}{}",
+      core::format_seconds(host_s), core::format_seconds(step_s), core::format_seconds(launches.kernel_s),
+      launches.late, launches.kernels, whole_of(step), core::format_seconds(launches.late_by_s),
+      host_remedy(run), where_the_host_was(run),
+      was_slowed ? " Tracing slows the host, so the gain is smaller." : "");
+}
+
+std::string stall_text(const RunData& run, double stall_s) {
+  std::string text = fmt::format(
+      "The host does something else than launching kernels for {}, in stretches much longer than a launch "
+      "takes",
+      core::format_seconds(stall_s));
+  for (const Gap& gap : gaps_of(run, 1)) {
+    const TracedKernel* next = gap.next ? traced_kernels(run).find(*gap.next) : nullptr;
+    const std::string& host = gap.line.empty() ? gap.host : gap.line;
+    text += fmt::format("; the longest gap takes {}{}{}", core::format_seconds(gap.seconds()),
+                        next == nullptr ? "" : ", before " + next->name->short_name,
+                        host.empty() ? "" : ", with the host in " + host);
   }
-  const auto add = [&](IdleCause cause, std::string subject, std::string text) {
-    all.push_back({.subject = std::move(subject),
-                   .text = fmt::format("{} At most {} of {} per step could be saved.", text,
-                                       core::format_seconds(idle_s(cause)), core::format_seconds(*step_s)),
-                   .gain_s = idle_s(cause)});
+  return text +
+         ": take it out of the step (data from loader workers, logging and saving beside it), or make it "
+         "faster; --view gaps lists the gaps.";
+}
+
+/// Collectives of recorded programs: those of ours are parts of the step.
+void add_collectives(std::vector<Advice>& all, const StepCauses& step) {
+  for (const StepCause& cause : step.causes) {
+    if (cause.group != "collectives") continue;
+    const double gain_s = cause.seconds;
+    std::string text;
+    if (cause.name == "waiting") {
+      text = fmt::format(
+          "Ranks wait for each other in collectives for {} {}{}, and nothing computes meanwhile: give all "
+          "ranks the "
+          "same work, and look for what delays the last one (--view collectives with the records of all "
+          "ranks).",
+          core::format_seconds(gain_s), whole_of(step),
+          step.waits == WaitSource::estimated
+              ? " (estimated: the shortest of the same collectives waited for nobody)"
+              : "");
+    } else {
+      text = fmt::format(
+          "Collectives {} for {} {} while nothing computes: start them earlier (FSDP prefetches, DDP's "
+          "bucket_cap_mb), and make messages fewer and larger.{}",
+          cause.name == "transfer" ? "transfer" : "run", core::format_seconds(gain_s), whole_of(step),
+          cause.name == "transfer"
+              ? ""
+              : " How much of it waits for other ranks is not known from this record alone.");
+    }
+    text += fmt::format(" At most {} of {} could be saved.", core::format_seconds(gain_s),
+                        core::format_seconds(step.step_s));
+    all.push_back({.subject = "collectives: " + cause.name,
+                   .text = std::move(text),
+                   .gain_s = gain_s,
+                   .time_s = gain_s});
+  }
+}
+
+}  // namespace
+
+std::vector<Advice> advise_idle(const RunData& run, double step_s) {
+  std::vector<Advice> all;
+  const StepCauses step = causes_in(run, step_s);
+  if (step.steps == 0) return all;
+  std::map<std::string, double> idle;
+  for (const StepCause& cause : step.causes) {
+    if (cause.group == "idle") idle[cause.name] = cause.seconds;
+  }
+  const auto add = [&](const char* cause, std::string subject, const std::string& text) {
+    all.push_back(
+        {.subject = std::move(subject),
+         .text = fmt::format("{} At most {} of {} {} could be saved.", text,
+                             core::format_seconds(idle[cause]), core::format_seconds(step_s), whole_of(step)),
+         .gain_s = idle[cause],
+         .time_s = idle[cause]});
   };
-  add(IdleCause::host, "device idle: host",
-      fmt::format("The device waits for the host for {} of {}: a kernel takes {} on average, and the host "
-                  "takes {} to launch the next one, {:.0f} times per step: {}.{}{}",
-                  core::format_seconds(idle_s(IdleCause::host)), core::format_seconds(*step_s),
-                  core::format_seconds(means.busy_s / means.kernels),
-                  core::format_seconds((means.busy_s + idle_s(IdleCause::host)) / means.kernels),
-                  means.kernels, host_remedy(run), where_the_host_was(run),
-                  was_slowed ? " Tracing slows the host, so the gain is smaller." : ""));
-  add(IdleCause::sync, "device idle: sync",
-      fmt::format(
-          "The device is idle for {} of a step while the host waits for its results: .item(), .cpu(), "
-          "printing a loss and explicit synchronization cause this; read values some steps later.",
-          core::format_seconds(idle_s(IdleCause::sync))));
-  add(IdleCause::copy, "device idle: copies",
-      fmt::format("Only copies run for {} of a step: pinned memory, non_blocking=True and a separate stream "
+  add("host", "device idle: host", host_text(run, step, idle["host"], step_s));
+  if (idle["stall"] > 0) add("stall", "device idle: stall", stall_text(run, idle["stall"]));
+  add("sync", "device idle: sync",
+      fmt::format("The device is idle for {} {} while the host waits for its results: .item(), .cpu(), "
+                  "printing a loss and explicit synchronization cause this; read values some steps later.",
+                  core::format_seconds(idle["sync"]), whole_of(step)));
+  add("copy", "device idle: copies",
+      fmt::format("Only copies run for {} {}: pinned memory, non_blocking=True and a separate stream "
                   "let them overlap with kernels.",
-                  core::format_seconds(idle_s(IdleCause::copy))));
+                  core::format_seconds(idle["copy"]), whole_of(step)));
+  if (is_foreign(run.run)) add_collectives(all, step);
   return all;
 }
 

@@ -20,10 +20,11 @@ namespace rooflm::report {
 /// traced_step_s.
 [[nodiscard]] std::optional<double> advised_step_s(const RunData& run, const DeviceTimes& times);
 
-/// A sentence for each cause of idle time that the user can remove (host, sync, copy): means of the traced
-/// steps. Tracing slows the host. If steps of a recorded program were also timed alone, the waiting for the
-/// host is reduced by the difference; otherwise the sentences mention the slowdown.
-[[nodiscard]] std::vector<Advice> advise_idle(const RunData& run, const DeviceTimes& times);
+/// A sentence for each cause of idle time that the user can remove (host, stall, sync, copy), and for
+/// collectives that nothing hides: means of the traced steps. Tracing slows the host. If steps of a recorded
+/// program were also timed alone, the waiting for the host is reduced by the difference; otherwise the
+/// sentences mention the slowdown. What is idle is no more than the step less what the device does in it.
+[[nodiscard]] std::vector<Advice> advise_idle(const RunData& run, double step_s);
 
 /// What to try for a part of a recorded program, in PyTorch's terms.
 [[nodiscard]] std::string recorded_remedy(const RunData& run, const Group& part);

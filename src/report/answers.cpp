@@ -18,6 +18,7 @@
 #include "report/answers_cells.h"
 #include "report/generation.h"
 #include "report/growth.h"
+#include "report/memory_curve.h"
 #include "report/plan_figures.h"
 #include "report/run_figures.h"
 #include "report/scaling.h"
@@ -275,7 +276,13 @@ std::string answer_memory(const RecordSet& set) {
   for (const RunData* run : timed(set)) {
     const auto bytes = figures_of(*run).peak_bytes;
     if (!bytes) continue;
-    std::string sentence = fmt::format("{}: {} at the peak", name_of(set, *run), core::format_bytes(*bytes));
+    // The table's bytes are of tensors; more may be in use, of allocations that are rounded up.
+    const MemoryCurve curve(*run);
+    const std::string in_use = core::format_bytes(*bytes);
+    std::string sentence =
+        curve.empty() ? fmt::format("{}: {} at the peak", name_of(set, *run), in_use)
+                      : fmt::format("{}: {} of tensors at the peak, {} in use", name_of(set, *run),
+                                    core::format_bytes(static_cast<double>(curve.peak_bytes())), in_use);
     const RunData* kept =
         run->setting("recompute") == "none" ? nullptr : twin(set, *run, "recompute", "none");
     if (kept != nullptr) {
@@ -347,18 +354,29 @@ struct Answer {
   std::string_view study;
   std::string (*make)(const RecordSet& set);
 };
-constexpr std::array kAnswers = {
-    Answer{"blocks", answer_blocks},     Answer{"heads", answer_heads},
-    Answer{"growth", answer_growth},     Answer{"end_to_end", answer_end_to_end},
-    Answer{"context", answer_context},   Answer{"precision", answer_precision},
-    Answer{"warmup", answer_warmup},     Answer{"decode", answer_decode},
-    Answer{"overhead", answer_overhead}, Answer{"gap", answer_gap},
-    Answer{"ops", answer_ops},           Answer{"attention_parts", answer_attention_parts},
-    Answer{"memory", answer_memory},     Answer{"allocators", answer_memory},
-    Answer{"roofline", answer_roofline}, Answer{"limits", answer_limits},
-    Answer{"input", answer_input},       Answer{"formats", answer_formats},
-    Answer{"gemm", answer_gemm},         Answer{"attention_sweep", answer_attention_sweep},
-    Answer{"plan", answer_plan},         Answer{"serving", answer_serving}};
+constexpr std::array kAnswers = {Answer{"blocks", answer_blocks},
+                                 Answer{"heads", answer_heads},
+                                 Answer{"head_size", answer_heads},
+                                 Answer{"growth", answer_growth},
+                                 Answer{"end_to_end", answer_end_to_end},
+                                 Answer{"context", answer_context},
+                                 Answer{"precision", answer_precision},
+                                 Answer{"warmup", answer_warmup},
+                                 Answer{"decode", answer_decode},
+                                 Answer{"overhead", answer_overhead},
+                                 Answer{"gap", answer_gap},
+                                 Answer{"ops", answer_ops},
+                                 Answer{"attention_parts", answer_attention_parts},
+                                 Answer{"memory", answer_memory},
+                                 Answer{"allocators", answer_memory},
+                                 Answer{"roofline", answer_roofline},
+                                 Answer{"limits", answer_limits},
+                                 Answer{"input", answer_input},
+                                 Answer{"formats", answer_formats},
+                                 Answer{"gemm", answer_gemm},
+                                 Answer{"attention_sweep", answer_attention_sweep},
+                                 Answer{"plan", answer_plan},
+                                 Answer{"serving", answer_serving}};
 
 /// Those whose answers are of sizes alone, whatever else runs on the machine.
 constexpr std::array<std::string_view, 3> kUntimed = {"context", "limits", "plan"};

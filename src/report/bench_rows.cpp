@@ -132,7 +132,8 @@ std::vector<Column> columns_for(const std::vector<Row>& rows, const RecordSet& s
                                  {"optimizer_ms_std", "optimizer_std", times},
                                  {"step_ms_mean", "total", times},
                                  {"tokens_per_s", "tokens/s", Show::fixed1}});
-  if (any_row(rows, "share_of_peak", "-")) {
+  const auto has_no_peak = [](const RunData& run) { return !why_no_peak(run).empty(); };
+  if (any_row(rows, "share_of_peak", "-") || std::ranges::any_of(set.runs, has_no_peak)) {
     columns.push_back(optional_column("share_of_peak"));
     columns.push_back(optional_column("mfu"));
   }
@@ -229,8 +230,10 @@ void add_notes(Table& table, const RecordSet& set) {
   for (const RunData& run : set.runs) {
     const auto peak = run.number("peak_flop_per_s");
     if (!peak) continue;
-    std::string line = fmt::format("peak of {}: {}flop/s ({})", run.setting("device"),
-                                   format_cell(Cell(*peak), Show::si), peak_text(run));
+    const std::string why = why_no_peak(run);
+    std::string line = fmt::format(
+        "{} of {}: {}flop/s ({})", why.empty() ? "peak" : "no peak, so no of_peak and no MFU,",
+        run.setting("device"), format_cell(Cell(*peak), Show::si), why.empty() ? peak_text(run) : why);
     if (std::ranges::find(peaks, line) == peaks.end()) peaks.push_back(std::move(line));
   }
   table.notes.insert(table.notes.end(), peaks.begin(), peaks.end());

@@ -114,8 +114,8 @@ std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
   return rows;
 }
 
-std::map<std::string, std::string> loaded_bounds(std::span<const record::Ceiling> ceilings,
-                                                 const record::Config& config) {
+std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceiling> ceilings,
+                                                    const record::Config& config) {
   std::map<std::string, record::Ceiling> best;
   const auto threads = config.integer("threads").value_or(0);
   for (const record::Ceiling& ceiling : ceilings) {
@@ -127,11 +127,11 @@ std::map<std::string, std::string> loaded_bounds(std::span<const record::Ceiling
     record::Ceiling& known = best[bound];
     if (ceiling.value > known.value) known = ceiling;
   }
-  std::map<std::string, std::string> loads;
+  std::map<std::string, std::string> uncertain;
   for (const auto& [bound, ceiling] : best) {
-    if (record::is_under_load(ceiling)) loads[bound] = ceiling.source;
+    if (std::string why = record::why_uncertain(ceiling); !why.empty()) uncertain[bound] = std::move(why);
   }
-  return loads;
+  return uncertain;
 }
 
 Table peaks_table(const RecordFile& file) {

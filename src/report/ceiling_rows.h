@@ -17,11 +17,10 @@ namespace rooflm::report {
 /// both in a burst.
 std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings);
 
-/// Ceilings of a run's device and threads that were measured under load: their source by the name that roofs
-/// give their bound ("matmul fp32", "DRAM"). A ceiling that was measured again has several rows, and a level
-/// several loops, of which the fastest counts.
-std::map<std::string, std::string> loaded_bounds(std::span<const record::Ceiling> ceilings,
-                                                 const record::Config& config);
+/// Ceilings of a run's device and threads that are no limits: why (record::why_uncertain) by the name that
+/// roofs give their bound ("matmul fp32", "DRAM"). A level has several loops, of which the fastest counts.
+std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceiling> ceilings,
+                                                    const record::Config& config);
 
 /// The table of `rooflm peaks`, including its notes. If the record says why a device has no instruction peak
 /// of a dtype (record::missing_peak_key), a row without a rate after its matmuls says so.

@@ -131,6 +131,7 @@ void add_calls(const RunData& run, std::size_t number, double zero_s, Collective
          .has_kernel = !extra.has("host"),
          .is_counted = steps.empty() || one->step.has_value(),
          .bytes = bytes,
+         .start_ns = one->start_ns,
          .start_s = zero_s + static_cast<double>(one->start_ns) * kNs,
          .time_s = (static_cast<double>(one->end_ns) - static_cast<double>(one->start_ns)) * kNs * share});
   }
@@ -170,6 +171,13 @@ std::optional<double> CollectiveCall::bus_factor() const {
   const double share = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   if (op == "AllReduce") return 2 * share;
   return is_among_parts(op) ? share : 1;
+}
+
+std::vector<CollectiveCall> collective_calls(const RunData& run) {
+  CollectiveCalls all;
+  all.steps.resize(1);
+  add_calls(run, 0, 0, all);
+  return std::move(all.calls);
 }
 
 CollectiveCalls collective_calls(const RecordSet& set) {

@@ -21,6 +21,7 @@ struct CollectiveCall {
   bool has_kernel = true;             ///< else it is only known when the host asked for it, and times are 0
   bool is_counted = true;             ///< in a step, where the run has any
   std::int64_t bytes = 0;             ///< of this rank's count
+  std::int64_t start_ns = 0;          ///< of its kernel, on the clock of its record
   double start_s = 0,
          time_s = 0;  ///< of its kernel, or the share of one that several have; on the common clock
   /// Until the last rank of the communicator began the same one; nothing where fewer than two of them are
@@ -48,5 +49,7 @@ struct CollectiveCalls {
 
 /// Of all runs. Kernels that did several collectives count for each by its bytes.
 CollectiveCalls collective_calls(const RecordSet& set);
+/// Of one run by itself, on its own clock: nobody's waiting is known.
+std::vector<CollectiveCall> collective_calls(const RunData& run);
 
 }  // namespace rooflm::report

@@ -134,7 +134,8 @@ ExplainedFlop explained_flop(const RunData& run, const record::Op& op) {
   constexpr double kRebuiltTwice = 7.0 / 4;
   constexpr std::int64_t kWhole = 64;
   const std::int64_t heads = run.run.config.integer("heads").value_or(0);
-  const std::int64_t head_dim = heads > 0 ? run.run.config.integer("d_model").value_or(0) / heads : 0;
+  const std::int64_t follows = heads > 0 ? run.run.config.integer("d_model").value_or(0) / heads : 0;
+  const std::int64_t head_dim = run.run.config.integer("head_dim").value_or(follows);
   const std::int64_t padded = (head_dim + kWhole - 1) / kWhole * kWhole;
   const double padding = head_dim > 0 ? static_cast<double>(padded) / static_cast<double>(head_dim) : 1;
   const double square = flop * (is_backward ? kRebuilt : 1);

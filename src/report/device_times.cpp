@@ -8,8 +8,11 @@
 #include <numeric>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "core/statistics.h"
+#include "report/kernel_names.h"
 #include "report/match_runs.h"
 #include "report/summaries.h"
 
@@ -67,7 +70,10 @@ struct StepParts {
 /// Takes the steps of a run apart, one after the other.
 class StepTimer {
  public:
-  explicit StepTimer(const RunData& run) : run_(&run), names_(run) {
+  StepTimer(const RunData& run, std::string_view device) : run_(&run), names_(run) {
+    for (const record::Lane& lane : run.lanes) {
+      if (!device.empty() && lane.kind == "device" && lane.device != device) others_.insert(lane.lane);
+    }
     // About as many as there are kernels.
     calls_.reserve(run.activities.size() / 2);
     times_.idle.reserve(run.activities.size() / 2);
@@ -83,18 +89,27 @@ class StepTimer {
   }
 
   DeviceTimes take() {
-    if (is_foreign(run_->run)) add_neighbours();
+    const bool has_kernels =
+        std::ranges::any_of(ranges_, [&](const auto& step) { return !parts_[step.first].kernels.empty(); });
+    for (auto& [number, parts] : parts_) parts.own = parts.kernels.size();
+    if (!has_kernels && parts_.contains(kWholeRecording)) {
+      take_whole();
+    } else if (is_foreign(run_->run)) {
+      add_neighbours();
+    }
     for (const auto& [number, range] : ranges_) {
       DeviceStep step{.step = number, .begin_ns = range.start_ns, .end_ns = range.end_ns};
       if (const auto wall = walls_.find(number); wall != walls_.end()) {
         step.kind = wall->second.first;
         step.wall_s = wall->second.second;
       }
+      if (number == kWholeRecording) step.kind = kTraced;
       if (step.kind == kAllocations || step.kind == kInputs) continue;
       if (const auto event = events_.find(number); event != events_.end()) step.event_s = event->second;
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));
     }
+    find_stalls();
     if (!std::ranges::is_sorted(times_.kernels, {}, &KernelOfStep::first)) {
       std::ranges::stable_sort(times_.kernels, {}, &KernelOfStep::first);
     }
@@ -115,7 +130,6 @@ class StepTimer {
       latest_ns.push_back(
           std::max(latest_ns.empty() ? activities[i].end_ns : latest_ns.back(), activities[i].end_ns));
     }
-    for (auto& [number, parts] : parts_) parts.own = parts.kernels.size();
     for (const auto& [number, range] : ranges_) {
       StepParts& parts = parts_[number];
       const auto first = std::ranges::upper_bound(latest_ns, range.start_ns) - latest_ns.begin();
@@ -144,6 +158,7 @@ class StepTimer {
       KernelTime& known = joined.back().second;
       known.exclusive_ns += one.second.exclusive_ns;
       known.shared_ns += one.second.shared_ns;
+      known.charged_ns += one.second.charged_ns;
       if (!known.beside) known.beside = one.second.beside;
     }
     times_.kernels = std::move(joined);
@@ -158,8 +173,19 @@ class StepTimer {
     return next == ranges_.end() || kernel.end_ns < next->second.end_ns;
   }
 
+  /// No kernel has a step: all that the device did is taken apart at once.
+  void take_whole() {
+    const StepParts& parts = parts_.at(kWholeRecording);
+    if (parts.kernels.empty()) return;
+    DeviceStep whole;
+    find_ends(whole, parts);
+    if (whole.last_ns <= whole.first_ns) return;
+    ranges_ = {{kWholeRecording, {whole.first_ns, whole.last_ns}}};
+  }
+
   void sort_in(std::size_t index) {
     const record::Activity& activity = run_->activities[index];
+    if (others_.contains(activity.lane)) return;
     const auto [known, is_new_name] = sorts_.try_emplace(activity.name, Sort::other);
     if (is_new_name) known->second = sort_of(activity);
     const Sort sort = known->second;
@@ -175,15 +201,14 @@ class StepTimer {
       }
     }
     if (sort == Sort::kernel || sort == Sort::copy) all_work_.push_back(index);
-    if (!activity.step) return;
-    StepParts& parts = parts_[*activity.step];
+    StepParts& parts = parts_[activity.step.value_or(kWholeRecording)];
     if (sort == Sort::kernel) {
       parts.kernels.push_back(index);
     } else if (sort == Sort::copy) {
       parts.copies.push_back(interval);
     } else if (sort == Sort::wait) {
       parts.waits.push_back(interval);
-    } else if (sort == Sort::step) {
+    } else if (sort == Sort::step && activity.step) {
       ranges_[*activity.step] = interval;
     }
   }
@@ -203,10 +228,12 @@ class StepTimer {
   void time_step(DeviceStep& step, StepParts& parts) {
     const auto& activities = run_->activities;
     std::ranges::sort(parts.kernels, {}, [&](std::size_t i) { return activities[i].start_ns; });
-    step.kernels = is_foreign(run_->run) ? parts.own : parts.kernels.size();
+    step.kernels = parts.own;
     first_ = times_.kernels.size();
     for (const std::size_t i : parts.kernels) {
-      times_.kernels.push_back({i, {.duration_ns = activities[i].end_ns - activities[i].start_ns}});
+      times_.kernels.push_back({i,
+                                {.duration_ns = activities[i].end_ns - activities[i].start_ns,
+                                 .is_collective = is_collective(activities[i])}});
       if (activities[i].step == step.step && is_outside(step, activities[i])) ++times_.outside;
     }
     find_ends(step, parts);
@@ -224,17 +251,29 @@ class StepTimer {
     step.last_ns = work.empty() ? step.end_ns : work.back().end_ns;
   }
 
-  /// A kernel that runs, and how much time one kernel alone and several together had taken when it began.
+  [[nodiscard]] bool is_collective(const record::Activity& activity) {
+    const auto [known, is_new] = collectives_.try_emplace(activity.name, false);
+    if (is_new) {
+      known->second = names_.kind(activity) == kCollectiveClass ||
+                      parse_kernel_name(names_.text(activity)).kernel_class == kCollectiveClass;
+    }
+    return known->second;
+  }
+
+  /// A kernel that runs, and how much time one kernel alone and several together had taken when it began;
+  /// charged: what each kernel of its sort had taken, as of charged_.
   struct Running {
     std::size_t kernel = 0, place = 0;  ///< among activities, among times_.kernels
-    double alone_ns = 0, together_ns = 0;
+    double alone_ns = 0, together_ns = 0, charged_ns = 0;
   };
 
   /// A sweep over the starts and ends of the kernels, within the range of the step.
   void share_time(DeviceStep& step, const std::vector<std::size_t>& kernels) {
     std::multimap<std::int64_t, Running> running;  // by their ends
     double alone_ns = 0;
-    double together_ns = 0;  // each moment divided by how many ran
+    double together_ns = 0;               // each moment divided by how many ran
+    std::array<double, 2> charged_ns{};   // of each kernel that computes, of each collective
+    std::array<std::size_t, 2> counts{};  // that run
     std::int64_t at = step.begin_ns;
     beside_.clear();
     const auto advance = [&](std::int64_t until) {
@@ -249,6 +288,13 @@ class StepTimer {
         step.shared_s += span * kDeviceTimesNano;
         count_beside(running, to - at);
       }
+      if (counts[0] > 0) {
+        charged_ns[0] += span / static_cast<double>(counts[0]);
+      } else if (counts[1] > 0) {
+        charged_ns[1] += span / static_cast<double>(counts[1]);
+        step.exposed_s += span * kDeviceTimesNano;
+        times_.exposed.push_back({step.step, at, to, running.begin()->second.kernel});
+      }
       at = to;
     };
     const auto end_until = [&](std::int64_t time) {
@@ -258,6 +304,8 @@ class StepTimer {
         KernelTime& kernel = times_.kernels[done.place].second;
         kernel.exclusive_ns = std::llround(alone_ns - done.alone_ns);
         kernel.shared_ns = together_ns - done.together_ns;
+        kernel.charged_ns = charged_ns.at(kernel.is_collective ? 1 : 0) - done.charged_ns;
+        --counts.at(kernel.is_collective ? 1 : 0);
         running.erase(running.begin());
       }
     };
@@ -265,10 +313,13 @@ class StepTimer {
       const record::Activity& activity = run_->activities[kernels[n]];
       end_until(activity.start_ns);
       advance(activity.start_ns);
-      running.emplace(
-          activity.end_ns,
-          Running{
-              .kernel = kernels[n], .place = first_ + n, .alone_ns = alone_ns, .together_ns = together_ns});
+      const std::size_t sort = times_.kernels[first_ + n].second.is_collective ? 1 : 0;
+      ++counts.at(sort);
+      running.emplace(activity.end_ns, Running{.kernel = kernels[n],
+                                               .place = first_ + n,
+                                               .alone_ns = alone_ns,
+                                               .together_ns = together_ns,
+                                               .charged_ns = charged_ns.at(sort)});
     }
     end_until(std::numeric_limits<std::int64_t>::max());
     std::map<std::size_t, std::int64_t> longest;
@@ -317,13 +368,14 @@ class StepTimer {
 
   void add_gap(DeviceStep& step, const StepParts& parts, Interval gap, std::optional<std::size_t> before,
                std::optional<std::size_t> next) {
-    const auto add = [&](const std::vector<Interval>& spans, IdleCause cause) {
+    const auto add = [&](const std::vector<Interval>& spans, IdleCause cause, bool is_unexplained = false) {
       for (const Interval& span : spans) {
         times_.idle.push_back({.step = step.step,
                                .start_ns = span.start_ns,
                                .end_ns = span.end_ns,
                                .cause = cause,
-                               .next = next});
+                               .next = next,
+                               .is_unexplained = is_unexplained});
         step.idle_s.at(static_cast<std::size_t>(cause)) +=
             static_cast<double>(span.end_ns - span.start_ns) * kDeviceTimesNano;
       }
@@ -333,7 +385,11 @@ class StepTimer {
     step.idle_within_s += to > from ? static_cast<double>(to - from) * kDeviceTimesNano : 0;
     const auto [copied, rest] = split({gap}, parts.copies);
     add(copied, IdleCause::copy);
-    if (!next) return add(rest, IdleCause::sync);
+    if (!next) {
+      const auto [waited, done] = split(rest, parts.waits);
+      add(waited, IdleCause::sync);
+      return add(done, IdleCause::sync, true);
+    }
     const Interval host{gap.start_ns, asked_for_until(gap, before, *next)};
     const auto [late, ready] = split(rest, std::span(&host, host.end_ns > host.start_ns ? 1 : 0));
     add(ready, IdleCause::dependency);
@@ -342,6 +398,41 @@ class StepTimer {
     const auto [waited, host_late] = split(other, parts.waits);
     add(waited, IdleCause::sync);
     add(host_late, IdleCause::host);
+  }
+
+  /// Outliers among the gaps in which the host was late, or was done with the step, are no launches. What
+  /// passes within the call that launches the next kernel is launching, however long it takes.
+  void find_stalls() {
+    std::vector<double> gaps;
+    for (const Idle& idle : times_.idle) {
+      if (idle.cause == IdleCause::host) gaps.push_back(static_cast<double>(idle.end_ns - idle.start_ns));
+    }
+    const double usual_ns = gaps.empty() ? 0 : core::median(gaps);
+    const std::int64_t least_ns =
+        std::clamp(static_cast<std::int64_t>(usual_ns * kStallFactor), kLeastStallNs, kMostLaunchNs);
+    const std::size_t known = times_.idle.size();
+    for (std::size_t i = 0; i < known; ++i) {
+      Idle& idle = times_.idle[i];
+      if (idle.cause != IdleCause::host && !idle.is_unexplained) continue;
+      const auto call = idle.next && run_->activities[*idle.next].correlation
+                            ? calls_.find(*run_->activities[*idle.next].correlation)
+                            : calls_.end();
+      const std::int64_t until =
+          call == calls_.end() ? idle.end_ns : std::clamp(call->second.start_ns, idle.start_ns, idle.end_ns);
+      if (until - idle.start_ns <= least_ns) continue;
+      Idle launch = idle;
+      idle.end_ns = launch.start_ns = until;
+      const auto step = std::ranges::lower_bound(times_.steps, idle.step, {}, &DeviceStep::step);
+      const double seconds = static_cast<double>(until - idle.start_ns) * kDeviceTimesNano;
+      step->idle_s.at(static_cast<std::size_t>(idle.cause)) -= seconds;
+      step->idle_s.at(static_cast<std::size_t>(IdleCause::stall)) += seconds;
+      idle.cause = IdleCause::stall;
+      if (launch.end_ns > launch.start_ns) times_.idle.push_back(launch);
+    }
+    if (times_.idle.size() > known) {
+      std::ranges::stable_sort(times_.idle, {},
+                               [](const Idle& idle) { return std::pair(idle.step, idle.start_ns); });
+    }
   }
 
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
@@ -359,7 +450,9 @@ class StepTimer {
 
   const RunData* run_;
   ActivityNames names_;
-  std::unordered_map<std::int64_t, Sort> sorts_;  ///< by name
+  std::unordered_map<std::int64_t, Sort> sorts_;        ///< by name
+  std::unordered_map<std::int64_t, bool> collectives_;  ///< by name
+  std::unordered_set<std::int64_t> others_;  ///< lanes of other devices than the one that is asked for
   std::map<std::int64_t, Interval> ranges_;
   std::map<std::int64_t, StepParts> parts_;
   std::unordered_map<std::int64_t, Interval> calls_;
@@ -377,8 +470,8 @@ class StepTimer {
 }  // namespace
 
 std::string_view name_of(IdleCause cause) {
-  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host", "dependency", "copy", "sync",
-                                                                "tracing"};
+  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host", "dependency", "copy",
+                                                                "sync", "tracing",    "stall"};
   return kNames.at(static_cast<std::size_t>(cause));
 }
 
@@ -398,9 +491,9 @@ const DeviceStep* DeviceTimes::find(std::int64_t step) const {
   return found == steps.end() || found->step != step ? nullptr : &*found;
 }
 
-DeviceTimes device_times(const RunData& run) {
+DeviceTimes device_times(const RunData& run, std::string_view device) {
   if (run.activities.empty()) return {};
-  return StepTimer(run).take();
+  return StepTimer(run, device).take();
 }
 
 ActivityNames::ActivityNames(const RunData& run) {

@@ -224,7 +224,7 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
     runs.push_back(json_run(set.runs[i], i, ranks.timeline(i, most_events)));
     runs.back()["label"] = labels[i];
     runs.back()["method"] = run_sentences(set.runs[i]);
-    runs.back()["headline"] = headline_of(set.runs[i], advise(set.runs[i], 1));
+    runs.back()["headline"] = headline_of(set.runs[i], advise(set, set.runs[i], 1));
   }
   document["runs"] = std::move(runs);
   document["advice"] = json_advice(advise(set));

@@ -204,6 +204,7 @@ Json json_run(const RunData& run, std::size_t id, const Timeline& timeline) {
           {"timeline", json_timeline(timeline)},
           {"counted", json_counted(run)},
           {"why", json_why(parts)},
+          {"gaps", json_gaps(run, timeline)},
           {"model", json_graph(model_graph(run))}};
 }
 

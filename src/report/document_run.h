@@ -13,7 +13,7 @@ namespace rooflm::report {
 
 /// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "glance", "kernels",
 /// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why",
-/// "model"}; `id` is the run's place in the document.
+/// "gaps", "model"}; `id` is the run's place in the document.
 Json json_run(const RunData& run, std::size_t id, const Timeline& timeline);
 
 // Its larger parts:
@@ -28,6 +28,10 @@ Json json_memory(const RunData& run);
 /// series are texts of pack(): places in the lists beside them, -1 for none, durations beside starts. A value
 /// of a series is a whole number of `step`s.
 Json json_timeline(const Timeline& timeline);
+
+/// The longest gaps (gaps_of): [{"step", "start_ns", "end_ns", "at_s", "seconds", "device", "cause", "next",
+/// "host", "within", "line"}]; times as in the timeline, null where no step that it shows has them.
+Json json_gaps(const RunData& run, const Timeline& timeline);
 
 /// Columns with a row per op that hardware counted, with its intensity at DRAM, L2 and L1; null where nothing
 /// was.

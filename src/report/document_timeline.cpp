@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "report/document_run.h"
+#include "report/gaps.h"
 #include "report/packed.h"
 #include "report/timeline.h"
+#include "report/traced_kernels.h"
 
 namespace rooflm::report {
 namespace {
@@ -119,6 +121,34 @@ Json json_timeline(const Timeline& timeline) {
           {"names", std::move(names)},       {"classes", timeline.classes},
           {"launches", std::move(launches)}, {"events", json_events(timeline.events)},
           {"series", std::move(series)}};
+}
+
+Json json_gaps(const RunData& run, const Timeline& timeline) {
+  constexpr std::size_t kMostGaps = 50;
+  const TracedKernels& kernels = traced_kernels(run);
+  Json all = Json::array();
+  for (const Gap& gap : gaps_of(run, kMostGaps)) {
+    const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
+    const std::int64_t start_ns = gap.start_ns - timeline.origin_ns;
+    const std::int64_t end_ns = gap.end_ns - timeline.origin_ns;
+    const bool is_shown = timeline.steps.empty()
+                              ? !timeline.events.empty()
+                              : std::ranges::any_of(timeline.steps, [&](const auto& step) {
+                                  return step.start_ns <= start_ns && end_ns <= step.end_ns;
+                                });
+    all.push_back({{"step", gap.step == kWholeRecording ? Json() : Json(gap.step)},
+                   {"start_ns", is_shown ? Json(start_ns) : Json()},
+                   {"end_ns", is_shown ? Json(end_ns) : Json()},
+                   {"at_s", static_cast<double>(gap.start_ns - gap.step_start_ns) * 1e-9},
+                   {"seconds", gap.seconds()},
+                   {"device", gap.device},
+                   {"cause", std::string(name_of(gap.cause()))},
+                   {"next", next == nullptr ? "end of the step" : next->name->short_name},
+                   {"host", gap.host},
+                   {"within", gap.within},
+                   {"line", gap.line}});
+  }
+  return all;
 }
 
 }  // namespace rooflm::report

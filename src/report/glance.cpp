@@ -8,7 +8,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "report/device_times.h"
+#include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view.h"
@@ -55,7 +56,7 @@ GlanceList time_of(const RunData& run) {
   return list;
 }
 
-GlanceList bound_of(const std::vector<Why>& parts) {
+GlanceList bound_of(const RunData& run, const std::vector<Why>& parts) {
   GlanceList list{.parts = cause_sums(parts)};
   if (list.parts.empty()) {
     list.of = "Not known without timed ops and ceilings.";
@@ -64,41 +65,39 @@ GlanceList bound_of(const std::vector<Why>& parts) {
   const bool is_counted = std::ranges::any_of(parts, &Why::is_counted);
   list.of = is_counted ? "the same time by cause, from hardware counters"
                        : "the same time by cause, from shapes and ceilings";
+  if (!is_foreign(run.run)) return list;
+  // Of recorded programs, with kernels that nobody knows a price of.
+  const StepCauses step = step_causes(run);
+  if (step.steps == 0) return list;
+  double rest_s = step.of("compute") + step.of("collectives");
+  for (const GlancePart& part : list.parts) rest_s -= part.seconds;
+  constexpr double kLeast = 1e-3;  // of the step
+  if (rest_s > kLeast * step.step_s) list.parts.push_back({.name = kNoPrice, .seconds = rest_s});
+  sort_parts(list.parts);
+  set_shares(list.parts);
+  list.of = "time in kernels of a traced step by cause, from shapes and ceilings";
   return list;
 }
 
 /// Means of the traced steps, so that the parts add up to the step.
-GlanceList traced_idle(const DeviceTimes& times, std::size_t steps) {
-  const auto has_kernels = [](const DeviceStep& step) { return step.kind == kTraced && step.kernels > 0; };
-  if (std::ranges::none_of(times.steps, has_kernels)) {
-    return {.of = "Not known: the record has no kernels of a device.", .parts = {}};
-  }
-  GlanceList list{.of = count_of(steps, "traced step") + " of the device"};
-  double one_s = 0;
-  double several_s = 0;
-  std::array<double, kIdleCauses> idle_s{};
-  for (const DeviceStep& step : times.steps) {
-    if (step.kind != kTraced) continue;
-    one_s += step.exclusive_s;
-    several_s += step.shared_s;
-    for (std::size_t i = 0; i < kIdleCauses; ++i) idle_s.at(i) += step.idle_s.at(i);
-  }
-  const auto add = [&](std::string name, double seconds) {
-    if (seconds > 0)
-      list.parts.push_back({.name = std::move(name), .seconds = seconds / static_cast<double>(steps)});
-  };
-  add("one kernel", one_s);
-  add("several kernels", several_s);
-  for (std::size_t i = 0; i < kIdleCauses; ++i) {
-    add("idle: " + std::string(name_of(static_cast<IdleCause>(i))), idle_s.at(i));
+GlanceList traced_idle(const StepCauses& step) {
+  GlanceList list{.of = step.is_whole ? "the whole recording, on the device"
+                                      : count_of(step.steps, "traced step") + " of the device"};
+  list.parts.push_back({.name = "computation", .seconds = step.of("compute")});
+  for (const StepCause& cause : step.causes) {
+    if (cause.group == "compute") continue;
+    std::string name = cause.group == "idle" ? "idle: " + cause.name : "exposed: " + cause.name;
+    if (cause.name == "exposed") name = "exposed collectives";
+    list.parts.push_back({.name = std::move(name), .seconds = cause.seconds, .note = cause.mend});
   }
   set_shares(list.parts);
   return list;
 }
 
 GlanceList idle_of(const RunData& run) {
-  const DeviceTimes& times = traced_kernels(run).times();
-  if (const std::size_t steps = times.count(kTraced); steps > 0) return traced_idle(times, steps);
+  if (const StepCauses step = step_causes(run); step.steps > 0) return traced_idle(step);
+  if (traced_kernels(run).steps() > 0)
+    return {.of = "Not known: the record has no kernels of a device.", .parts = {}};
   const Work work = phase_work(run, kStep);
   const auto device_s = work.measured_s();
   if (const auto outside_s = work.outside_s(); outside_s && device_s) {
@@ -130,7 +129,7 @@ std::vector<GlancePart> cause_sums(const std::vector<Why>& parts) {
 }
 
 Glance glance_of(const RunData& run, const std::vector<Why>& parts) {
-  return {.time = time_of(run), .bound = bound_of(parts), .idle = idle_of(run)};
+  return {.time = time_of(run), .bound = bound_of(run, parts), .idle = idle_of(run)};
 }
 
 std::string format_parts(const GlanceList& list, std::size_t most) {

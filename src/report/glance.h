@@ -10,6 +10,9 @@
 
 namespace rooflm::report {
 
+/// Time in kernels of which nobody knows what they need.
+inline constexpr const char* kNoPrice = "unknown: no price";
+
 /// A share of a whole.
 struct GlancePart {
   std::string name{};
@@ -28,7 +31,8 @@ struct GlanceList {
 struct Glance {
   GlanceList time{};   ///< by phase and block; what is small is one part
   GlanceList bound{};  ///< by cause (Why)
-  GlanceList idle{};   ///< a step: one kernel, several, none by cause; untraced: in kernels and between them
+  /// A step: computation, collectives alone, idle by cause; untraced: in kernels and between them.
+  GlanceList idle{};
 };
 
 /// Seconds of all parts by cause, largest first, without causes that cost nothing.

@@ -38,6 +38,13 @@ std::string step_sentence(const RunData& run) {
   const DeviceTimes& times = traced_kernels(run).times();
   const auto step_s = traced_step_s(times);
   if (!step_s) return "";
+  if (times.is_whole()) {
+    return fmt::format(
+        "No step with kernels is known; from the first kernel to the last it takes {}, and kernels run for "
+        "{:.1f}% of it",
+        core::format_seconds(*step_s),
+        100 * (times.steps[0].exclusive_s + times.steps[0].shared_s) / *step_s);
+  }
   double busy_s = 0;
   for (const DeviceStep& step : times.steps) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
@@ -62,7 +69,11 @@ std::string headline_of(const RunData& run, const std::vector<Advice>& advice) {
   const Glance glance = glance_of(run, why_of(run));
   if (!glance.bound.parts.empty() && glance.bound.parts.front().share) {
     const GlancePart& most = glance.bound.parts.front();
-    text += fmt::format("; {1:.1f}% of the time in kernels is bound by {0}", most.name, 100 * *most.share);
+    text +=
+        most.name == kNoPrice
+            ? fmt::format("; of {:.1f}% of the time in kernels nobody knows what they need",
+                          100 * *most.share)
+            : fmt::format("; {1:.1f}% of the time in kernels is bound by {0}", most.name, 100 * *most.share);
   }
   text += ".";
   if (advice.empty() || !advice.front().step_share) return text;

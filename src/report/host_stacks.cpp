@@ -21,16 +21,6 @@ struct DeviceSpan {
   std::int64_t start_ns = kFarAway, end_ns = -kFarAway;
 };
 
-std::vector<std::string> frames_in(std::string_view text) {
-  std::vector<std::string> frames;
-  while (!text.empty()) {
-    const auto end = std::min(text.find(';'), text.size());
-    frames.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(text.size(), end + 1));
-  }
-  return frames;
-}
-
 /// When the device had work: spans that do not overlap, in order.
 std::vector<DeviceSpan> merged_spans(std::vector<DeviceSpan> spans) {
   std::ranges::sort(spans, {}, &DeviceSpan::start_ns);
@@ -161,6 +151,16 @@ Weight weight_of(const record::Activity& sample, const KnownTimes& known) {
 
 }  // namespace
 
+std::vector<std::string> frames_of(std::string_view text) {
+  std::vector<std::string> frames;
+  while (!text.empty()) {
+    const auto end = std::min(text.find(';'), text.size());
+    frames.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(text.size(), end + 1));
+  }
+  return frames;
+}
+
 HostStacks host_stacks(const RunData& run) {
   HostStacks found;
   if (run.stack_samples.empty()) return found;
@@ -183,7 +183,7 @@ HostStacks host_stacks(const RunData& run) {
     for (const bool waits : {false, true}) {
       const auto entry = by_name.find({name.name, waits});
       if (entry == by_name.end()) continue;
-      entry->second.frames = frames_in(name.text);
+      entry->second.frames = frames_of(name.text);
       found.stacks.push_back(std::move(entry->second));
     }
   }

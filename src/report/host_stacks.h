@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/run_data.h"
@@ -29,5 +30,8 @@ struct HostStacks {
 /// Samples of the threads that started what ran on the device (of all threads where no call is known),
 /// between the first and the last step where there are any.
 HostStacks host_stacks(const RunData& run);
+
+/// The frames of a sample's name, the outermost first.
+std::vector<std::string> frames_of(std::string_view text);
 
 }  // namespace rooflm::report

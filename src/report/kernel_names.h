@@ -11,6 +11,8 @@ namespace rooflm::report {
 
 /// The class of unknown kernels.
 inline constexpr std::string_view kUnknownClass = "unknown";
+/// The class of what devices send each other: no part of any module's own time.
+inline constexpr std::string_view kCollectiveClass = "collective";
 
 /// "" for what the name does not tell.
 struct KernelName {

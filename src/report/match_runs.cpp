@@ -97,8 +97,11 @@ void note_environments(Side a, Side b, std::vector<std::string>& notes) {
   }
 }
 
-/// Fields that do not tell configurations apart, but change times: all but the seed.
-bool changes_times(const record::Field& field) { return !field.decides && field.key != "seed"; }
+/// Fields that do not tell configurations apart, but change times: all but the seed, and what follows from
+/// others (the number of parameters).
+bool changes_times(const record::Field& field) {
+  return !field.decides && !field.option.empty() && field.key != "seed";
+}
 
 /// "threads=8, warmup=2".
 std::string text_of(const record::Config& config, const std::vector<const record::Field*>& fields) {

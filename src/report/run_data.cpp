@@ -9,6 +9,8 @@
 
 #include "core/scope.h"
 #include "record/reader.h"
+#include "report/collective_ops.h"
+#include "report/collective_waits.h"
 
 namespace rooflm::report {
 namespace {
@@ -62,6 +64,23 @@ void take_alone(RunData& data) {
   for (TimedOp& timed : data.ops) {
     if (const auto found = wall_s.find(timed.op.op); found != wall_s.end()) timed.alone_s = found->second;
   }
+}
+
+std::vector<KernelPrice> kernel_prices(const record::Reader& reader, std::int64_t run,
+                                       const std::vector<record::Prediction>& predictions) {
+  std::vector<KernelPrice> prices;
+  std::unordered_map<std::string, std::size_t> index;
+  for (record::KernelWork& work : reader.kernel_works(run)) {
+    index["work:" + std::to_string(work.work)] = prices.size();
+    prices.push_back({.work = std::move(work), .roof_s = {}, .bound = {}});
+  }
+  for (const record::Prediction& prediction : predictions) {
+    const auto found = prediction.quantity == "roof_s" ? index.find(prediction.subject) : index.end();
+    if (found == index.end()) continue;
+    prices[found->second].roof_s = prediction.value;
+    prices[found->second].bound = prediction.bound;
+  }
+  return prices;
 }
 
 /// What took no time is no work of any device or host: apart from the rest.
@@ -124,6 +143,13 @@ const TimedOp* RunData::find_op(std::int64_t op) const {
   return found == ops.end() || found->op.op != op ? nullptr : &*found;
 }
 
+const KernelPrice* RunData::price_of(const record::Activity& kernel) const {
+  if (!kernel.work) return nullptr;
+  const auto found = std::ranges::lower_bound(kernel_prices, *kernel.work, {},
+                                              [](const KernelPrice& price) { return price.work.work; });
+  return found == kernel_prices.end() || found->work.work != *kernel.work ? nullptr : &*found;
+}
+
 bool RunData::has_op_times() const {
   return std::any_of(ops.begin(), ops.end(), [](const TimedOp& op) { return op.time.has_value(); });
 }
@@ -138,6 +164,7 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   data.samples = reader.samples(run.id);
   data.predictions = reader.predictions(run.id);
   data.ops = timed_ops(reader, run.id, data.predictions);
+  data.kernel_prices = kernel_prices(reader, run.id, data.predictions);
   data.events = reader.events(run.id);
   data.tensors = reader.tensors(run.id);
   data.memory_events = reader.memory_events(run.id);
@@ -148,6 +175,7 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);
   take_samples(data);
+  if (run.kind == "foreign") take_collectives(data);
   return data;
 }
 
@@ -203,6 +231,7 @@ RecordSet load(std::span<const std::filesystem::path> files) {
       }
     }
   }
+  take_rank_waits(set);
   return set;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +32,13 @@ struct TimedOp {
   [[nodiscard]] std::optional<double> shown_wall_s() const {
     return alone_s || !time ? alone_s : time->wall_s;
   }
+};
+
+/// What an execution of a kernel of a foreign program has to do, and its roof.
+struct KernelPrice {
+  record::KernelWork work;
+  std::optional<double> roof_s;  ///< prediction "roof_s" of "work:N"
+  std::string bound;
 };
 
 /// Whether it sends something to another rank, or waits for it.
@@ -67,6 +75,7 @@ struct RunData {
   std::vector<record::Tensor> tensors;
   std::vector<record::MemoryEvent> memory_events;
   std::vector<record::Prediction> predictions;
+  std::vector<KernelPrice> kernel_prices;  ///< by number
   std::vector<record::Counter> counters;
   std::vector<record::Gauge> gauges;
   std::vector<record::Lane> lanes;
@@ -74,9 +83,12 @@ struct RunData {
   std::vector<record::Activity> activities;
   std::vector<record::Activity> stack_samples;  ///< activities of kind "sample", which are in no other list
   std::vector<record::Ceiling> ceilings;        ///< of the device that it ran on
-  std::vector<RunData> other_ranks;             ///< of a split step: some of its steps (record::kRankRun)
-  KeptKernels kept;                             ///< of the activities at the first request
-  bool is_part = false;  ///< a filter removed some of its phases, scopes or ops (filter.h)
+  /// Where records of other ranks of the job are there: from when a collective's kernel, by its start,
+  /// transferred, because the last rank had begun it.
+  std::map<std::int64_t, std::int64_t> transfer_from_ns;
+  std::vector<RunData> other_ranks;  ///< of a split step: some of its steps (record::kRankRun)
+  KeptKernels kept;                  ///< of the activities at the first request
+  bool is_part = false;              ///< a filter removed some of its phases, scopes or ops (filter.h)
 
   /// A field of the configuration as text, "" when the run does not have it.
   [[nodiscard]] std::string setting(std::string_view key) const { return run.config.text(key); }
@@ -92,6 +104,8 @@ struct RunData {
   [[nodiscard]] std::vector<double> seconds(std::string_view phase, std::string_view kind = "plain") const;
   /// The op of that number; nullptr for -1 (persistent tensors) and numbers that no op has.
   [[nodiscard]] const TimedOp* find_op(std::int64_t op) const;
+  /// The price of that kernel; nullptr where it is not known.
+  [[nodiscard]] const KernelPrice* price_of(const record::Activity& kernel) const;
   /// Whether a step was observed: ops have times.
   [[nodiscard]] bool has_op_times() const;
 };

@@ -1,9 +1,13 @@
 // The figures that are quoted of a run.
 #include "report/run_figures.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/ratio.h"
+#include "core/units.h"
+#include "record/loaded_ceiling.h"
 #include "report/match_runs.h"
 #include "report/memory_curve.h"
 #include "report/summaries.h"
@@ -34,7 +38,60 @@ std::optional<double> tokens_of(const RunData& run) {
   return static_cast<double>(*batch * *seq * at_least_one("grad_accum") * at_least_one("dp"));
 }
 
+/// Times as fast as the upper end of the interval of the matmul rate that the run, or one of its ops, must be
+/// for the rate to be no peak: clocks change.
+constexpr double kBeaten = 1.03;
+
+/// The sustained matmul rate that the run's MFU divides by, and the highest end of an interval of that dtype:
+/// bursts of a GPU may be faster.
+struct MeasuredPeak {
+  const record::Ceiling* row = nullptr;
+  double value = 0, high = 0;
+};
+MeasuredPeak measured_peak(const RunData& run, double value) {
+  MeasuredPeak peak;
+  for (const record::Ceiling& row : run.ceilings) {
+    if (row.what == "matmul" && row.value == value) peak.row = &row;
+  }
+  if (peak.row == nullptr) return peak;
+  for (const record::Ceiling& row : run.ceilings) {
+    if (!row.what.starts_with("matmul") || row.dtype != peak.row->dtype || row.threads != peak.row->threads)
+      continue;
+    peak.value = std::max(peak.value, row.value);
+    peak.high = std::max({peak.high, row.value, row.ci_high});
+  }
+  return peak;
+}
+
+/// "" where no op of the run passes the rate.
+std::string faster_op(const RunData& run, const MeasuredPeak& peak) {
+  const std::string bound = "matmul " + peak.row->dtype;
+  for (const TimedOp& op : run.ops) {
+    if (op.bound != bound || !op.time || !op.roof_s || op.time->device_s <= 0) continue;
+    const double rate = *op.roof_s / op.time->device_s * peak.value;
+    if (rate > kBeaten * peak.high)
+      return fmt::format("op {} {} computes at {}FLOP/s", op.op.op, op.op.name, core::format_si(rate));
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string why_no_peak(const RunData& run) {
+  const auto value = run.number("peak_flop_per_s");
+  if (!value) return "";
+  const MeasuredPeak peak = measured_peak(run, *value);
+  if (peak.row == nullptr) return "";
+  if (std::string why = record::why_uncertain(*peak.row); !why.empty()) return why;
+  const auto rate = ratio_of(run.number("needed_matmul_flop"), phase_median(run, kStep));
+  if (rate && *rate > kBeaten * peak.high)
+    return fmt::format("the step computes at {}FLOP/s", core::format_si(*rate));
+  return faster_op(run, peak);
+}
+
+std::optional<double> peak_of(const RunData& run) {
+  return why_no_peak(run).empty() ? run.number("peak_flop_per_s") : std::nullopt;
+}
 
 double ranks_of_step(const RunData& run) {
   double ranks = 1;
@@ -71,7 +128,7 @@ RunFigures figures_of(const RunData& run) {
   figures.tokens = tokens_of(run);
   figures.tokens_per_s = ratio_of(figures.tokens, figures.step_s);
   figures.model_flop_per_s = ratio_of(run.number("model_flop"), figures.step_s);
-  figures.peak_flop_per_s = run.number("peak_flop_per_s");
+  figures.peak_flop_per_s = peak_of(run);
   figures.mfu = core::mfu_of(model_flop_of_rank(run), figures.step_s, figures.peak_flop_per_s);
   if (figures.peak_flop_per_s) figures.peak = peak_text(run);
   figures.datasheet_flop_per_s = run.number("datasheet_flop_per_s");

@@ -41,6 +41,13 @@ double ranks_of_step(const RunData& run);
 /// The average model FLOP of one rank per step, to compare with the peak of one device.
 std::optional<double> model_flop_of_rank(const RunData& run);
 
+/// What MFU divides by; nothing without a measured rate, and where that is no peak.
+std::optional<double> peak_of(const RunData& run);
+/// Why the rate that was measured is no peak, in one line: it is uncertain (record::why_uncertain), or the
+/// step or one of its ops computes faster by more than the rate's interval. "" where it is one, or there is
+/// none.
+std::string why_no_peak(const RunData& run);
+
 /// "sustained matmul bf16, measured 2026-11-20": the record's description of the peak in MFU, or what its
 /// unit tells.
 std::string peak_text(const RunData& run);

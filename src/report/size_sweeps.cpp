@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "report/sweep.h"
@@ -10,14 +11,28 @@
 namespace rooflm::report {
 namespace {
 
-/// A size that may be swept, and what changes with it all by itself.
+/// A size that may be swept, and what changes with it all by itself. Heads share the width of the model, or
+/// each has the same size.
 struct SizeAxis {
   std::string name;
   std::vector<std::string> follows;
+  bool same_head_size = false;
 };
 
 std::vector<SizeAxis> size_axes() {
-  return {{"seq", {"seq"}}, {"batch", {"batch"}}, {"heads", {"heads", "kv_heads"}}};
+  return {{"seq", {"seq"}},
+          {"batch", {"batch"}},
+          {"heads", {"heads", "kv_heads"}},
+          {"heads", {"heads", "kv_heads", "head_dim", "params"}, true}};
+}
+
+/// What runs of a sweep have in common.
+std::string key_of(const RunData& run, const SizeAxis& axis) {
+  std::string key = key_without(run.run, axis.follows);
+  if (!axis.same_head_size) return key;
+  const std::int64_t heads = std::max<std::int64_t>(1, size_of(run, "heads"));
+  const std::int64_t head_dim = run.run.config.integer("head_dim").value_or(size_of(run, "d_model") / heads);
+  return key + "D=" + std::to_string(head_dim);
 }
 
 bool is_swept(const std::vector<const RunData*>& runs, const std::string& axis) {
@@ -38,7 +53,7 @@ std::vector<SizeSweep> size_sweeps(const RecordSet& set) {
     std::vector<std::pair<std::string, std::vector<const RunData*>>> groups;  // in the order of the runs
     for (const RunData& run : set.runs) {
       if (run.run.status == "oom" || run.run.status == "failed") continue;
-      const std::string key = key_without(run.run, axis.follows);
+      const std::string key = key_of(run, axis);
       auto group = std::ranges::find(groups, key, [](const auto& of) { return of.first; });
       if (group == groups.end()) group = groups.insert(groups.end(), {key, {}});
       group->second.push_back(&run);

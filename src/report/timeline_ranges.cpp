@@ -117,7 +117,7 @@ void TimelineBuilder::add_idle() {
   }
   for (const Idle& idle : traced_kernels(run_).times().idle) {
     const auto step = step_place(idle.step);
-    if (!step) continue;
+    if (!step && (idle.step != kWholeRecording || !timeline_.steps.empty())) continue;
     const std::string cause(report::name_of(idle.cause));
     TimelineEvent event;
     event.start_ns = idle.start_ns;

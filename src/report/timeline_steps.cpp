@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/statistics.h"
+#include "report/gaps.h"
 #include "report/timeline_builder.h"
 #include "report/traced_kernels.h"
 
@@ -12,6 +13,7 @@ namespace rooflm::report {
 namespace {
 
 constexpr std::size_t kMostSteps = 16;
+constexpr std::size_t kSoughtSteps = 3;  ///< the usual one, the slowest, the one with the longest gap
 
 }  // namespace
 
@@ -20,9 +22,9 @@ std::string TimelineBuilder::kind_of_step(std::int64_t step) const {
   return sample == run_.samples.end() ? "" : sample->kind;
 }
 
-/// Steps in the order in which they are wanted: the one nearest to the median first, then the fastest and the
-/// slowest, then the others as they ran; last those that ran in another way: kernels one by one, with
-/// memory traced, or with the copies of their inputs.
+/// Steps in the order in which they are wanted: the one nearest to the median first, then the slowest, the
+/// one with the longest gap and the fastest, then the others as they ran; last those that ran in another way:
+/// kernels one by one, with memory traced, or with the copies of their inputs.
 std::vector<std::int64_t> TimelineBuilder::wanted_steps(const Spans& spans) const {
   std::vector<std::int64_t> steps, ordered;
   for (const auto& [step, span] : spans) {
@@ -37,11 +39,14 @@ std::vector<std::int64_t> TimelineBuilder::wanted_steps(const Spans& spans) cons
   const double median = core::median(lengths);
   const auto off = [&](std::int64_t step) { return std::abs(static_cast<double>(length(step)) - median); };
   std::iter_swap(steps.begin(), std::ranges::min_element(steps, {}, off));
-  if (steps.size() > 2) {
-    std::iter_swap(steps.begin() + 1, std::ranges::min_element(steps.begin() + 1, steps.end(), {}, length));
-    std::iter_swap(steps.begin() + 2, std::ranges::max_element(steps.begin() + 2, steps.end(), {}, length));
-    std::ranges::sort(steps.begin() + 3, steps.end());
-  }
+  auto rest = steps.begin() + 1;
+  const auto take = [&](auto chosen) {
+    if (chosen != steps.end()) std::iter_swap(rest++, chosen);
+  };
+  take(std::max_element(rest, steps.end(), [&](auto a, auto b) { return length(a) < length(b); }));
+  for (const Gap& gap : gaps_of(run_, 1)) take(std::find(rest, steps.end(), gap.step));
+  take(std::min_element(rest, steps.end(), [&](auto a, auto b) { return length(a) < length(b); }));
+  std::sort(rest, steps.end());
   steps.insert(steps.end(), ordered.begin(), ordered.end());
   return steps;
 }
@@ -55,7 +60,10 @@ void TimelineBuilder::choose_steps(Spans spans) {
   std::size_t events = 0;
   for (const std::int64_t step : wanted) {
     const Span& span = spans.at(step);
-    if (!timeline_.steps.empty() && events + span.events > most_events_) continue;
+    // What a reader looks for first is there even where there are more.
+    const std::size_t most =
+        timeline_.steps.size() < kSoughtSteps ? kSoughtSteps * most_events_ : most_events_;
+    if (!timeline_.steps.empty() && events + span.events > most) continue;
     if (timeline_.steps.size() == kMostSteps) break;
     events += span.events;
     timeline_.steps.push_back(
@@ -65,8 +73,8 @@ void TimelineBuilder::choose_steps(Spans spans) {
   timeline_.shown = *step_place(wanted.front());
   if (timeline_.steps.size() < wanted.size()) {
     timeline_.notes.push_back(
-        fmt::format("{} of {} observed steps are here: the one nearest to the median, the fastest, "
-                    "the slowest, then others as they ran.",
+        fmt::format("{} of {} observed steps are here: the one nearest to the median, the slowest, "
+                    "the one with the longest gap, the fastest, then others as they ran.",
                     timeline_.steps.size(), wanted.size()));
   }
 }

@@ -77,6 +77,7 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     if (is_new) name->second = parse_kernel_name(text);
     TracedKernel kernel{.index = index, .activity = &activity, .name = &name->second, .text = &text};
     if (activity.op) kernel.op = run.find_op(*activity.op);
+    kernel.price = run.price_of(activity);
     const auto [of_kernel, is_new_pair] = classes.try_emplace({kernel.name, kernel.op});
     if (is_new_pair) {
       const record::Op* op = kernel.op == nullptr ? nullptr : &kernel.op->op;
@@ -117,6 +118,7 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
     KernelSum sum;
     std::vector<double> seconds;
     double longest_s = -1;
+    double roof_s = 0, with_roof_s = 0;
   };
   std::map<std::pair<const KernelName*, std::string_view>, NamedKernels> groups;
   double busy_s = 0;
@@ -135,6 +137,10 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
     sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kTracedKernelsNano;
     sum.shared_s += kernel.time.shared_ns * kTracedKernelsNano;
     busy_s += kernel.part_s();
+    if (kernel.price != nullptr && kernel.price->roof_s) {
+      group.roof_s += *kernel.price->roof_s;
+      group.with_roof_s += kernel.seconds();
+    }
     if (kernel.seconds() > group.longest_s) {
       group.longest_s = kernel.seconds();
       sum.occupancy = kernel.launch->occupancy;
@@ -146,6 +152,7 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
   for (auto& [key, group] : groups) {
     summarise(group.sum, group.seconds, kernels.steps());
     group.sum.time_share = core::ratio_of(group.sum.exclusive_s + group.sum.shared_s, busy_s);
+    if (group.with_roof_s > 0) group.sum.roof_share = group.roof_s / group.with_roof_s;
     sums.push_back(std::move(group.sum));
   }
   std::ranges::stable_sort(sums, [](const KernelSum& a, const KernelSum& b) {

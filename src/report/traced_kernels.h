@@ -20,15 +20,12 @@
 
 namespace rooflm::report {
 
-/// Kinds of samples whose steps were traced: as the engine runs them, and with nothing beside anything else.
-inline constexpr std::string_view kTraced = "traced";
-inline constexpr std::string_view kInOrder = "in_order";
-
 /// One kernel that ran. Points into the run and into the TracedKernels that it is of.
 struct TracedKernel {
   std::size_t index = 0;  ///< into RunData::activities
   const record::Activity* activity = nullptr;
-  const TimedOp* op = nullptr;  ///< nullptr: not known
+  const TimedOp* op = nullptr;         ///< nullptr: not known
+  const KernelPrice* price = nullptr;  ///< of a foreign program; nullptr: not known
   const KernelName* name = nullptr;
   const std::string* text = nullptr;  ///< the whole name
   std::string_view kernel_class{};
@@ -36,6 +33,8 @@ struct TracedKernel {
   KernelTime time{};
   std::string_view step_kind{};
   [[nodiscard]] double seconds() const { return static_cast<double>(time.duration_ns) * 1e-9; }
+  /// Its part of the step, as KernelTime::charged_ns.
+  [[nodiscard]] double charged_s() const { return time.charged_ns * 1e-9; }
   /// What it takes of the step: exclusive time and its part of what it shared.
   [[nodiscard]] double part_s() const {
     return (static_cast<double>(time.exclusive_ns) + time.shared_ns) * 1e-9;
@@ -81,6 +80,7 @@ struct KernelSum {
   double total_s = 0, mean_s = 0, median_s = 0, min_s = 0, max_s = 0, std_s = 0;  ///< of durations
   double exclusive_s = 0, shared_s = 0;        ///< shared: its parts of what was shared
   std::optional<double> time_share{};          ///< of the time in which the device was busy
+  std::optional<double> roof_share{};          ///< roof / time, of those whose roof is known
   std::optional<double> occupancy{}, waves{};  ///< of the longest execution
   std::string occupancy_limit{};
 };

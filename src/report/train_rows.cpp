@@ -24,7 +24,9 @@ void add_notes(Table& table, std::span<const RunData> runs) {
           "fp16: the final loss scale is {:g}; {} steps were skipped because gradients were not finite.",
           *scale, run.number("skipped_steps").value_or(0)));
     }
-    if (const auto peak = run.number("peak_flop_per_s")) {
+    if (const std::string why = why_no_peak(run); !why.empty())
+      table.notes.push_back("no MFU: the matmul rate is no peak: " + why);
+    if (const auto peak = peak_of(run)) {
       table.notes.push_back(
           fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula, core::format_si(*peak)));
     }
@@ -37,7 +39,7 @@ bool is_training(const RunData& run) { return run.run.kind == "train" && run.num
 
 Row train_row(const RunData& run) {
   const auto val_loss = run.number("val_loss");
-  const auto peak = run.number("peak_flop_per_s");
+  const auto peak = peak_of(run);
   const auto step_s = ratio_of(run.number("train_s"), run.number("trained_steps"));
   const std::string checkpoint = run.text("checkpoint");
   Row row;

@@ -43,6 +43,8 @@ struct LawResult {
 /// - matmul FLOPs of the ops add up to 'matmul_flop', roofs of ops to those of phases and the step;
 /// - no op, phase or step takes less time (medians) than its roof: 5 % + 2 us; not judged where a ceiling of
 ///   the roof was only ever measured while other programs had the processors;
+/// - no kernel of a foreign program whose work is known takes less time than its roof, nor passes the peak of
+///   its dtype (5 %);
 /// - memory events: live_bytes is the running sum, never negative, ends as it began; tensors are freed as
 /// often and
 ///   as large as they are allocated; what persists is 'state_bytes', and the peak 'live_bytes_peak' or
@@ -53,6 +55,9 @@ struct LawResult {
 ///   device was busy, and are as many as the ops say they launch;
 /// - of a program that is not ours, steps do not overlap, busy and idle time add up to each, what is longer
 ///   than ten medians is named, and the share of the device's time in steps is the one that is stated;
+/// - the causes of a traced step add up to it, classes of kernels to the time in which the device was busy;
+/// no gain of advice
+///   is more than the time that it would remove, and all of a recorded program's are within its step;
 /// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
 /// not negative,
 ///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,

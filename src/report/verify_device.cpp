@@ -4,14 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/advice.h"
+#include "report/advice_recorded.h"
 #include "report/laws.h"
 #include "report/match_runs.h"
+#include "report/step_causes.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 
@@ -103,6 +110,12 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
   }
   constexpr std::string_view kBusy = "kernels add up to the time in which the device was busy";
   constexpr Slack kSum{.share = 1e-9, .absolute = kVerifyDeviceNano};
+  double charged_s = 0;
+  double of_classes_s = 0;
+  for (const TracedKernel& kernel : kernels.all()) charged_s += kernel.charged_s();
+  for (const DeviceStep& step : kernels.times().steps) of_classes_s += step.compute_s() + step.exposed_s;
+  laws.equal("classes of kernels partition the time in which the device was busy", "all steps", charged_s,
+             of_classes_s, "s", kSum);
   double of_steps_s = 0;
   for (const DeviceStep& step : kernels.times().steps) {
     of_steps_s += step.exclusive_s + step.shared_s;
@@ -117,6 +130,64 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
   for (const KernelSum& sum : sums) shares += sum.time_share.value_or(0);
   if (!sums.empty())
     laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
+}
+
+/// Kernels of one name against what they have to do: their roofs, and the peak of their products' dtype.
+/// Their calls are one after the other or beside each other, and no time is shorter than that of its work.
+void check_kernel_roofs(const RunData& run, const TracedKernels& kernels,
+                        const std::vector<record::Ceiling>& ceilings, LawBook& laws) {
+  struct Sum {
+    double roof_s = 0, seconds = 0, flop = 0, flop_s = 0;
+  };
+  std::map<std::pair<std::string_view, std::string>, Sum> sums;  // by name and dtype
+  for (const TracedKernel& kernel : kernels.all()) {
+    if (kernel.step_kind != kTraced || kernel.price == nullptr) continue;
+    const record::KernelWork& work = kernel.price->work;
+    Sum& sum = sums[{*kernel.text, work.dtype}];
+    if (kernel.price->roof_s) {
+      sum.roof_s += *kernel.price->roof_s;
+      sum.seconds += kernel.seconds();
+    }
+    if (work.needed_flop > 0) {
+      sum.flop += work.needed_flop;
+      sum.flop_s += kernel.seconds();
+    }
+  }
+  std::map<std::string, double> peaks;
+  for (const record::Ceiling& ceiling : ceilings) {
+    if (ceiling.what != "matmul" || ceiling.device != run.setting("device")) continue;
+    peaks[ceiling.dtype] = std::max({peaks[ceiling.dtype], ceiling.value, ceiling.ci_high});
+  }
+  for (const auto& [key, sum] : sums) {
+    const auto what = [&, name = key.first] { return fmt::format("kernel {}", name); };
+    if (sum.seconds > 0)
+      laws.at_most("no kernel beats its roof", what, sum.roof_s, sum.seconds, "s", kClockNoise);
+    const auto peak = peaks.find(key.second);
+    if (sum.flop_s > 0 && peak != peaks.end()) {
+      laws.at_most("no kernel beats the peak of its dtype", what, sum.flop / sum.flop_s, peak->second,
+                   "flop/s", {.share = kClockNoise.share});
+    }
+  }
+}
+
+/// Causes of the view why, and gains of advice.
+void check_causes(const RunData& run, LawBook& laws) {
+  const StepCauses step = step_causes(run);
+  if (step.steps > 0) {
+    double sum_s = 0;
+    for (const StepCause& cause : step.causes) sum_s += cause.seconds;
+    laws.equal("causes add up to the step", step.what(), sum_s, step.step_s, "s",
+               {.share = 1e-9, .absolute = kVerifyDeviceNano});
+  }
+  double gains_s = 0;
+  for (const Advice& advice : advise(run, std::numeric_limits<std::size_t>::max())) {
+    laws.at_most("no gain is more than the time that it would remove", advice.subject, advice.gain_s,
+                 advice.time_s, "s", kRounding);
+    if (!advice.is_alternative) gains_s += advice.gain_s;
+  }
+  const auto step_s = is_foreign(run.run) ? advised_step_s(run, traced_kernels(run).times()) : std::nullopt;
+  if (step_s && gains_s > 0)
+    laws.at_most("all gains together are within the step", "advice", gains_s, *step_s, "s", kRounding);
 }
 
 /// Kernels of one op in every traced step, where its kernel says how many they are.
@@ -142,11 +213,13 @@ void check_instances(const RunData& run, const TracedKernels& kernels, LawBook& 
 
 void check_device(const record::Reader& record, const record::Run& run, LawBook& laws) {
   const RunData data = load_run(record, run);
-  const TracedKernels kernels(data);
+  check_causes(data, laws);
+  const TracedKernels& kernels = traced_kernels(data);
   if (kernels.times().steps.empty()) return;
   check_step_times(kernels.times(), run.config.text("engine") == "eager", laws);
   if (is_foreign(run)) check_found_steps(data, kernels.times(), laws);
   check_kernel_times(kernels, is_foreign(run), laws);
+  check_kernel_roofs(data, kernels, record.ceilings(), laws);
   const auto lost = data.number("trace_lost");
   if (lost && *lost == 0) check_instances(data, kernels, laws);
 }

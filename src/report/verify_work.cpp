@@ -30,7 +30,7 @@ struct Roof {
 
 /// 'roof_s' by subject.
 std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
-  const auto loads = loaded_bounds(record.ceilings(), run.config);
+  const auto loads = uncertain_bounds(record.ceilings(), run.config);
   std::map<std::string, Roof> roofs;
   for (const record::Prediction& prediction : record.predictions(run.id)) {
     if (prediction.quantity != "roof_s") continue;

@@ -14,6 +14,8 @@
 
 namespace rooflm::report {
 
+struct RecordSet;
+
 struct ViewTable {
   std::string id;  ///< "blocks", "blocks.parts"
   std::string title;
@@ -41,7 +43,8 @@ struct View {
 inline constexpr const char* kRunAxis = "run";
 
 struct ViewOptions {
-  std::size_t top = 0;  ///< most rows of long tables (ops, holders); 0: all
+  std::size_t top = 0;             ///< most rows of long tables (ops, holders); 0: all
+  const RecordSet* set = nullptr;  ///< what the run is shown among; make_view says so
 };
 
 /// A number, or nothing.

@@ -18,6 +18,9 @@
 namespace rooflm::report {
 namespace {
 
+/// Begins the note of a view without anything, unless the view says why itself.
+constexpr std::string_view kNothing = "Nothing to show:";
+
 /// In the order of their places; made once.
 const std::vector<ViewDef>& all_defs() {
   static const std::vector<ViewDef> defs = [] {
@@ -134,6 +137,8 @@ std::string view_names() {
 
 const ViewInfo& find_view(std::string_view name) { return find_def(name).info; }
 
+bool lacks_records(const View& view) { return view.note.starts_with(kNothing); }
+
 View make_view(std::string_view name, const RecordSet& set, const ViewOptions& options) {
   const ViewDef& maker = find_def(name);
   const ViewInfo& info = maker.info;
@@ -143,7 +148,7 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
     Notes notes;
     for (std::size_t i = 0; i < set.runs.size(); ++i) {
       View one;
-      maker.of_run(set.runs[i], options, one);
+      maker.of_run(set.runs[i], {.top = options.top, .set = &set}, one);
       merge(view, std::move(one), names[i], set.runs.size() > 1, i, notes);
     }
     add_notes(view, notes);
@@ -151,7 +156,7 @@ View make_view(std::string_view name, const RecordSet& set, const ViewOptions& o
   if (maker.of_all != nullptr) maker.of_all(set, options, view);
   // A view that changed its note has said itself why there is nothing.
   if (view.tables.empty() && view.charts.empty() && view.note == info.note) {
-    view.note = fmt::format("Nothing to show: this view needs {}.", info.needs);
+    view.note = fmt::format("{} this view needs {}.", kNothing, info.needs);
   }
   if (info.warns_of_load && (!view.tables.empty() || !view.charts.empty())) {
     if (const std::string load = load_sentence(set); !load.empty()) view.note += " " + load;

@@ -23,5 +23,7 @@ const ViewInfo& find_view(std::string_view name);
 /// view that finds nothing to show says in its note what would have to be recorded. Throws core::UsageError
 /// as find_view.
 View make_view(std::string_view name, const RecordSet& set, const ViewOptions& options = {});
+/// Whether it has nothing because what it needs was not recorded.
+bool lacks_records(const View& view);
 
 }  // namespace rooflm::report

@@ -12,6 +12,7 @@
 
 #include "core/statistics.h"
 #include "core/units.h"
+#include "report/launch_parts.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
@@ -52,8 +53,8 @@ Table step_table(const RunData& run, const DeviceTimes& times, std::size_t top) 
       break;
     }
     Row row;
-    row.set("step", step.step);
-    row.set("kind", step.kind);
+    row.set("step", step.step == kWholeRecording ? Cell() : Cell(step.step));
+    row.set("kind", step.step == kWholeRecording ? "whole recording" : step.kind);
     row.set("kernels", static_cast<std::int64_t>(step.kernels));
     row.set("wall_s", step.span_s());
     row.set("event_s", cell_of(step.event_s));
@@ -278,6 +279,7 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
     table.rows.push_back(launch_row(key, sums.at(key), static_cast<double>(kernels.steps())));
   }
   view.add("launches", "Kernels per block", std::move(table));
+  view.add("launches.parts", "Grids and blocks by part", launch_parts(run, kernels));
 }
 
 constexpr std::array kDeviceViews = {
@@ -288,8 +290,11 @@ constexpr std::array kDeviceViews = {
                  .note =
                      "In each moment of a traced step, one kernel runs, several run, or the device is idle "
                      "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
-                     "the next), copy, sync (the host waits for results or has not seen them yet), tracing.",
-                 .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
+                     "the next), copy, sync (the host waits for results or has not seen them yet), tracing, "
+                     "stall (the host does "
+                     "something else for much longer than a launch takes). Without steps it is the whole "
+                     "recording.",
+                 .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record)",
                  .is_on_page = false},
         .of_run = add_device,
         .of_all = nullptr},

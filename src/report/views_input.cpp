@@ -35,6 +35,13 @@ Table loader_table(const RunData& run) {
   add("of the step", ratio_of(wait_s, figures.step_s), "share", Show::percent);
   add("tokens per step", run.number("tokens"), "tokens", Show::si);
   add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
+  // What the disk has to give, and gives.
+  const auto needed = ratio_of(run.number("input_bytes"), figures.step_s);
+  add("bytes of text per second", needed, "byte/s", Show::si);
+  add("disk, bytes per second", run.number("disk_byte_per_s"), "byte/s", Show::si);
+  add("of the disk", ratio_of(needed, run.number("disk_byte_per_s")), "share", Show::percent);
+  if (const std::string how = run.text("disk_byte_per_s"); !how.empty())
+    table.notes.push_back("disk: " + how);
   return table;
 }
 

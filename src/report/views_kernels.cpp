@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/covered.h"
+#include "report/match_runs.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
 #include "report/view_def.h"
@@ -30,6 +32,7 @@ Row kernel_row(const KernelSum& sum) {
   row.set("min_s", sum.min_s);
   row.set("max_s", sum.max_s);
   row.set("std_s", sum.std_s);
+  row.set("roof_share", cell_of(sum.roof_share));
   row.set("exclusive_s", sum.exclusive_s);
   row.set("shared_s", sum.shared_s);
   row.set("occupancy", cell_of(sum.occupancy));
@@ -58,6 +61,10 @@ Table kernel_table(const std::vector<KernelSum>& sums, std::size_t top) {
                           {"name", "name"}},
               .rows = {},
               .notes = {}};
+  // Of programs of others, whose kernels have prices of their own.
+  if (std::ranges::any_of(sums, [](const KernelSum& sum) { return sum.roof_share.has_value(); })) {
+    table.columns.insert(table.columns.begin() + 9, Column{"roof_share", "roof/time", Show::percent});
+  }
   for (const KernelSum& sum : sums) {
     if (top > 0 && table.rows.size() == top) {
       table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", sums.size() - top));
@@ -137,8 +144,16 @@ Table class_table(const std::vector<KernelSum>& sums, const std::vector<KernelSu
 struct Gemm {
   const TracedKernel* first = nullptr;
   std::vector<double> seconds;
-  double flop = 0;
+  double flop = 0, flop_s = 0;  ///< of those whose FLOP are known
 };
+
+/// An op of ours is one matmul. That of others is a module, so its kernels have prices of their own.
+double flop_of(const RunData& run, const TracedKernel& kernel) {
+  if (is_foreign(run.run)) return kernel.price == nullptr ? 0 : kernel.price->work.matmul_flop;
+  // A kernel without a tile sums the parts of a split-K matmul.
+  return kernel.op == nullptr || kernel.name->tile.empty() ? 0
+                                                           : static_cast<double>(kernel.op->op.matmul_flop);
+}
 
 Table gemm_table(const RunData& run, const TracedKernels& kernels) {
   std::map<std::array<std::string, 3>, Gemm> gemms;
@@ -149,8 +164,9 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
         gemms[{op == nullptr ? "" : gemm_role(run, *op), op == nullptr ? "" : kernel.op->part, *kernel.text}];
     gemm.first = gemm.first == nullptr ? &kernel : gemm.first;
     gemm.seconds.push_back(kernel.seconds());
-    // A kernel without a tile sums the parts of a split-K matmul.
-    if (op != nullptr && !kernel.name->tile.empty()) gemm.flop += static_cast<double>(op->matmul_flop);
+    const double flop = flop_of(run, kernel);
+    gemm.flop += flop;
+    gemm.flop_s += flop > 0 ? kernel.seconds() : 0;
   }
   Table table{.columns = {{"role", "role"},
                           {"part", "part"},
@@ -168,15 +184,13 @@ Table gemm_table(const RunData& run, const TracedKernels& kernels) {
               .notes = {}};
   for (const auto& [key, gemm] : gemms) {
     const KernelName& name = *gemm.first->name;
-    double total_s = 0;
-    for (const double seconds : gemm.seconds) total_s += seconds;
     Row row;
     row.set("role", key[0]);
     row.set("part", key[1]);
     row.set("per_step", cell_of(ratio_of(static_cast<double>(gemm.seconds.size()),
                                          static_cast<double>(kernels.steps()))));
     row.set("med_s", core::median(gemm.seconds));
-    row.set("flop_per_s", gemm.flop > 0 ? cell_of(ratio_of(gemm.flop, total_s)) : Cell());
+    row.set("flop_per_s", gemm.flop > 0 ? cell_of(ratio_of(gemm.flop, gemm.flop_s)) : Cell());
     row.set("tile", name.tile);
     row.set("stages", name.stages);
     row.set("cluster", name.cluster);
@@ -228,6 +242,9 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   view.add("kernels.phases", "Kernels by phase", phase_table(run, kernels, options.top));
   view.add("kernels.gemms", "GEMM kernels", gemm_table(run, kernels));
   view.add("kernels.seen", "Kernels seen and predicted", seen_table(run, kernels));
+  if (const auto covered = covered_by(run); covered && !covered->lacks.empty() && !covered->knows_nothing())
+    view.add("kernels.unknown", "Kernels without a module, a phase or a price",
+             lacks_table(*covered, options.top));
 }
 
 constexpr std::array kKernelsViews = {

@@ -1,5 +1,6 @@
 // The model view: the program of a run as a graph of blocks, layers folded.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "report/model_graph.h"
 #include "report/view_def.h"
@@ -26,7 +28,18 @@ std::string reads_of(const ModelGraph& graph, std::size_t node) {
   return names;
 }
 
-Row model_row(const ModelGraph& graph, std::size_t i, std::int64_t layers) {
+/// The kernels of a block's forward pass, in the order in which they run.
+std::string kernels_of(const RunData& run, const std::string& part) {
+  std::vector<std::string> names;
+  for (const TimedOp& timed : run.ops) {
+    const std::string& kernel = timed.op.kernel;
+    if (timed.part != part || timed.op.phase != kPhases[0] || kernel.empty()) continue;
+    if (std::ranges::find(names, kernel) == names.end()) names.push_back(kernel);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Row model_row(const RunData& run, const ModelGraph& graph, std::size_t i, std::int64_t layers) {
   const ModelNode& node = graph.nodes[i];
   Row row;
   row.set("block", node.path);
@@ -41,6 +54,8 @@ Row model_row(const ModelGraph& graph, std::size_t i, std::int64_t layers) {
   row.set("bound", node.bound);
   row.set("reads", reads_of(graph, i));
   row.set("source", node.source);
+  const std::string kernels = kernels_of(run, node.path);
+  row.set("kernels", kernels.empty() ? Cell() : Cell(kernels));
   return row;
 }
 
@@ -53,7 +68,8 @@ std::vector<Column> model_columns(const RunData& run) {
                                       {"bytes", "bytes", Show::bytes, "byte"},
                                       {"bound", "bound by"},
                                       {"reads", "reads"},
-                                      {"source", "defined in"}};
+                                      {"source", "defined in"},
+                                      {"kernels", "forward kernels"}};
   columns.insert(columns.end(), others.begin(), others.end());
   return columns;
 }
@@ -70,7 +86,7 @@ void add_model(const RunData& run, const ViewOptions& /*options*/, View& view) {
       layers = node.times;
       layer_end = node.last;
     }
-    if (!node.is_frame) table.rows.push_back(model_row(*graph, i, i <= layer_end ? layers : 1));
+    if (!node.is_frame) table.rows.push_back(model_row(run, *graph, i, i <= layer_end ? layers : 1));
   }
   view.add("model", "Blocks of the model", std::move(table));
   view.add(Chart{
@@ -84,7 +100,8 @@ constexpr std::array kModelViews = {
                      .note = "The blocks of the step in the order of the forward pass; figures are summed "
                              "over layers and phases, times are those in kernels. reads: blocks whose "
                              "results the forward pass reads; the backward pass goes the other way. defined "
-                             "in: the line that opens the block in rooflm's sources.",
+                             "in: the line that opens the block in rooflm's sources; forward kernels: "
+                             "what the engine runs for it.",
                      .needs = "ops (rooflm profile)",
                      .is_on_page = true},
             .of_run = add_model,

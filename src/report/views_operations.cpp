@@ -36,15 +36,16 @@ std::optional<Ridge> ridge_of(const RunData& run) {
   return Ridge{.rate = rate->name, .memory = memory.name, .flop_per_byte = rate->value / memory.value};
 }
 
-/// Bytes that are moved as elements of the dtype that each op computes in.
-std::map<std::pair<std::string, std::string>, double> elements_by_part(const RunData& run) {
+/// Elements of the activations, or of their gradients, that each part's ops write.
+std::map<std::pair<std::string, std::string>, std::int64_t> elements_by_part(const RunData& run) {
   const auto bytes_each = [](const std::string& dtype) {
-    return dtype == "bf16" || dtype == "fp16" ? 2.0 : dtype == "fp8" ? 1.0 : 4.0;
+    return dtype == "bf16" || dtype == "fp16" ? 2 : dtype.starts_with("fp8") ? 1 : 4;
   };
-  std::map<std::pair<std::string, std::string>, double> elements;
-  for (const TimedOp& timed : run.ops) {
-    elements[{timed.op.phase, timed.part}] +=
-        static_cast<double>(timed.op.bytes_read + timed.op.bytes_written) / bytes_each(timed.op.dtype);
+  std::map<std::pair<std::string, std::string>, std::int64_t> elements;
+  for (const record::Tensor& tensor : run.tensors) {
+    const TimedOp* maker = run.find_op(tensor.first_op);
+    if (maker == nullptr || !tensor.role.starts_with("activation")) continue;
+    elements[{maker->op.phase, maker->part}] += tensor.bytes / bytes_each(tensor.dtype);
   }
   return elements;
 }
@@ -61,6 +62,7 @@ void add_operations(const RunData& run, const ViewOptions& /*options*/, View& vi
   Table table{.columns = {{"phase", "phase"},
                           {"part", "block"},
                           {"elements", "elements", Show::si},
+                          {"activations", "as"},
                           {"operations", "operations"},
                           {"flop", "FLOP", Show::si, "flop"},
                           {"bytes", "bytes", Show::bytes, "byte"},
@@ -79,8 +81,13 @@ void add_operations(const RunData& run, const ViewOptions& /*options*/, View& vi
     Row row;
     row.set("phase", part.phase);
     row.set("part", part.name);
-    row.set("elements", elements.at({part.phase, part.name}));
-    const std::string formula = flop_formula(run, part, layered.contains(part.name));
+    const bool is_layered = layered.contains(part.name);
+    if (const auto found = elements.find({part.phase, part.name}); found != elements.end()) {
+      row.set("elements", found->second);
+      const std::string formula = element_formula(run, part, found->second, is_layered);
+      row.set("activations", formula.empty() ? Cell() : Cell(formula));
+    }
+    const std::string formula = flop_formula(run, part, is_layered);
     row.set("operations", formula.empty() ? Cell() : Cell(formula));
     row.set("flop", part.work.flop());
     row.set("bytes", part.work.bytes);
@@ -108,7 +115,7 @@ constexpr std::array kOperationsViews = {
                  "What each block computes: B batch, T tokens, C width, F feed-forward width, H heads, K "
                  "key/value heads, D head size, V vocabulary, N parameters, G micro-batches; a multiply-add "
                  "is 2. Formulas give exactly the FLOP next to them, matmuls first; - if none is known. "
-                 "elements: bytes / size of the compute dtype. by the ridge: intensity against the ridge "
+                 "elements: activations that the block writes. by the ridge: intensity against the ridge "
                  "point; bound by: the roof, which knows that caches keep what was just written.",
              .needs = "ops (rooflm profile)",
              .is_on_page = false},

@@ -10,6 +10,7 @@
 
 #include "core/units.h"
 #include "report/advice.h"
+#include "report/covered.h"
 #include "report/glance.h"
 #include "report/headline.h"
 #include "report/run_figures.h"
@@ -95,14 +96,16 @@ std::string largest_block(const RunData& run) {
   return fmt::format("{}, {:.1f}% of the time in kernels", name, 100 * largest->work.device_s / all_s);
 }
 
-void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view) {
+void add_overview(const RunData& run, const ViewOptions& options, View& view) {
+  const std::vector<Advice> advice = options.set == nullptr ? advise(run, 1) : advise(*options.set, run, 1);
   const RunFigures figures = figures_of(run);
   Lines lines;
   lines.add("run", run.run.label);
   lines.add("status", run.run.status);
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
-  lines.add("in short", headline_of(run, advise(run, 1)));
+  lines.add("device time", covered_text(run));
+  lines.add("in short", headline_of(run, advice));
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
@@ -114,6 +117,8 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
   lines.add("MFU", figures.mfu, "share", Show::percent,
             fmt::format(" = (6N + 12 L C T) tokens/s / {} ({})",
                         peak_of_ranks(run, figures.peak_flop_per_s.value_or(0)), figures.peak));
+  if (const std::string why = why_no_peak(run); !why.empty())
+    lines.add("MFU", "-: the matmul rate of this machine is no peak: " + why);
   lines.add("MFU by datasheet", figures.datasheet_mfu, "share", Show::percent,
             fmt::format(" of the manufacturer's dense peak, {}",
                         peak_of_ranks(run, figures.datasheet_flop_per_s.value_or(0))));
@@ -121,12 +126,13 @@ void add_overview(const RunData& run, const ViewOptions& /*options*/, View& view
             " of the peak that MFU divides by: matmul FLOP, op by op, over the whole step");
   lines.add("roof of the step", figures.roof_s, "s", Show::seconds,
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
+  lines.add("roof leaves out", run.text("roof_leaves_out"));
   lines.add("FLOP and bytes", run.text("priced_by"));
   lines.add("largest block", largest_block(run));
   const Glance glance = glance_of(run, why_of(run));
   lines.add("bound by", format_parts(glance.bound, 4));
   lines.add("device", format_parts(glance.idle, 4));
-  if (const std::vector<Advice> advice = advise(run, 1); !advice.empty()) {
+  if (!advice.empty()) {
     lines.add("to fix first", fmt::format("{}: at most {}", advice.front().subject,
                                           core::format_seconds(advice.front().gain_s)));
   }

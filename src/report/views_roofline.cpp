@@ -93,9 +93,9 @@ Table counter_table(const RunData& run) {
   return table;
 }
 
-/// Says why times beat roofs, where ceilings measured under load are in these roofs.
+/// Says why times beat roofs, where uncertain ceilings are in these roofs.
 void note_loads(const RunData& run, Table& table) {
-  const auto loads = loaded_bounds(run.ceilings, run.run.config);
+  const auto loads = uncertain_bounds(run.ceilings, run.run.config);
   if (loads.empty()) return;
   std::set<std::string> used;
   for (const Row& row : table.rows) {
@@ -111,7 +111,7 @@ void note_loads(const RunData& run, Table& table) {
   }
   if (used.empty()) return;
   table.notes.push_back(
-      fmt::format("share above 100 %: ceilings measured under load are too low ({})", fmt::join(used, ", ")));
+      fmt::format("share above 100 %: uncertain ceilings are too low ({})", fmt::join(used, ", ")));
 }
 
 void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view) {

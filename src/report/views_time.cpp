@@ -160,6 +160,10 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
                           {"plain_s", "plain", Show::seconds, "s"},
                           {"observed_s", "observed", Show::seconds, "s"},
                           {"cost", "cost", Show::percent},
+                          {"plain_mean_s", "plain mean", Show::seconds, "s"},
+                          {"plain_std_s", "std", Show::seconds, "s"},
+                          {"observed_mean_s", "observed mean", Show::seconds, "s"},
+                          {"observed_std_s", "std", Show::seconds, "s"},
                           {"plain_steps", "plain steps"},
                           {"observed_steps", "observed steps"},
                           {"device_s", "in kernels", Show::seconds, "s"},
@@ -178,6 +182,10 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
     row.set("plain_s", plain->median);
     row.set("observed_s", observed->median);
     row.set("cost", observed->median / plain->median - 1);
+    row.set("plain_mean_s", plain->mean);
+    row.set("plain_std_s", plain->std);
+    row.set("observed_mean_s", observed->mean);
+    row.set("observed_std_s", observed->std);
     row.set("plain_steps", static_cast<std::int64_t>(plain->count));
     row.set("observed_steps", static_cast<std::int64_t>(observed->count));
     row.set("device_s", cell_of(work.measured_s()));

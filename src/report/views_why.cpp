@@ -1,4 +1,6 @@
 // The view that says why parts of the step are not faster, with the seconds that each cause costs.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -6,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/units.h"
+#include "report/step_causes.h"
 #include "report/view_def.h"
 #include "report/why.h"
 
@@ -103,8 +107,47 @@ Table cause_table(const std::vector<Why>& parts) {
   return table;
 }
 
+/// Where the time of a traced step goes; adds up to it.
+Table step_table(const StepCauses& step) {
+  Table table{.columns = {{"group", "", Show::plain, "", true},
+                          {"cause", "cause"},
+                          {"seconds", step.is_whole ? "of the recording" : "of a step", Show::seconds, "s"},
+                          {"share", "share", Show::percent},
+                          {"mend", "what would help"}},
+              .rows = {},
+              .notes = {}};
+  for (const StepCause& cause : step.causes) {
+    Row row;
+    row.set("group", cause.group);
+    row.set("cause", cause.name);
+    row.set("seconds", cause.seconds);
+    row.set("share", cell_of(ratio_of(cause.seconds, step.step_s)));
+    row.set("mend", cause.mend.empty() ? Cell() : Cell(cause.mend));
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.push_back(fmt::format(
+      "together {}, {}: compute is divided among kernels that run beside each other, by class, less the tail "
+      "of "
+      "their last waves; collectives are what only they run; idle as in the view device",
+      core::format_seconds(step.step_s),
+      step.is_whole ? "the whole recording" : "the mean of " + count_of(step.steps, "traced step")));
+  if (step.waits == WaitSource::estimated) {
+    table.notes.emplace_back(
+        "waiting is an estimate: what a collective takes beyond the shortest of the same kind and size; the "
+        "records "
+        "of all ranks together tell it exactly");
+  } else if (step.of("collectives") > 0 && step.waits == WaitSource::unknown) {
+    table.notes.emplace_back(
+        "how long collectives waited for other ranks is not known: the record has no sizes of "
+        "them, and too few steps");
+  }
+  return table;
+}
+
 void add_why(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const std::vector<Why> parts = why_of(run);
+  if (const StepCauses step = step_causes(run); step.steps > 0)
+    view.add("why.step", step.is_whole ? "Where the recording goes" : "Where a step goes", step_table(step));
   if (parts.empty()) return;
   view.add("why", "Why it takes so long", why_table(parts));
   view.add("why.causes", "All parts together", cause_table(parts));
@@ -115,11 +158,14 @@ constexpr std::array kWhyViews = {ViewDef{
     .info = {.name = "why",
              .title = "Why it is not faster",
              .note =
-                 "The device time of each part, broken down. Needed: its matmul FLOP at the peak measured "
+                 "Where a step goes, and the device time of each part, broken down. Needed: its matmul FLOP "
+                 "at the peak measured "
                  "here, or its bytes at the bandwidth of DRAM or L2, whichever takes longer; from hardware "
                  "counters if available, else from shapes. Launch and tail need traced kernels, clock needs "
-                 "clock samples; what is not known is part of latency. All from observed steps.",
-             .needs = "observed steps and ceilings (rooflm profile)",
+                 "clock samples; what is not known is part of latency. All from observed steps; of traced "
+                 "steps all "
+                 "causes add up to the step.",
+             .needs = "observed steps and ceilings, or traced kernels (rooflm profile, rooflm record)",
              .is_on_page = false},
     .of_run = add_why,
     .of_all = nullptr}};

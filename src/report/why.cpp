@@ -10,6 +10,7 @@
 
 #include "core/statistics.h"
 #include "report/counted.h"
+#include "report/match_runs.h"
 #include "report/traced_kernels.h"
 #include "report/work_figures.h"
 
@@ -49,6 +50,8 @@ Best best_of(const RunData& run) {
 /// What is known of the kernels of one op, per step.
 struct OpKernels {
   double seconds = 0, tail_s = 0, longest_s = 0;
+  double charged_s = 0;  ///< its part of a step as the engine runs it, of all_s that its kernels take there
+  double all_s = 0;
   bool has_waves = false;
   std::optional<double> occupancy, waves;
 };
@@ -60,13 +63,16 @@ std::map<std::int64_t, OpKernels> op_kernels_of(const TracedKernels& traced) {
   const auto steps = static_cast<double>(in_order > 0 ? in_order : traced.steps());
   std::map<std::int64_t, OpKernels> ops;
   for (const TracedKernel& kernel : traced.all()) {
-    if (kernel.op == nullptr || kernel.step_kind != kind) continue;
+    if (kernel.op == nullptr) continue;
     OpKernels& op = ops[kernel.op->op.op];
+    if (kernel.step_kind == kTraced) {
+      op.charged_s += kernel.charged_s() / static_cast<double>(traced.steps());
+      op.all_s += kernel.seconds() / static_cast<double>(traced.steps());
+    }
+    if (kernel.step_kind != kind) continue;
     op.seconds += kernel.seconds() / steps;
     if (kernel.launch->waves) {
-      const double waves = *kernel.launch->waves;
-      const double lost = waves > 0 ? 1 - waves / std::ceil(waves) : 0;
-      op.tail_s += lost * kernel.seconds() / steps;
+      op.tail_s += tail_share(*kernel.launch) * kernel.seconds() / steps;
       op.has_waves = true;
     }
     if (kernel.seconds() <= op.longest_s) continue;
@@ -113,23 +119,31 @@ Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, 
                  const Best& best) {
   Why why;
   why.ops = 1;
-  why.time_s = op.time->device_s;
   why.is_counted = counted != nullptr;
+  // Links bound what ranks send each other, and no ceiling here is a link's.
+  const bool talks = is_communication(op);
+  // Kernels of recorded programs run beside each other: what they take of a step adds up, durations do not.
+  const bool is_of_others = is_foreign(run.run);
+  why.time_s = op.time->device_s;
+  if (kernels != nullptr && kernels->all_s > 0) {
+    if (is_of_others) why.time_s = kernels->charged_s;
+    if (!is_of_others && talks) why.time_s *= kernels->charged_s / kernels->all_s;
+  }
+  const double shown = kernels == nullptr || kernels->all_s <= 0 ? 1 : kernels->charged_s / kernels->all_s;
   double left_s = why.time_s;
   const auto take = [&](Cause cause, double seconds) {
     const double taken_s = std::clamp(seconds, 0.0, left_s);
     why.cause_s.at(static_cast<std::size_t>(cause)) = taken_s;
     left_s -= taken_s;
   };
-  // Links bound what ranks send each other, and no ceiling here is a link's.
-  const bool talks = is_communication(op);
   const Need need = talks ? Need{} : need_of(run, op, counted, best);
   take(need.cause, need.seconds);
   if (kernels != nullptr) {
-    why.has_launch = true;
-    take(Cause::launch, why.time_s - kernels->seconds);
+    why.has_launch = !is_of_others;
+    const double scale = op.time->device_s > 0 ? why.time_s / op.time->device_s : 1;
+    if (why.has_launch) take(Cause::launch, why.time_s - kernels->seconds * scale);
     why.has_tail = kernels->has_waves && !talks;
-    if (why.has_tail) take(Cause::tail, kernels->tail_s);
+    if (why.has_tail) take(Cause::tail, kernels->tail_s * (is_of_others ? shown : 1));
     why.occupancy = kernels->occupancy;
     why.waves = kernels->waves;
   }
@@ -166,6 +180,11 @@ void add_op(Why& sum, const Why& op, double& longest_s) {
 }
 
 }  // namespace
+
+double tail_share(const LaunchShape& launch) {
+  const double waves = launch.waves.value_or(0);
+  return waves > 0 ? 1 - waves / std::ceil(waves) : 0;
+}
 
 std::string_view title_of(Cause cause) {
   constexpr std::array<std::string_view, kCauses> kTitles = {
@@ -209,13 +228,14 @@ std::vector<Why> why_of(const RunData& run) {
   for (const TimedOp& op : run.ops) {
     const auto found = index.find({op.op.phase, op.part});
     const auto counts = counted.find(op.op.op);
-    if (!op.time || found == index.end() || (counts == counted.end() && !op.roof_s)) continue;
+    const bool is_explained = counts != counted.end() || op.roof_s || is_communication(op);
+    if (!op.time || found == index.end() || !is_explained) continue;
     const auto of_op = kernels.find(op.op.op);
     const Why why = explain_time(run, op, counts == counted.end() ? nullptr : &counts->second,
                                  of_op == kernels.end() ? nullptr : &of_op->second, best);
     add_op(parts[found->second], why, longest_s[found->second]);
   }
-  std::erase_if(parts, [](const Why& part) { return part.ops == 0; });
+  std::erase_if(parts, [](const Why& part) { return part.time_s <= 0; });
   return parts;
 }
 

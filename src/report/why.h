@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/launch_shape.h"
 #include "report/run_data.h"
 
 namespace rooflm::report {
@@ -33,11 +34,17 @@ std::string_view title_of(Cause cause);
 /// The remedy.
 std::string_view mend_of(Cause cause);
 
+/// Share of a kernel's time in which its last wave of blocks leaves multiprocessors empty: 1 - waves /
+/// ceil(waves); 0 where its waves are not known.
+double tail_share(const LaunchShape& launch);
+
 /// The time of an op, or of several, by cause.
 struct Why {
   std::string phase{}, name{};
   std::int64_t ops = 0;
-  double time_s = 0;                      ///< of observed steps, never of counted ones
+  /// Of observed steps, never of counted ones. What runs beside something else counts by its part of the step
+  /// (KernelTime::charged_ns), where kernels were traced.
+  double time_s = 0;
   std::array<double, kCauses> cause_s{};  ///< add up to time_s
   bool has_launch = false, has_tail = false,
        has_clock = false;                      ///< these were measured; otherwise in latency
@@ -51,7 +58,8 @@ struct Why {
   [[nodiscard]] Cause bound() const;
 };
 
-/// By phase and part, in their order; empty where ops have no times, or nothing says what they need.
+/// By phase and part, in their order, parts that cost nothing left out; empty where ops have no times, or
+/// nothing says what they need.
 std::vector<Why> why_of(const RunData& run);
 
 }  // namespace rooflm::report

@@ -1,6 +1,7 @@
 // The operations of a block as a formula in the letters of docs/design.md, held against their number.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "report/run_data.h"
@@ -14,5 +15,7 @@ namespace rooflm::report {
 /// exactly the operations of the group. "" otherwise, and for blocks and configurations that are not
 /// rooflm's.
 std::string flop_formula(const RunData& run, const Group& group, bool is_layered);
+/// "12 x B T 3C" for the activations that the group writes, where that makes exactly their `elements`.
+std::string element_formula(const RunData& run, const Group& group, std::int64_t elements, bool is_layered);
 
 }  // namespace rooflm::report

@@ -1,6 +1,8 @@
 // The inner loop of tokenization.
 #include "text/bpe_encode.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <new>
 #include <queue>
 
+#include "core/error.h"
 #include "text/bpe_utf8.h"
 
 namespace rooflm::text {
@@ -18,12 +21,23 @@ constexpr std::size_t kMostEntries = 1U << 16U;
 constexpr std::size_t kFewestEntries = 64;
 constexpr std::size_t kWordsAtOnce = 1024;
 
+/// The token of one byte. Throws core::InputError if the vocabulary has none.
+std::uint32_t token_of(const BpeModel& model, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  const std::uint32_t id = model.byte_ids[byte];
+  if (id != kNoToken) return id;
+  throw core::InputError(fmt::format(
+      "the text has the byte 0x{:02x}, which is in no UTF-8 text, and for which the tokenizer has no "
+      "token",
+      byte));
+}
+
 /// Words of at most kShortWord bytes: the lowest rank is looked for again after every merge.
 void merge_short_word(const BpeModel& model, std::string_view word, std::vector<std::uint32_t>& ids) {
   std::array<std::uint32_t, kShortWord> tokens;
   std::array<Merge, kShortWord> merges;  // merges[i] is that of tokens i and i + 1
   std::size_t n = word.size();
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = model.byte_ids[static_cast<unsigned char>(word[i])];
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = token_of(model, word[i]);
   const auto& table = model.merge_table;
   for (std::size_t i = 0; i + 1 < n; ++i) merges[i] = table.find(tokens[i], tokens[i + 1]);
   while (n > 1) {
@@ -61,7 +75,7 @@ void merge_long_word(const BpeModel& model, std::string_view word, std::vector<s
   };
   std::vector<Token> tokens(word.size());
   for (std::size_t i = 0; i < word.size(); ++i) {
-    const auto id = model.byte_ids[static_cast<unsigned char>(word[i])];
+    const auto id = token_of(model, word[i]);
     tokens[i] = {id, true, i > 0 ? i - 1 : kNone, i + 1 < word.size() ? i + 1 : kNone};
   }
   std::priority_queue<Candidate> candidates;
@@ -113,6 +127,7 @@ void WordEncoder::FreeEntries::operator()(Entry* entries) const { std::free(entr
 
 WordEncoder::WordEncoder(const BpeModel& model, std::size_t expected_bytes)
     : model_(&model), splitter_(model.rules) {
+  if (model.wants_nfc) nfc_ = std::make_unique<NfcCheck>();
   const std::size_t entries = std::bit_ceil(std::clamp(expected_bytes / 4, kFewestEntries, kMostEntries));
   auto* memory = static_cast<Entry*>(std::aligned_alloc(alignof(Entry), entries * sizeof(Entry)));
   if (memory == nullptr) throw std::bad_alloc();
@@ -145,6 +160,7 @@ WordEncoder::Entry& WordEncoder::entry_of(const Key& key) const {
 
 void WordEncoder::encode(std::string_view text, std::vector<std::uint32_t>& ids) {
   const auto replaced = replace_invalid_utf8(text);
+  if (nfc_) nfc_->require(replaced ? std::string_view(*replaced) : text);
   splitter_.begin(replaced ? std::string_view(*replaced) : text);
   std::array<std::size_t, kWordsAtOnce> ends;
   std::size_t first = 0;

@@ -11,6 +11,7 @@
 
 #include "text/bpe_model.h"
 #include "text/bpe_split.h"
+#include "text/nfc_check.h"
 
 namespace rooflm::text {
 
@@ -52,6 +53,7 @@ class WordEncoder {
   };
   const BpeModel* model_;
   WordSplitter splitter_;
+  std::unique_ptr<NfcCheck> nfc_;  ///< if the tokenizer wants NFC
   std::unique_ptr<Entry[], FreeEntries> cache_;
   unsigned shift_ = 0;
 };

@@ -10,6 +10,12 @@
 #include "text/bpe_utf8.h"
 
 namespace rooflm::text {
+namespace {
+
+/// Bytes of no UTF-8 text (RFC 3629). Vocabularies learned from text may lack them.
+constexpr bool is_never_in_utf8(unsigned byte) { return byte == 0xC0 || byte == 0xC1 || byte >= 0xF5; }
+
+}  // namespace
 
 MergeTable::MergeTable(std::size_t merges) {
   const std::size_t size = std::bit_ceil(std::max<std::size_t>(16, 2 * merges));
@@ -36,12 +42,12 @@ void BpeModel::index(const std::string& where) {
   for (unsigned byte = 0; byte < byte_ids.size(); ++byte) {
     const std::string text(1, static_cast<char>(byte));
     const auto found = ids.find(text);
-    if (found == ids.end()) {
-      throw core::InputError(
-          fmt::format("{}: vocabulary has no token for byte 0x{:02x} ('{}'); a byte-level BPE has all 256",
-                      where, byte, spell_bytes(text)));
+    if (found == ids.end() && !is_never_in_utf8(byte)) {
+      throw core::InputError(fmt::format(
+          "{}: vocabulary has no token for byte 0x{:02x} ('{}'); a byte-level BPE has all that UTF-8 uses",
+          where, byte, spell_bytes(text)));
     }
-    byte_ids[byte] = found->second;
+    byte_ids[byte] = found == ids.end() ? kNoToken : found->second;
   }
   // Millions of merges of tokens of megabytes would take hours to look up.
   constexpr std::size_t kMostJoinedBytes = std::size_t{1} << 30U;

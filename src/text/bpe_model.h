@@ -17,6 +17,8 @@
 namespace rooflm::text {
 
 inline constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
+/// Of a byte that has no token.
+inline constexpr std::uint32_t kNoToken = std::numeric_limits<std::uint32_t>::max();
 /// Ids must be below this: a damaged file must not ask for gigabytes.
 inline constexpr std::uint32_t kMaxVocab = 1U << 24U;
 
@@ -74,6 +76,9 @@ struct BpeModel {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> merges;
   std::vector<AddedToken> added;
   SplitRules rules;
+  /// The file asks for text in NFC (Unicode Standard Annex 15). Text is not changed here: what NFC may change
+  /// is refused.
+  bool wants_nfc = false;
   /// A word that is a token as a whole is that token, whatever the merges say (Llama 3).
   bool ignore_merges = false;
   /// The tokenizer.json this came from, if it did; written back as it is.
@@ -81,7 +86,7 @@ struct BpeModel {
 
   // Derived by index():
   MergeTable merge_table;
-  std::array<std::uint32_t, 256> byte_ids{};
+  std::array<std::uint32_t, 256> byte_ids{};  ///< kNoToken for some bytes that UTF-8 never has
   std::unordered_map<std::string_view, std::uint32_t> whole_words;  ///< only with ignore_merges
   std::optional<std::uint32_t> eot;
 

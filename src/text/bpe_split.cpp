@@ -82,7 +82,9 @@ SplitRules::SplitRules(std::vector<std::string> patterns, const std::string& whe
     compiled_.push_back(std::make_shared<const CompiledPattern>(pattern, where));
   }
   is_gpt2_ = patterns_.size() == 1 && patterns_.front() == kGpt2Pattern;
-  cuts_before_blanks_ = is_gpt2_ || (patterns_.size() == 1 && patterns_.front() == kLlama3Pattern);
+  cuts_before_blanks_ =
+      is_gpt2_ ||
+      (patterns_.size() == 1 && (patterns_.front() == kLlama3Pattern || patterns_.front() == kQwen2Pattern));
 }
 
 struct WordSplitter::Scratch {

@@ -16,6 +16,9 @@ inline constexpr std::string_view kGpt2Pattern =
 /// Llama 3's pattern.
 inline constexpr std::string_view kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+/// Qwen2's pattern.
+inline constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class CompiledPattern;
 
@@ -31,7 +34,7 @@ class SplitRules {
   [[nodiscard]] const std::vector<std::string>& patterns() const { return patterns_; }
   [[nodiscard]] bool is_gpt2() const { return is_gpt2_; }
   /// Whether every place between an ASCII letter or digit and a blank or line feed is a cut that does not
-  /// depend on the text further away: known for GPT-2's and Llama 3's pattern, assumed of no other.
+  /// depend on the text further away: known for the patterns above, assumed of no other.
   [[nodiscard]] bool cuts_before_blanks() const { return cuts_before_blanks_; }
 
  private:

@@ -125,7 +125,7 @@ bool Tokenizer::encodes_as(const Tokenizer& other) const {
   const BpeModel& a = *model_;
   const BpeModel& b = *other.model_;
   return a.tokens == b.tokens && a.merges == b.merges && a.ignore_merges == b.ignore_merges &&
-         a.rules.patterns() == b.rules.patterns();
+         a.wants_nfc == b.wants_nfc && a.rules.patterns() == b.rules.patterns();
 }
 
 void Tokenizer::save(const std::filesystem::path& path) const {

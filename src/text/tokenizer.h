@@ -34,11 +34,13 @@ class Tokenizer {
   /// Reads a tokenizer from
   ///  - a directory that holds tokenizer.json, or vocab.json + merges.txt, or encoder.json + vocab.bpe;
   ///  - a tokenizer.json (Hugging Face format: BPE model, ByteLevel, alone or after Split patterns);
-  ///  - a vocab.json or encoder.json, with merges.txt or vocab.bpe beside it.
+  ///  - a vocab.json or encoder.json, with merges.txt or vocab.bpe beside it; it is split as the class in the
+  ///    tokenizer_config.json beside it is, or as GPT-2.
   /// Post-processors (a leading BOS, say) are not applied: ids are those of the text alone.
   /// Throws core::InputError that names the file, the place and the expectation when the file is missing,
   /// damaged or describes a tokenizer of another kind (Unigram, WordPiece, SentencePiece-like BPE, a
-  /// normalizer).
+  /// normalizer other than NFC, a class whose split is not known). With NFC, encoding throws core::InputError
+  /// for text that may not be in that form.
   static Tokenizer load(const std::filesystem::path& path);
 
   /// A new vocabulary: `special` tokens come last, `merges` are pairs of ids in order of rank, and merge i

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -128,6 +128,7 @@ std::shared_ptr<const BpeModel> from_tokenizer_json(const Json& file, std::strin
   check_is_byte_level_bpe(file, where);
   auto model = std::make_shared<BpeModel>();
   model->rules = SplitRules(split_patterns(file, where), where);
+  model->wants_nfc = wants_nfc(file, where);
   read_added_tokens(*model, file, where);
   const Json& bpe = file["model"];
   for (const char* key : {"vocab", "merges"}) {
@@ -142,14 +143,43 @@ std::shared_ptr<const BpeModel> from_tokenizer_json(const Json& file, std::strin
   return model;
 }
 
+/// What a vocab.json does not say: how text is split, and which tokens were added. tokenizer_config.json
+/// beside it says so; GPT-2's own files have none.
+void read_tokenizer_config(BpeModel& model, const std::filesystem::path& directory,
+                           const std::string& where) {
+  const auto path = directory / "tokenizer_config.json";
+  TokenizerKind kind = kind_of_class(kGpt2Class, where);
+  if (std::filesystem::exists(path)) {
+    const core::MappedFile file(path);
+    const Json config = core::parse_json_object(file.text(), path.string(), "the tokenizer's configuration");
+    const Json name = config.value("tokenizer_class", Json(kGpt2Class));
+    if (!name.is_string()) fail(path.string(), "'tokenizer_class' is " + core::shown(name));
+    kind = kind_of_class(name.get<std::string>(), path.string());
+    if (config.value("add_prefix_space", Json(false)) == true) {
+      fail(path.string(), "add_prefix_space: rooflm cannot add a blank before the text");
+    }
+    const Json by_id = config.value("added_tokens_decoder", Json::object());
+    if (!by_id.is_object()) fail(path.string(), "'added_tokens_decoder' is " + core::shown(by_id));
+    Json added = Json::array();
+    for (const auto& [id, token] : by_id.items()) {
+      added.push_back(token);
+      if (token.is_object()) added.back()["id"] = core::parse_json(id, path.string(), "an added token's id");
+    }
+    read_added_tokens(model, {{"added_tokens", added}}, path.string());
+  }
+  model.rules = SplitRules({std::string(kind.pattern)}, where);
+  model.wants_nfc = kind.wants_nfc;
+}
+
 std::shared_ptr<const BpeModel> from_vocab_and_merges(const Json& vocab, const std::string& where,
                                                       const std::filesystem::path& merges_path) {
   auto model = std::make_shared<BpeModel>();
-  model->rules = SplitRules({std::string(kGpt2Pattern)}, where);
-  if (vocab.is_object() && vocab.contains(kEndOfText)) {
+  read_tokenizer_config(*model, core::folder_of(where), where);
+  const auto is_end = [](const AddedToken& token) { return token.name == kEndOfText; };
+  if (vocab.is_object() && vocab.contains(kEndOfText) && std::ranges::none_of(model->added, is_end)) {
     const std::string name(kEndOfText);
     model->added.push_back({name, id_of(vocab[name], name, where), false});
-    set_token(*model, model->added.front().id, name, where);
+    set_token(*model, model->added.back().id, name, where);
   }
   const Ids ids = read_vocab(*model, vocab, where);
   const core::MappedFile merges(merges_path);
@@ -246,13 +276,13 @@ std::string tokenizer_json(const BpeModel& model) {
   const Json parts = pipeline(model);
   std::string out = fmt::format(
       "{{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": {},\n"
-      "  \"normalizer\": null,\n  \"pre_tokenizer\": {},\n  \"post_processor\": null,\n  \"decoder\": {},\n"
+      "  \"normalizer\": {},\n  \"pre_tokenizer\": {},\n  \"post_processor\": null,\n  \"decoder\": {},\n"
       "  \"model\": {{\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
       "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": "
       "false,\n"
       "    \"byte_fallback\": false,\n    \"ignore_merges\": {},\n    \"vocab\": {{",
-      parts["added_tokens"].dump(), parts["pre_tokenizer"].dump(), parts["byte_level"].dump(),
-      model.ignore_merges);
+      parts["added_tokens"].dump(), model.wants_nfc ? R"({"type": "NFC"})" : "null",
+      parts["pre_tokenizer"].dump(), parts["byte_level"].dump(), model.ignore_merges);
   const char* separator = "\n      ";
   for (std::uint32_t id = 0; id < model.tokens.size(); ++id) {
     if (model.tokens[id].empty()) continue;

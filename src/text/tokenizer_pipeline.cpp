@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -115,12 +117,32 @@ void check_is_byte_level_bpe(const Json& file, const std::string& where) {
                                        printable(text_of(*model, affix))));
     }
   }
+}
+
+bool wants_nfc(const Json& file, const std::string& where) {
   const auto normalizer = file.find("normalizer");
-  if (normalizer != file.end() && !normalizer->is_null()) {
-    const auto kind = normalizer->is_object() ? text_of(*normalizer, "type") : core::shown(*normalizer);
-    fail_pipeline(where, fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize",
-                                     printable(kind)));
-  }
+  if (normalizer == file.end() || normalizer->is_null()) return false;
+  const auto kind = normalizer->is_object() ? text_of(*normalizer, "type") : core::shown(*normalizer);
+  if (kind == "NFC") return true;
+  if (kind == "Sequence" && normalizer->value("normalizers", Json()) == Json::array()) return false;
+  fail_pipeline(where, fmt::format("normalizer '{}': rooflm encodes text as it is and cannot normalize",
+                                   printable(kind)));
+}
+
+TokenizerKind kind_of_class(std::string_view name, const std::string& where) {
+  constexpr std::array kKinds{
+      TokenizerKind{kGpt2Class, kGpt2Pattern}, TokenizerKind{"RobertaTokenizer", kGpt2Pattern},
+      TokenizerKind{"CodeGenTokenizer", kGpt2Pattern}, TokenizerKind{"WhisperTokenizer", kGpt2Pattern},
+      TokenizerKind{"Qwen2Tokenizer", kQwen2Pattern, true}};
+  std::string_view bare = name;
+  if (bare.ends_with("Fast")) bare.remove_suffix(std::string_view("Fast").size());
+  const auto found = std::ranges::find(kKinds, bare, &TokenizerKind::name);
+  if (found != kKinds.end()) return *found;
+  fail_pipeline(
+      where,
+      fmt::format("the tokenizer's class is '{}', and vocab.json does not say how that splits text; save "
+                  "its tokenizer.json (transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained)",
+                  printable(name)));
 }
 
 std::vector<std::string> split_patterns(const Json& file, const std::string& where) {

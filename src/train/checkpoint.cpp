@@ -282,6 +282,11 @@ void verify_model(const fs::path& directory) {
   }
 }
 
+void verify_weights(const fs::path& directory, const model::ModelConfig& config) {
+  verify_model(directory);
+  if (!open_parts(directory)) model::check_weights(directory, config);
+}
+
 void load_checkpoint(const fs::path& checkpoint, Session& session) {
   verify(checkpoint);
   if (const auto parts = open_parts(checkpoint)) {

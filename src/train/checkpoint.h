@@ -93,6 +93,9 @@ void save_part(const std::filesystem::path& out, const CheckpointState& state, c
 /// core::InputError that names the file when one, the optimizer's aside, is not what was saved. Files that
 /// are missing are left to their readers. Reads all bytes once, at memory speed.
 void verify_model(const std::filesystem::path& directory);
+/// The same, and throws core::InputError if weights of `config` are missing or are not of its shapes: before
+/// memory is allocated for them.
+void verify_weights(const std::filesystem::path& directory, const model::ModelConfig& config);
 
 /// Reads weights and optimizer state into `session`, whose training engine exists. Throws core::InputError
 /// that names the file, the tensor and the expectation when a file is not what was saved, or a tensor is

@@ -81,7 +81,8 @@ void Session::make_training_engine(std::int64_t batch, std::int64_t seq) {
 
 void Session::make_loss_engine(std::int64_t batch, std::int64_t seq) {
   loss_.reset();
-  loss_ = make_engine(compile::inference_step(model::forward(config_, batch, seq), step_));
+  const auto weights = training_ == nullptr ? compile::Weights::own : compile::Weights::of_training;
+  loss_ = make_engine(compile::inference_step(model::forward(config_, batch, seq), step_, weights));
 }
 
 void Session::initialise(std::uint64_t seed) {
@@ -111,20 +112,23 @@ void Session::load(const std::filesystem::path& directory) {
   copy_weights();
 }
 
-/// Of several ranks the training engine has bound each rank's parts; without one they are those of a rank
-/// that computes logits.
+/// A training engine has bound its weights; without one they are those of a rank that computes logits.
 void Session::bind_weights() {
-  if (ranks_ != nullptr && training_ != nullptr) return;
-  const auto bind = [&](const program::Tensor& tensor) {
-    if (tensor.role == program::Role::weight) store_.bind(tensor);
-  };
-  if (ranks_ != nullptr) {
-    const auto own = compile::rank_forward(model::forward(config_, 1, 1, model::Head::logits), step_).program;
-    std::ranges::for_each(own.tensors, bind);
-    return;
+  if (training_ != nullptr) return;
+  const auto own = compile::inference_step(model::forward(config_, 1, 1, model::Head::logits), step_);
+  double bytes = 0;
+  for (const program::Tensor& tensor : own.tensors) {
+    if (tensor.role == program::Role::weight && !store_.contains(tensor.name))
+      bytes += static_cast<double>(tensor.own_bytes());
   }
-  for (const model::Parameter& p : model::parameters(config_))
-    bind({.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
+  if (const double free = store_.backend().free_bytes(); bytes > free) {
+    throw core::OutOfMemory(fmt::format("needs {} of weights, free memory is {}", core::format_bytes(bytes),
+                                        core::format_bytes(free)),
+                            bytes);
+  }
+  for (const program::Tensor& tensor : own.tensors) {
+    if (tensor.role == program::Role::weight && tensor.view_of == program::kNone) store_.bind(tensor);
+  }
 }
 
 std::vector<Session::StateTensor> Session::optimizer_state() const {

@@ -60,12 +60,13 @@ class Trainer::Loop {
     open_data(config);
     check_checkpoint(start.checkpoint);
     if (options_.find_peak && options_.is_first()) options_.peak_flop_per_s = options_.find_peak();
+    const bool has_weights = start.checkpoint.empty() && !start.weights.empty();
+    if (has_weights) verify_weights(start.weights, config);
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
     if (!start.checkpoint.empty()) {
       resume(start.checkpoint);
-    } else if (!start.weights.empty()) {
-      verify_model(start.weights);
+    } else if (has_weights) {
       session_.load(start.weights);
     } else {
       session_.initialise(options_.seed);

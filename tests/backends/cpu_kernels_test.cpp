@@ -9,6 +9,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "compile/passes/cast.h"
+#include "core/error.h"
 #include "program/ops.h"
 #include "program/plain_form.h"
 #include "tests/backends/compact_update.h"
@@ -116,6 +117,27 @@ TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
   for (const program::OpDef* def : ops::all()) {
     EXPECT_EQ(def->in_place_input >= 0, checked.contains(def->name)) << def->name;
   }
+}
+
+TEST(CpuKernels, WhatNoKernelLooksAtIsRefusedAndNotLeftOut) {
+  const auto backend = backends::make_cpu_backend(CpuKernels::reference, 1);
+  int refused = 0;
+  for (const Case& plain : all_cases(kTiny)) {
+    const Case c = prepared(plain, DType::f32);
+    for (Op op : c.program.ops) {
+      for (const auto& [def, attribute] : {std::pair(&ops::kFlashAttention, "window"),
+                                           {&ops::kFlashAttentionBackward, "window"},
+                                           {&ops::kDecodeAttention, "window"},
+                                           {&ops::kRope, "scaling"}}) {
+        if (!op.is(*def)) continue;
+        static_cast<void>(backend->make_kernel(c.program, op));
+        op.attrs.set(attribute, std::int64_t{4});
+        EXPECT_THROW((void)backend->make_kernel(c.program, op), core::Unavailable) << op.def->name;
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GE(refused, 4);
 }
 
 /// Sums are cut at the same places whatever the number of threads is. Matmuls are the libraries' business:

@@ -3,7 +3,7 @@ import json
 import struct
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
-USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE, FRAMES, WAITING = range(12)
+USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE, FRAMES, WAITING, OPERATOR = range(13)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
 
@@ -35,6 +35,20 @@ class Stream:
         self.row(API, "cudaLaunchKernel", call_ns, call_ns + 4000, thread, self.correlation)
         self.row(API, "cuLaunchKernel", call_ns + 500, call_ns + 3000, thread, self.correlation)
         self.row(KERNEL, name, start, end, stream, self.correlation, extra=EXTRA)
+
+    def operator_range(self, number, kernels, step):
+        """A call of an operator around those that launched the kernels of these names in that step."""
+        steps = [struct.unpack_from("<QQ", row, 8) for row in self.rows if row[0] == RANGE and row[1] == STEP]
+        calls = {struct.unpack_from("<I", row, 28)[0]: struct.unpack_from("<QQI", row, 8) for row in reversed(self.rows)
+                 if row[0] == API}
+        for row in list(self.rows):
+            name, correlation = struct.unpack_from("<I", row, 4)[0], struct.unpack_from("<I", row, 28)[0]
+            if row[0] != KERNEL or name not in {self.numbers[kernel] for kernel in kernels}:
+                continue
+            start, end, thread = calls[correlation]
+            if steps[step][0] <= start <= steps[step][1]:
+                self.rows.append(struct.pack("<BBHIQQIIIIqQ", RANGE, OPERATOR, 0, number, start - 100, end + 100, thread,
+                                             0, 0, 0, 0, 0))
 
     def capture(self, name, call_ns, thread=None):
         """A call that a capture turns into a node: nothing runs."""

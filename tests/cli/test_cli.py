@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 BINARY = ""
@@ -96,7 +95,7 @@ class Basics(CommandLine):
         self.fails(2, *PLAN, "--arch", "lama", says=["did you mean 'llama'"])
         self.fails(2, "bench", "--device", "tpu", says=["unknown device 'tpu'"])
         self.fails(2, *PLAN, "--format", "jsn", says=["did you mean 'json'"])
-        self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fused'"])
+        self.fails(2, "program", "--stage", "fusd", says=["did you mean 'fuse'"])
 
     def test_bad_values_are_refused_before_anything_runs(self):
         for option in ("--batch", "--seq", "--layers", "--heads", "--d-model", "--d-ff", "--vocab", "--kv-heads",
@@ -173,7 +172,7 @@ class Program(CommandLine):
 
     def test_stages_grow(self):
         counts = [len(self.program(*SMALL, "--stage", stage)["ops"])
-                  for stage in ("forward", "differentiated", "optimizer")]
+                  for stage in ("forward", "differentiate", "optimizer")]
         self.assertEqual(counts, sorted(counts))
         self.assertLess(counts[0], counts[2])
 
@@ -367,11 +366,11 @@ class Measured(CommandLine):
     def test_columns_that_no_table_has_are_refused_before_anything_is_measured(self):
         for command in (["attention", "--seq", "65536"], ["gemm", "--size", "16384"], ["bench", "--model", "2.7B"],
                         ["profile", "--model", "2.7B"], ["study", "heads"], ["peaks", "--remeasure"]):
-            begin = time.monotonic()
             done = rooflm(*command, "--columns", "wrong_name")
             self.assertEqual(done.returncode, 2, command)
             self.assertIn("unknown column 'wrong_name'", done.stderr)
-            self.assertLess(time.monotonic() - begin, 5, command)
+            self.assertNotIn("measuring", done.stderr, command)
+            self.assertNotIn("[1/", done.stderr, command)
         # Nor those that only other commands have; what is suggested is of this one.
         for command, column in ((["attention"], "kernel_s"), (["train", "--data", "none", "--steps", "2"], "step_ms_mean"), (["peaks"], "loss"),
                                 (["study", "gemm"], "loss"), (["study", "--all", "--html", "none"], "zz"),

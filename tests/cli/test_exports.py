@@ -192,7 +192,11 @@ class Exports(unittest.TestCase):
             made.check_for_memory_viz(self, data, snapshot)
             actions = [(entry["action"], entry["size"]) for entry in snapshot["device_traces"][0]]
             self.assertEqual(actions, [("alloc", 1000), ("alloc", 4096), ("alloc", 600), ("free_requested", 600),
-                                       ("free_completed", 600), ("free_requested", 4096), ("free_completed", 4096)])
+                                       ("free_completed", 600), ("free_requested", 4096), ("free_completed", 4096),
+                                       ("snapshot", 0)])
+            times = [entry["time_us"] for entry in snapshot["device_traces"][0]]
+            self.assertEqual(times, sorted(times))
+            self.assertGreaterEqual(times[0], 1795348288298241, "since 1970, as its clock has it")
             self.assertEqual([entry["category"] for entry in snapshot["device_traces"][0][:3]],
                              ["weight", "activation", "workspace"])
             frame = snapshot["device_traces"][0][1]["frames"][0]

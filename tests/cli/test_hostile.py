@@ -6,8 +6,10 @@ Usage: test_hostile.py BINARY [unittest options]"""
 import json
 import os
 import pathlib
+import resource
 import sqlite3
 import struct
+import subprocess
 import sys
 import time
 import unittest
@@ -157,6 +159,50 @@ class Paths(Hostile):
         for command in (["data", "prepare", closed, "-o", self.out], ["data", "info", closed / "a.bin"],
                         ["program", "--model", closed / "m.json"], ["report", closed / "r.rooflm"]):
             self.refuses(3, *command, says=["Permission denied"])
+
+
+class Pointers(Hostile):
+    LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12345678\n"
+    CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "vocab_size": 300, "max_position_embeddings": 64}
+
+    def test_a_pointer_of_git_lfs_is_named_in_place_of_any_file(self):
+        pointer = self.write("lfs/model.safetensors", self.LFS)
+        self.write("lfs/config.json", json.dumps(self.CONFIG))
+        self.write("index/config.json", json.dumps(self.CONFIG))
+        self.write("index/model.safetensors.index.json", json.dumps({"weight_map": {"model.norm.weight": "a.safetensors"}}))
+        self.write("index/a.safetensors", self.LFS)
+        self.write("tokenizer/tokenizer.json", self.LFS)
+        words = self.write("a.txt", "one two three")
+        shard = next(self.data.glob("val*.bin"))
+        for name in ("a.bin", "a.rooflm", "a.json", "a.json.gz", "a.sqlite", "a.txt.lfs"):
+            self.write(name, self.LFS)
+        for command in (["eval", "--model", pointer.parent, "--data", shard, "--seq", 8],
+                        ["generate", "--model", pointer.parent, "--prompt", "a"],
+                        ["eval", "--model", self.folder / "index", "--data", shard, "--seq", 8],
+                        ["data", "tokenize", "--tokenizer", self.folder / "tokenizer", words],
+                        ["data", "tokenize", "--tokenizer", self.data, self.folder / "a.txt.lfs"],
+                        ["data", "info", self.folder / "a.bin"],
+                        ["program", "--model", self.folder / "a.json"],
+                        ["report", self.folder / "a.rooflm"], ["verify", self.folder / "a.rooflm"],
+                        ["import", self.folder / "a.json", "-o", self.folder / "o.rooflm"],
+                        ["import", self.folder / "a.json.gz", "-o", self.folder / "o.rooflm"],
+                        ["import", self.folder / "a.sqlite", "-o", self.folder / "o.rooflm"]):
+            self.refuses(3, *command, says=["a pointer of Git LFS, not the file: run git lfs pull"])
+
+    def test_a_missing_shard_is_named_before_memory_is_taken(self):
+        config = dict(self.CONFIG, hidden_size=4096, intermediate_size=11008, num_hidden_layers=32,
+                      num_attention_heads=32, vocab_size=32000)
+        self.write("m/config.json", json.dumps(config))
+        self.write("m/model.safetensors.index.json",
+                   json.dumps({"weight_map": {"model.embed_tokens.weight": "model-00001-of-00002.safetensors"}}))
+        shard = next(self.data.glob("val*.bin"))
+        limit = 4 << 30  # the model has 27 GB
+        for command in (["generate", "--model", "m", "--prompt", "a"], ["eval", "--model", "m", "--data", shard, "--seq", 8]):
+            result = subprocess.run([self.binary, *map(str, command)], capture_output=True, text=True, cwd=self.folder,
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertIn("the shard model-00001-of-00002.safetensors is missing", result.stderr)
 
 
 class Records(Hostile):

@@ -60,6 +60,9 @@ class Imports(unittest.TestCase):
 
     def check_views(self):
         """Every view and law works on what was imported."""
+        shown = rooflm("report", self.record)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertNotIn("Nothing to show", shown.stdout)
         for arguments in (("report", self.record, "--format", "csv"), ("verify", self.record),
                           ("report", self.record, "--view", "activities,kernels,device,launches,memory")):
             result = rooflm(*arguments)
@@ -109,6 +112,9 @@ class Imports(unittest.TestCase):
         self.assertEqual([row[:-1] for row in back if row[1] not in ranges], kept)
         self.assertEqual(self.query("SELECT value FROM fact WHERE key = 'multiprocessors'"), [(4.0,)])
         self.assertEqual(len(self.query("SELECT * FROM sample")), 2)
+        shown = rooflm("report", self.record).stdout
+        for title in ("== Kernels on the device", "== Time of the device", "== Activities"):
+            self.assertIn(title, shown)
         kernels = rooflm("report", self.record, "--view", "kernels", "--format", "csv").stdout
         self.assertIn("gemm", kernels)
 

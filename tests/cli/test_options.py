@@ -238,7 +238,9 @@ class Options(unittest.TestCase):
         self.assertRegex(out, r"2 +tiny B=1 T=16")
         self.assertIn("-o: a.rooflm\n--html: a.html\n" if html else "-o: a.rooflm\n", out)
         self.assertIn("would run", self.run_binary("bench", *SMALL, "--columns", "total", "--dry-run").stdout)
-        self.assertIn("would measure 9 rows", self.run_binary("gemm", "--device", "cpu", "--dry-run").stdout)
+        rows = json.loads(self.run_binary("gemm", "--device", "cpu", "--dry-run", "--format", "json").stdout)
+        self.assertEqual(len(rows), 9)
+        self.assertEqual(rows[0]["run"], "1 x [1024, 1024] by [1024, 1024] fp32 big on cpu")
         self.run_binary("bench", *SMALL, "-o", self.record, "--dry-run", code=3)
         self.run_binary("attention", "--device", "cpu", "--dry-run")
         self.run_binary("peaks", "--device", "cpu", "--dry-run")
@@ -317,7 +319,7 @@ class Options(unittest.TestCase):
         self.assertFalse((self.folder / "i.rooflm").exists())
 
     def test_an_option_that_a_study_does_not_read(self):
-        for study, option, value in (("blocks", "--lengths", "nope"), ("blocks", "--head-dim", "3"), ("blocks", "--n", "5"),
+        for study, option, value in (("blocks", "--lengths", "nope"), ("blocks", "--count", "3"), ("blocks", "--n", "5"),
                                      ("serving", "--n", "5"), ("serving", "--steps", "3"), ("serving", "--data", "x.bin"),
                                      ("gemm", "--seq", "5"), ("attention_sweep", "--n", "5"),
                                      ("formats", "--engine", "eager"), ("formats", "--users", "1")):

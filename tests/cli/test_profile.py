@@ -54,6 +54,17 @@ class Profile(unittest.TestCase):
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
+    def test_without_sizes_of_caches_memory_limits_nothing(self):
+        hidden = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /sys/devices/system/cpu/cpu0/cache && exec "$@"', "sh"]
+        if not shutil.which("unshare") or subprocess.run([*hidden, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("no namespaces of mounts here, or no sizes of caches to hide")
+        record = self.folder / "no_caches.rooflm"
+        for command in (["profile", *SMALL, *QUICK, "-o", record, "--view", "overview"], ["verify", record]):
+            done = subprocess.run([*hidden, BINARY, *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT,
+                                  env=self.environment, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"not judged \d+ times: no time beats its roof .*sizes of caches")
+
     @classmethod
     def rooflm(cls, *arguments):
         return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT,

@@ -258,32 +258,6 @@ class Record(unittest.TestCase):
         learned = self.device_times(5)
         self.assertEqual({scope: ns for scope, ns in learned.items() if marked[scope] != ns}, {"forward other": 12000})
 
-    def test_operators_have_prices_and_roofs(self):
-        stream = streams.training_run()
-        stream.facts.update({"device cuda:0": "NVIDIA H200", "device cuda:7": "NVIDIA H200"})
-        matrix = [["bfloat16", [512, 768]], ["bfloat16", [768, 768]]]
-        for number, (phase, count) in enumerate((("forward", 1), ("backward", 2))):
-            for layer in range(2):
-                stream.facts[f"work {number}{layer}"] = streams.operator("aten::mm", phase, f"b.{layer}.m", matrix,
-                                                                         [["bfloat16", [512, 768]]], count)
-        stream.facts["work 9"] = streams.operator("flash::forward", "forward", "b.0.a", matrix, matrix)
-        stream.facts["work 8"] = streams.operator("aten::mm", "forward", "b.0.m", [["bfloat16", [-1, 2]]], [])
-        stream.facts["work 7"] = "{"
-        said = self.import_stream(stream)
-        self.assertIn("calls of flash::forward have no price", said)
-        self.assertIn("2 notes of operators cannot be read", said)
-        # Devices that are there and did nothing are not named.
-        self.assertEqual(self.rows("SELECT key, value FROM environment WHERE key LIKE 'device%'"), [("device cuda:0", "NVIDIA H200")])
-        flop = 2 * 512 * 768 * 768
-        self.assertEqual(self.rows("SELECT matmul_flop, dtype, shapes FROM op WHERE scope = 'h.0/m' ORDER BY phase DESC"),
-                         [(flop, "bf16", "[512,768] x [768,768]"), (2 * flop, "bf16", "[512,768] x [768,768]")])
-        self.assertEqual(self.rows("SELECT value FROM fact WHERE key = 'matmul_flop'"), [(6.0 * flop,)])
-        rate = self.rows("SELECT value FROM ceiling WHERE dtype = 'bf16' AND what = 'matmul' AND source = 'catalog'")[0][0]
-        roofs = dict(self.rows("SELECT subject, value FROM prediction WHERE quantity = 'roof_s'"))
-        self.assertAlmostEqual(roofs["step"], 6 * flop / rate, delta=1e-9)
-        table = self.rooflm("report", "x.rooflm", "--view", "roofline", "--format", "csv").stdout
-        self.assertIn("matmul bf16", table)
-
     def test_stacks_of_the_host_say_what_kept_the_device_waiting(self):
         stream = streams.training_run()
         kernels = [struct.unpack_from("<BBHIQQ", row) for row in stream.rows if row[0] == streams.KERNEL]

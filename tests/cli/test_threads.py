@@ -38,6 +38,16 @@ class Threads(TrainingRuns):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.fails(2, "peaks", "--threads", 2, env={**os.environ, "OMP_THREAD_LIMIT": "1"}, says=["--threads 2", "at most 1"])
 
+    @unittest.skipIf(SANITIZER == "thread", "the thread sanitizer needs another OpenMP runtime")
+    def test_threads_that_wait_soon_sleep(self):
+        """On a busy machine a waiting thread that spins takes the processor from the one that it waits for."""
+        spins = "GOMP_SPINCOUNT = '{}'"
+        own = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+        for variables, expected in (({}, 1000), ({"OMP_WAIT_POLICY": "passive"}, 0), ({"GOMP_SPINCOUNT": "7"}, 7)):
+            with self.subTest(variables=variables):
+                result = self.run_rooflm("--version", env={**own, **variables, "OMP_DISPLAY_ENV": "verbose"})
+                self.assertIn(spins.format(expected), result.stderr)
+
     @unittest.skipIf(SANITIZER, "a sanitizer takes all of the address space that is limited")
     def test_threads_that_cannot_start_are_out_of_memory(self):
         """libgomp itself would end the process with 1: a check that failed."""

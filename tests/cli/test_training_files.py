@@ -3,9 +3,11 @@
 
 Usage: test_training_files.py BINARY [unittest options]"""
 
+import contextlib
 import pathlib
 import shutil
 import signal
+import sqlite3
 import sys
 import time
 import unittest
@@ -41,6 +43,22 @@ class TrainingFiles(TrainingRuns):
                     (data / "tokenizer.json").write_text("another")
                 self.end(process)
                 self.assertEqual((self.out / "latest" / "tokenizer.json").read_bytes(), tokenizer)
+
+    def test_a_killed_run_leaves_its_steps_in_the_record(self):
+        record = self.folder / "killed.rooflm"
+        process = self.start("--steps", 1_000_000, "--line-every", 1, "-o", record)
+        for line in process.stderr:
+            if line.startswith("step 2/"):
+                break
+        process.kill()
+        process.wait(60)
+        process.stderr.close()
+        with contextlib.closing(sqlite3.connect(record)) as database:
+            steps, = database.execute("SELECT COUNT(*) FROM sample WHERE phase = 'step'").fetchone()
+        self.assertGreaterEqual(steps, 1)
+        shown = self.ok("report", record)
+        self.assertIn("is partial", shown)
+        self.assertNotIn("Nothing to show", shown)
 
     def test_a_log_is_of_one_run(self):
         log = self.folder / "shared.log"

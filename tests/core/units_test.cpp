@@ -21,6 +21,8 @@ TEST(Units, Seconds) {
 
 TEST(Units, Counts) {
   EXPECT_EQ(format_si(190e9), "190 G");
+  EXPECT_EQ(format_si(3.5e21), "3.50 Z");
+  EXPECT_EQ(format_si(1e24) + format_si(1e27) + format_si(1e30), "1.00 Y1.00 R1.00 Q");
   EXPECT_EQ(format_si(2.1e-6), "2.10 u");
   EXPECT_EQ(format_si(890e-9), "890 n");
   EXPECT_EQ(format_si(0), "0");

@@ -17,12 +17,12 @@ TEST(CudaDecoding, LogitsAreThoseOfTheWholeText) {
       for (const auto dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
         SCOPED_TRACE(std::string(model::name_of(arch)) + " " + std::string(compile::name_of(engine)) + " " +
                      std::string(core::name_of(dtype)));
-        const compile::StepOptions options{.engine = engine,
-                                           .attention = compile::default_attention(engine),
-                                           .dtype = dtype,
-                                           .logits_padding = 64,
-                                           .compact_state = true,
-                                           .gelu_in_epilogue = true};
+        const compile::StepOptions options{
+            .engine = engine,
+            .attention = compile::default_attention(engine),
+            .dtype = dtype,
+            .logits_padding = 64,
+            .rewrites = {compile::Rewrite::compact_state, compile::Rewrite::gelu_in_epilogue}};
         const double tolerance = dtype == core::DType::f32 ? 1e-4 : dtype == core::DType::bf16 ? 5e-2 : 1e-2;
         tests::check_decoding(*gpu, tests::decoding_model(arch), options, {1, 70, 33}, 10, tolerance);
       }

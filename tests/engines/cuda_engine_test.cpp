@@ -44,10 +44,8 @@ compile::StepOptions make(compile::EngineKind engine, AttentionKind attention,
           .dtype = dtype,
           .recompute = recompute,
           .logits_padding = 64,
-          .compact_state = true,
-          .gelu_in_epilogue = true,
-          .bias_in_gradients = true,
-          .rebuild = true,
+          .rewrites = {compile::Rewrite::compact_state, compile::Rewrite::gelu_in_epilogue,
+                       compile::Rewrite::bias_in_gradients, compile::Rewrite::rebuild},
           .micro_batches = micro_batches};
 }
 
@@ -236,7 +234,7 @@ TEST_P(CudaEngine, ReplaysRunsAndRecomputeKindsAreBitIdentical) {
     for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
       for (const bool rebuild : {false, true}) {
         compile::StepOptions options = make(compile::EngineKind::fused, AttentionKind::flash, dtype, kind);
-        options.rebuild = rebuild;
+        options.rewrites.set(compile::Rewrite::rebuild, rebuild);
         SCOPED_TRACE(describe(options) + (rebuild ? ", rebuilt" : ""));
         const Outcome other = on_gpu(GetParam(), options);
         EXPECT_EQ(replayed.losses, other.losses);

@@ -51,9 +51,8 @@ StepOptions make(EngineKind engine) {
           .dtype = core::DType::bf16,
           .fp8 = true,
           .logits_padding = 64,
-          .compact_state = true,
-          .gelu_in_epilogue = true,
-          .bias_in_gradients = true};
+          .rewrites = {compile::Rewrite::compact_state, compile::Rewrite::gelu_in_epilogue,
+                       compile::Rewrite::bias_in_gradients}};
 }
 
 class Bystander final : public engines::Observer {
@@ -87,7 +86,7 @@ Outcome on_gpu(Arch arch, const StepOptions& options, engines::Observer* observe
 
 Outcome on_cpu(Arch arch, const StepOptions& options) {
   StepOptions plain = options;
-  plain.compact_state = false;
+  plain.rewrites.set(compile::Rewrite::compact_state, false);
   return train(arch, plain, backends::make_cpu_backend(backends::CpuKernels::fast, 2));
 }
 

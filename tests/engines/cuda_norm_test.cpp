@@ -35,7 +35,10 @@ std::vector<double> numbers_of(std::unique_ptr<backends::Backend> backend, core:
   constexpr std::int64_t kSeq = 16;
   const model::ModelConfig config = wide_config();
   compile::StepOptions options{
-      .dtype = dtype, .compact_state = dtype == core::DType::bf16, .early_norm = true};
+      .dtype = dtype,
+      .rewrites = (dtype == core::DType::bf16)
+                      ? compile::Rewrites{compile::Rewrite::compact_state, compile::Rewrite::early_norm}
+                      : compile::Rewrites{compile::Rewrite::early_norm}};
   options.optimizer.clip_norm = 0.5;
   tests::StepRunner runner(config, 1, kSeq, options, tests::initial_weights(config), std::move(backend));
   std::vector<double> numbers;

@@ -59,11 +59,7 @@ inline void check_decoding(backends::Backend& backend, const model::ModelConfig&
   const std::int64_t longest = *std::ranges::max_element(lengths);
   engines::Engine prefill = make(model::prefill(config, size, longest));
   engines::Engine decode = make(model::decode(config, size, kPositions));
-  const program::Program own = compile::rank_forward(model::forward(config, 1, 1), options).program;
   for (const model::Parameter& p : model::parameters(config)) {
-    whole_store.bind(
-        {.name = p.name, .shape = p.shape, .role = program::Role::weight, .full_precision = true});
-    store.bind(own.tensor(own.find(p.name)));
     std::vector<float> values = model::initial_values(p, config, 5);
     for (float& x : values) x *= 2;  // so that attention is not uniform
     whole_store.write<float>(p.name, values);

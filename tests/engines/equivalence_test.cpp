@@ -37,8 +37,7 @@ struct Outcome {
 };
 
 /// Learning to repeat one of three batches, so the loss moves far within 20 steps.
-Outcome train(Arch arch, const compile::StepOptions& options, int threads = 2) {
-  const auto config = tests::small_config(arch);
+Outcome train(const model::ModelConfig& config, const compile::StepOptions& options, int threads = 2) {
   StepRunner runner(config, kBatch / options.micro_batches, kSeq, options, tests::initial_weights(config),
                     threads);
   Outcome outcome;
@@ -48,6 +47,17 @@ Outcome train(Arch arch, const compile::StepOptions& options, int threads = 2) {
   }
   outcome.last_weight = runner.weight("h.1.feed_forward.fc1.weight");
   return outcome;
+}
+
+Outcome train(Arch arch, const compile::StepOptions& options, int threads = 2) {
+  return train(tests::small_config(arch), options, threads);
+}
+
+/// A llama with every bias that a relative of it may have.
+model::ModelConfig biased_config() {
+  model::ModelConfig config = tests::small_config(Arch::llama);
+  config.qkv_bias = config.proj_bias = config.mlp_bias = true;
+  return config;
 }
 
 void expect_close(const Outcome& a, const Outcome& b, double relative) {
@@ -138,8 +148,8 @@ TEST_P(Equivalence, RebuiltActivationsAreBitIdentical) {
            {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
         for (const bool rebuild : {false, true}) {
           auto options = make(compile::EngineKind::fused, AttentionKind::flash, kind, splits, dtype);
-          options.rebuild = rebuild;
-          options.bias_in_gradients = rebuild;
+          options.rewrites.set(compile::Rewrite::rebuild, rebuild);
+          options.rewrites.set(compile::Rewrite::bias_in_gradients, rebuild);
           StepRunner runner(config, kBatch / splits, kSeq, options, tests::initial_weights(config),
                             backends::make_cpu_backend(backends::CpuKernels::reference, 2));
           std::vector<double> numbers;
@@ -175,13 +185,60 @@ TEST_P(Equivalence, CompactStateIsAsGood) {
     const auto options = [&](int micro_batches, bool compact) {
       compile::StepOptions step =
           make(compile::EngineKind::fused, AttentionKind::flash, Recompute::none, micro_batches, dtype);
-      step.compact_state = compact;
+      step.rewrites.set(compile::Rewrite::compact_state, compact);
       return step;
     };
     const Outcome plain = train(GetParam(), options(2, false));
     const Outcome halved = train(GetParam(), options(2, true));
     expect_close(halved, plain, 1e-3);
     expect_close(train(GetParam(), options(1, true)), fp32, 2e-2);
+  }
+}
+
+TEST(Biases, AllWaysOfRunningALlamaWithBiasesAgree) {
+  const Outcome reference = train(biased_config(), make(EngineKind::eager, AttentionKind::batched));
+  EXPECT_LT(reference.losses.back(), reference.losses.front() - 0.5) << "the model does not learn";
+  for (const AttentionKind attention : {AttentionKind::batched, AttentionKind::flash})
+    expect_close(train(biased_config(), make(EngineKind::fused, attention)), reference, 1e-4);
+  expect_close(train(biased_config(), make(EngineKind::fused, AttentionKind::flash, Recompute::full, 2)),
+               reference, 1e-4);
+  expect_close(train(biased_config(),
+                     make(EngineKind::fused, AttentionKind::flash, Recompute::none, 1, core::DType::bf16)),
+               reference, 2e-2);
+}
+
+/// An SGD step moves a weight by lr times its gradient: compared with central differences of the loss in
+/// fp64.
+TEST(Biases, GradientsAreThoseOfTheLoss) {
+  const model::ModelConfig config = biased_config();
+  StepOptions options = make(EngineKind::eager, AttentionKind::batched, Recompute::none, 1, core::DType::f64);
+  options.optimizer = {.kind = passes::OptimizerKind::sgd, .weight_decay = 0, .clip_norm = 0};
+  StepRunner::Weights weights = tests::initial_weights(config);
+  for (auto& [name, values] : weights) {
+    for (std::size_t i = 0; name.ends_with(".bias") && i < values.size(); ++i)
+      values[i] = 0.1 * std::sin(static_cast<double>(i + name.size()));
+  }
+  const tests::Batch batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
+  const auto loss = [&](const StepRunner::Weights& at) {
+    return StepRunner(config, kBatch, kSeq, options, at).step(batch, 0);
+  };
+  StepRunner moved(config, kBatch, kSeq, options, weights);
+  constexpr double kRate = 1e-3;
+  static_cast<void>(moved.step(batch, kRate));
+  for (const char* name : {"h.0.attention.qkv.bias", "h.1.attention.proj.bias", "h.0.feed_forward.fc1.bias",
+                           "h.1.feed_forward.fc2.bias"}) {
+    const std::vector<double> after = moved.weight(name);
+    for (const std::size_t i : {std::size_t{1}, after.size() - 1}) {
+      constexpr double kShift = 1e-5;
+      StepRunner::Weights more = weights;
+      StepRunner::Weights less = weights;
+      more[name][i] += kShift;
+      less[name][i] -= kShift;
+      const double gradient = (weights[name][i] - after[i]) / kRate;
+      EXPECT_GT(std::abs(gradient), 1e-6) << name << " " << i;
+      EXPECT_NEAR(gradient, (loss(more) - loss(less)) / (2 * kShift), 1e-7 + 1e-5 * std::abs(gradient))
+          << name << " " << i;
+    }
   }
 }
 

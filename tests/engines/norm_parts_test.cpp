@@ -21,8 +21,9 @@ TEST(NormInParts, IsThatOfOneSum) {
   const auto weights = tests::initial_weights(config);
   const auto batch = tests::random_batch(kTexts * kLength, config.vocab, 3);
   const auto norm_of = [&](compile::EngineKind engine) {
-    compile::StepOptions options{
-        .engine = engine, .attention = compile::default_attention(engine), .early_norm = true};
+    compile::StepOptions options{.engine = engine,
+                                 .attention = compile::default_attention(engine),
+                                 .rewrites = {compile::Rewrite::early_norm}};
     options.optimizer.clip_norm = 1.0;
     tests::StepRunner runner(config, kTexts, kLength, options, weights);
     const auto& ops = runner.engine().program().ops;

@@ -158,8 +158,8 @@ TEST_P(ShardedSteps, GiveLossesAndWeightsOfOneRankInFp32) {
       SCOPED_TRACE(std::string(model::name_of(arch)) + " " + std::string(compile::name_of(engine)) +
                    (rebuild ? ", rebuilt" : ""));
       SplitStep split = split_step(GetParam(), arch, engine, core::DType::f32);
-      split.options.rebuild = rebuild;
-      split.options.bias_in_gradients = rebuild;
+      split.options.rewrites.set(compile::Rewrite::rebuild, rebuild);
+      split.options.rewrites.set(compile::Rewrite::bias_in_gradients, rebuild);
       const Training expected = train_whole(split, 4);
       const Training actual = train_split(split, 4);
       expect_same(actual, expected, 1e-5);
@@ -237,7 +237,7 @@ TEST(ShardedSteps, SumsInTheUpdateChangeNoBit) {
         SplitStep split = split_step(kind, arch, EngineKind::fused, core::DType::bf16);
         split.options.optimizer.clip_norm = clip;
         const Training by_collectives = train_split(split, 3);
-        split.options.sum_in_update = true;
+        split.options.rewrites.set(compile::Rewrite::sum_in_update);
         const Training in_update = train_split(split, 3);
         EXPECT_EQ(in_update.losses, by_collectives.losses);
         EXPECT_EQ(in_update.norms, by_collectives.norms);
@@ -254,7 +254,7 @@ TEST(ShardedSteps, SumsInTheUpdateOfMatricesThatOneRankHas) {
   split.config.d_model = split.config.d_ff = split.config.head_dim = 4;
   split.options.optimizer.clip_norm = 0;
   const Training by_collectives = train_split(split, 3);
-  split.options.sum_in_update = true;
+  split.options.rewrites.set(compile::Rewrite::sum_in_update);
   const Training in_update = train_split(split, 3);
   EXPECT_EQ(in_update.losses, by_collectives.losses);
   EXPECT_EQ(in_update.weights, by_collectives.weights);
@@ -271,7 +271,7 @@ TEST(ShardedSteps, RanksWithUnevenPartsSumInTheSameOrder) {
     split.config.d_ff = 4 * split.config.d_model;
     split.config.vocab = split.config.padded_vocab = 50257;
     split.options.optimizer.clip_norm = 0;
-    split.options.sum_in_update = true;
+    split.options.rewrites.set(compile::Rewrite::sum_in_update);
     split.options.rank = {.data = rank};
     const auto step = compile::training_step(model::forward(split.config, 1, 5), split.options);
     std::vector<std::pair<std::string_view, program::Lane>> ops;
@@ -319,7 +319,7 @@ TEST(ShardedSteps, GatheringRowsAgainChangesNoBit) {
                    model::Arch::llama, EngineKind::fused, core::DType::f32);
     split.options.recompute = recompute;
     const Training kept = train_split(split, 3);
-    split.options.gather_again = true;
+    split.options.rewrites.set(compile::Rewrite::gather_again);
     const Training again = train_split(split, 3);
     EXPECT_EQ(again.losses, kept.losses);
     EXPECT_EQ(again.norms, kept.norms);

@@ -82,13 +82,29 @@ TEST_F(LearnedSteps, TheNearestStepWithTheSameLaunchesCounts) {
   EXPECT_EQ(unlike_, 0U);
 }
 
-TEST_F(LearnedSteps, WhatIsNewIsOfNoModule) {
+TEST_F(LearnedSteps, WhatIsNewBetweenTwoModulesIsOfNone) {
   step(0, true);
   step(1, false, {11, 99, 12, 13});
   EXPECT_EQ(learned(unlike_), "a b other a other b other");
   EXPECT_EQ(unlike_, 1U);
   step(2, false, {11});
   EXPECT_EQ(learned(unlike_), "a b other a other b other a");
+}
+
+TEST_F(LearnedSteps, OtherKernelsAreOfTheModuleWhereTheyRan) {
+  step(0, true);
+  step(1, false, {11, 98, 13});  // another one
+  step(2, true, {11, 12, 13, 14, 15});
+  step(3, false, {11, 12, 13, 99, 14, 15});  // one more
+  EXPECT_EQ(learned(unlike_), "a b other a b other a b other other other a b other other other other");
+  EXPECT_EQ(unlike_, 0U);
+}
+
+TEST_F(LearnedSteps, AnotherKindOfStepIsOfNoModule) {
+  step(0, true);
+  step(1, false, {97, 98, 13});
+  EXPECT_EQ(learned(unlike_), "a b other other other other");
+  EXPECT_EQ(unlike_, 2U);
 }
 
 TEST_F(LearnedSteps, WithoutAnyMarksAllIsOfNoModule) {

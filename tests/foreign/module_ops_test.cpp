@@ -66,6 +66,19 @@ TEST_F(ModuleOpsOfAStep, GradientsBelongToWhatTheirThreadWasSaidToWorkOn) {
   EXPECT_EQ(scope_at(kMain, 850), "optimizer optimizer");
 }
 
+TEST_F(ModuleOpsOfAStep, WhatIsGatheredForTheFirstGradientIsOfItsModule) {
+  texts_[7] = "ncclDevKernel_AllGather_RING_LL";
+  texts_[8] = "vectorized_elementwise_kernel";
+  ModuleOps ops(rows_, texts_, facts_);
+  const auto scope_of = [&](std::uint64_t time_ns, std::uint32_t kernel) {
+    const auto op = ops.op_of(kAutograd, time_ns, kernel);
+    return ops.ops().at(static_cast<std::size_t>(op.value())).scope;
+  };
+  EXPECT_EQ(scope_of(510, 7), "h.3/attn/q");
+  EXPECT_EQ(scope_of(510, 8), "other") << "of the loss";
+  EXPECT_EQ(scope_of(650, 7), "h.3/itself");
+}
+
 TEST_F(ModuleOpsOfAStep, MarksOfAnEarlierBackwardPassDoNotCount) {
   rows_.push_back(marked(RangeKind::phase, 5, 920, 960));
   EXPECT_EQ(scope_at(kAutograd, 930), "backward other");

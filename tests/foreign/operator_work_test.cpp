@@ -93,14 +93,91 @@ TEST(OperatorWork, OtherOperatorsReadAndWriteOnce) {
 }
 
 TEST(OperatorWork, WhatIsNotPyTorchsOwnHasNoPrice) {
-  EXPECT_FALSE(work_of({.op = "flash_attn::forward", .in = {half({8})}, .out = {half({8})}}));
+  EXPECT_FALSE(work_of({.op = "mine::forward", .in = {half({8})}, .out = {half({8})}}));
+}
+
+TEST(OperatorWork, GroupedProductsAreThoseOfTheirRows) {
+  const TensorNote offsets{.dtype = "int32", .shape = {8}};
+  // Forward and the input's gradient: each row meets the matrix of its expert.
+  EXPECT_EQ(work("_grouped_mm", {half({100, 16}), half({8, 16, 4}), offsets}, {half({100, 4})}).matmul_flop,
+            2.0 * 100 * 16 * 4);
+  // The gradient of the experts: the rows of each are summed up.
+  EXPECT_EQ(work("_grouped_mm", {half({16, 100}), half({100, 4}), offsets}, {half({8, 16, 4})}).matmul_flop,
+            2.0 * 100 * 16 * 4);
+  EXPECT_EQ(work("_grouped_mm", {half({8, 16, 4}), half({4, 100}), offsets}, {half({16, 100})}).matmul_flop,
+            2.0 * 100 * 16 * 4);
+  const TensorNote eight{.dtype = "float8_e4m3fn", .shape = {32, 16}};
+  const TensorNote rows{.dtype = "float8_e4m3fn", .shape = {16, 8}};
+  for (const char* op : {"_scaled_mm", "_scaled_mm_v2", "_scaled_grouped_mm"}) {
+    const OperatorWork scaled = work(op, {eight, rows, whole({}), whole({})}, {half({32, 8})});
+    EXPECT_EQ(scaled.matmul_flop, 2.0 * 32 * 16 * 8) << op;
+    EXPECT_EQ(scaled.dtype, "fp8") << op;
+    EXPECT_EQ(scaled.bytes_read, 32 * 16 + 16 * 8 + 8) << op;
+  }
+}
+
+TEST(OperatorWork, AttentionOfOtherLayoutsAndMasks) {
+  const TensorNote q = half({2, 128, 4, 64});  // [B, T, H, D]
+  const double full = 4.0 * 2 * 4 * 128 * 128 * 64;
+  EXPECT_EQ(work("_flash_attention_forward", {q, q, q}, {q}).matmul_flop, full);
+  EXPECT_EQ(work_of({.op = "flash_attn::_flash_attn_forward", .is_causal = true, .in = {q, q, q}, .out = {q}})
+                ->needed_flop,
+            full * 129 / 256);
+  EXPECT_EQ(work("_flash_attention_forward", {half({256, 4, 64}), half({256, 4, 64}), half({256, 4, 64})}, {})
+                .matmul_flop,
+            0)
+      << "sequences of unknown lengths";
+  const TensorNote heads = half({2, 4, 128, 64});
+  const auto flex =
+      work_of({.op = "triton::flex_attention", .in = {heads, heads, heads}, .out = {heads}, .needed = 0.25});
+  EXPECT_EQ(flex->matmul_flop, full);
+  EXPECT_EQ(flex->needed_flop, full / 4);
+  EXPECT_EQ(
+      work_of({.op = "triton::flex_attention_backward", .in = {heads, heads, heads, heads}, .out = {heads}})
+          ->matmul_flop,
+      2 * full);
+}
+
+TEST(OperatorWork, KernelsOfTritonAndWhatIsSpreadOverRanksMoveTheirBytes) {
+  const TensorNote list{.dtype = "float32", .shape = {100}, .is_list = true};
+  const auto of = [](const char* op, std::vector<TensorNote> in, std::vector<TensorNote> out) {
+    return work_of({.op = op, .in = std::move(in), .out = std::move(out)}).value();
+  };
+  const OperatorWork fused = of("triton::triton_poi_fused_add_0", {whole({10}), whole({10})}, {half({10})});
+  EXPECT_EQ(fused.bytes_read, 80);
+  EXPECT_EQ(fused.bytes_written, 20);
+  EXPECT_EQ(of("triton::mm", {half({8, 16}), half({16, 4})}, {half({8, 4})}).matmul_flop, 1024);
+  const OperatorWork gather = of("c10d::_allgather_base_", {half({64}), half({8})}, {half({64})});
+  EXPECT_EQ(gather.bytes_read, 16);
+  EXPECT_EQ(gather.bytes_written, 128);
+  EXPECT_EQ(gather.matmul_flop + gather.elementwise_flop, 0);
+  const OperatorWork copy_in =
+      of("fsdp::all_gather_copy_in", {list, whole({800})}, {whole({100}), whole({800})});
+  EXPECT_EQ(copy_in.bytes_read, 400);
+  EXPECT_EQ(copy_in.bytes_written, 400);
+  EXPECT_EQ(of("fsdp::chunk_cat", {list}, {whole({120})}).bytes_written, 480);
+  EXPECT_EQ(of("aten::split_with_sizes_copy", {whole({100})}, {list}).bytes_written, 400);
+  EXPECT_EQ(of("_c10d_functional::wait_tensor", {half({8})}, {half({8})}).bytes_read, 0);
+}
+
+TEST(OperatorWork, BytesThatNoCacheHoldsAreAmongThoseRead) {
+  OperatorNote note{.op = "aten::embedding",
+                    .in = {whole({1000, 4}), {.dtype = "int64", .shape = {3}}},
+                    .out = {whole({3, 4})}};
+  note.cold_bytes = 16000;
+  EXPECT_EQ(work_of(note)->far_bytes, work_of(note)->bytes_read) << "of the table only what is looked up";
+  note.cold_bytes = 24;
+  EXPECT_EQ(work_of(note)->far_bytes, 24);
 }
 
 TEST(OperatorWork, NotesAreReadAndLiesAreNot) {
   const auto note = read_operator(
       R"({"op":"aten::mm","phase":"backward","module":"h.0","again":1,"causal":0,"tf32":1,"n":2,)"
-      R"("in":[["bfloat16",[8,16],4],["list","float32",[7]]],"out":[]})");
+      R"("cold":40,"calls":[3,9],"needed":0.5,"in":[["bfloat16",[8,16],4],["list","float32",[7]]],"out":[]})");
   ASSERT_TRUE(note);
+  EXPECT_EQ(note->calls, (std::vector<std::uint32_t>{3, 9}));
+  EXPECT_EQ(note->cold_bytes, 40);
+  EXPECT_EQ(note->needed, 0.5);
   EXPECT_EQ(note->phase + note->module, "backwardh.0");
   EXPECT_TRUE(note->is_recomputed && note->has_tf32 && !note->is_causal);
   EXPECT_EQ(note->count, 2);
@@ -112,6 +189,10 @@ TEST(OperatorWork, NotesAreReadAndLiesAreNot) {
                           R"({"op":"aten::mm","phase":"","in":[["int8",[1,2],-4]],"out":[]})",
                           R"({"op":"aten::mm","phase":"","in":[["int8",[9007199254740992,99]]],"out":[]})",
                           R"({"op":"aten::mm","phase":"","in":[["list"]],"out":[]})",
+                          R"({"op":"aten::mm","phase":"","needed":2,"in":[],"out":[]})",
+                          R"({"op":"aten::mm","phase":"","cold":-1,"in":[],"out":[]})",
+                          R"({"op":"aten::mm","phase":"","calls":[-1.5],"in":[],"out":[]})",
+                          R"({"op":"aten::mm","phase":"","calls":"x","in":[],"out":[]})",
                           R"({"op":"aten::mm","phase":"","in":[7],"out":[]})"}) {
     EXPECT_FALSE(read_operator(lie)) << lie;
   }

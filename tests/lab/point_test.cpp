@@ -36,6 +36,8 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
   typed.set("deterministic", record::Config::Value(false));
   typed.set("search_products", "kept");
   typed.set("warmup", 5);
+  typed.set("head_dim", 48);
+  typed.set("positions", 2048);
   const record::Config kept = config_of(point_of(typed));
   for (const auto& [key, value] : typed.entries())
     EXPECT_EQ(kept.text(key), record::format_value(value)) << key;
@@ -57,19 +59,19 @@ TEST(Point, NullStandsForADeviceOfTheCatalog) {
   typed.set("dtype", "bf16");
   typed.set("device", "null:h100-sxm");
   const Point gpu = point_of(typed);
-  EXPECT_TRUE(gpu.step.compact_state);
-  EXPECT_TRUE(gpu.step.gelu_in_epilogue);
-  EXPECT_TRUE(gpu.step.bias_in_gradients);
-  EXPECT_TRUE(gpu.step.early_norm);
+  EXPECT_TRUE(gpu.step.rewrites.has(compile::Rewrite::compact_state));
+  EXPECT_TRUE(gpu.step.rewrites.has(compile::Rewrite::gelu_in_epilogue));
+  EXPECT_TRUE(gpu.step.rewrites.has(compile::Rewrite::bias_in_gradients));
+  EXPECT_TRUE(gpu.step.rewrites.has(compile::Rewrite::early_norm));
   EXPECT_EQ(gpu.step.logits_padding, 64);
   EXPECT_EQ(gpu.step.loss_chunk_bytes, std::int64_t{4} << 30U);
   EXPECT_DOUBLE_EQ(make_backend(gpu)->free_bytes(), 80e9);
   typed.set("device", "null");
   const Point processor = point_of(typed);
-  EXPECT_TRUE(processor.step.compact_state);
-  EXPECT_FALSE(processor.step.gelu_in_epilogue);
-  EXPECT_FALSE(processor.step.bias_in_gradients);
-  EXPECT_FALSE(processor.step.early_norm);
+  EXPECT_TRUE(processor.step.rewrites.has(compile::Rewrite::compact_state));
+  EXPECT_FALSE(processor.step.rewrites.has(compile::Rewrite::gelu_in_epilogue));
+  EXPECT_FALSE(processor.step.rewrites.has(compile::Rewrite::bias_in_gradients));
+  EXPECT_FALSE(processor.step.rewrites.has(compile::Rewrite::early_norm));
   EXPECT_EQ(processor.step.logits_padding, 1);
   EXPECT_EQ(processor.step.loss_chunk_bytes, std::int64_t{128} << 20U);
 }

@@ -50,6 +50,14 @@ TEST(MemoryLevels, HalfOfWhatTheThreadsHave) {
   EXPECT_EQ(four[2].working_bytes, 8U * kMib);        // one for all
 }
 
+TEST(MemoryLevels, BeyondAGigabyteFourTimesTheLastLevelIsEnough) {
+  Processor processor = made_up_processor();
+  processor.caches.back().bytes = 128 * kMib;
+  EXPECT_EQ(memory_levels(processor, 1, 1e12).back().working_bytes, 1024U * kMib);
+  processor.caches.back().bytes = 480 * kMib;
+  EXPECT_EQ(memory_levels(processor, 1, 1e12).back().working_bytes, 4U * 480 * kMib);
+}
+
 TEST(MemoryLevels, FreeMemoryIsTheLimit) {
   EXPECT_EQ(memory_levels(made_up_processor(), 1, 2.0 * 64 * kMib).back().working_bytes, 64U * kMib);
   EXPECT_EQ(memory_levels(made_up_processor(), 1, 1e6).back().name, "L3");  // not even the caches can be left

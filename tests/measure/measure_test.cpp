@@ -26,6 +26,14 @@ TEST(Sampling, DiscardsTheFirstRunAndObeysTheLimits) {
   EXPECT_GT(many.median, 0);
 }
 
+TEST(Sampling, OnASlowMachineTimeEndsItBeforeTheFewestSamples) {
+  int runs = 0;
+  const core::Summary one =
+      measure_rate(1, [&] { ++runs; }, {.seconds = 60, .min_samples = 7, .most_seconds = 0});
+  EXPECT_EQ(one.count, 1U);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST(Sampling, TheUsualFewestSamplesHaveAnIntervalOf95Percent) {
   const core::Summary few = measure_rate(1, [] {}, {.seconds = 0});
   EXPECT_EQ(few.count, 6U);
@@ -73,7 +81,7 @@ TEST_F(BenchRunner, CountsWarmUpAndTimedSteps) {
   EXPECT_EQ(result.step.count, 3U);
   EXPECT_EQ(result.stop_reason, "3 samples");
   for (const engines::StepTimes& times : result.samples) {
-    EXPECT_NEAR(times.forward_s + times.backward_s + times.optimizer_s, times.step_s, 1e-4);
+    EXPECT_LE(times.forward_s + times.backward_s + times.optimizer_s, times.step_s);
   }
 }
 

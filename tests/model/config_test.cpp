@@ -29,6 +29,21 @@ TEST(Config, HeadsMustDivide) {
   EXPECT_THROW((void)with_overrides(preset("tiny"), {.heads = -4}), core::UsageError);
 }
 
+TEST(Config, MorePositionsAndOtherHeadSizes) {
+  const ModelConfig plain = preset("gpt2");
+  const ModelConfig more = with_overrides(plain, {.positions = 1536});
+  EXPECT_EQ(parameter_count(more) - parameter_count(plain), 512 * 768);
+  EXPECT_EQ(model_flop_per_token(more, 64), model_flop_per_token(plain, 64)) << "positions are looked up";
+  EXPECT_NO_THROW((void)forward(more, 1, 1536));
+  const ModelConfig wide = with_overrides(plain, {.heads = 16, .head_dim = 64});
+  EXPECT_EQ(wide.d_model, 768);
+  EXPECT_EQ(wide.head_dim, 64);
+  EXPECT_NO_THROW((void)forward(wide, 1, 64));
+  EXPECT_EQ(with_overrides(plain, {.heads = 16}).head_dim, 48) << "constant width";
+  EXPECT_NO_THROW((void)with_overrides(plain, {.heads = 5, .head_dim = 64})) << "no need to divide the width";
+  EXPECT_THROW((void)with_overrides(plain, {.head_dim = 0}), core::UsageError);
+}
+
 TEST(Config, AnySizeInTheOtherKind) {
   const ModelConfig c = with_overrides(preset("tiny"), {.arch = Arch::gpt2, .seq = 4096});
   EXPECT_TRUE(c.tied_head);

@@ -197,6 +197,20 @@ TEST_F(HuggingFace, RoundTrips) {
   expect_round_trip(directory_ / "llama", llama, core::DType::f32);
   llama.tied_head = true;
   expect_round_trip(directory_ / "tied", llama, core::DType::bf16);
+  ModelConfig qwen2 = llama;
+  qwen2.qkv_bias = true;
+  qwen2.window = 8;
+  qwen2.windowed = {false, true};
+  expect_round_trip(directory_ / "qwen2", qwen2, core::DType::f32);
+  ModelConfig mistral = llama;
+  mistral.window = 8;
+  expect_round_trip(directory_ / "mistral", mistral, core::DType::f32);
+  ModelConfig biased = llama;
+  biased.qkv_bias = biased.proj_bias = biased.mlp_bias = true;
+  expect_round_trip(directory_ / "biased", biased, core::DType::f32);
+  ModelConfig mixed = biased;  // of no family
+  mixed.window = 8;
+  EXPECT_THROW((void)config_json(mixed, core::DType::f32), core::Unavailable);
   expect_round_trip(directory_ / "gpt2", small(Arch::gpt2), core::DType::f16);
   expect_round_trip(directory_ / "shards", small(Arch::gpt2), core::DType::f32, 3000);
   EXPECT_TRUE(fs::exists(directory_ / "shards/model.safetensors.index.json"));
@@ -253,41 +267,117 @@ TEST_F(HuggingFace, RefusesValuesThatAreNotFinite) {
                       load_error("gpt2", tensors));
 }
 
-/// Their matmuls are a llama's; engines refuse what plans take.
-TEST_F(HuggingFace, PlansTakeMistralQwenAndScaledPositions) {
-  const std::string sizes =
-      R"("vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":1,"num_attention_heads":2,)";
+TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
+  const auto read = [&](const std::string& more) {
+    write_config(
+        R"({"vocab_size":9,"hidden_size":8,"intermediate_size":8,"num_hidden_layers":4,"num_attention_heads":2,)"
+        R"("max_position_embeddings":64,)" +
+        more + "}");
+    return read_config(directory_);
+  };
+  const ModelConfig mistral = read(R"("model_type":"mistral","sliding_window":16)");
+  EXPECT_EQ(mistral.window, 16);  // of attention
+  EXPECT_EQ(mistral.max_seq, 64);
+  EXPECT_EQ(uncomputed(mistral, 16), "");  // sees all
+  EXPECT_PRED_FORMAT2(IsSubstring, "a window of 16", uncomputed(mistral, 17));
+  EXPECT_EQ(read(R"("model_type":"mistral","sliding_window":null)").window, 0);
+  EXPECT_THROW(read(R"("model_type":"mistral","sliding_window":0)"), core::InputError);
+
+  EXPECT_EQ(read(R"("model_type":"qwen2","sliding_window":16)").window, 0);
+  const ModelConfig qwen2 = read(R"("model_type":"qwen2","sliding_window":16,"use_sliding_window":true,)"
+                                 R"("max_window_layers":3)");
+  EXPECT_TRUE(qwen2.qkv_bias && !qwen2.proj_bias && qwen2.has_unlike_layers());
+  EXPECT_EQ(qwen2.window_of(2), 0);
+  EXPECT_EQ(qwen2.window_of(3), 16);
+  const ModelConfig listed =
+      read(R"("model_type":"qwen2","sliding_window":16,"use_sliding_window":true,"layer_types":)"
+           R"(["sliding_attention","full_attention","sliding_attention","sliding_attention"])");
+  EXPECT_EQ(listed.window_of(1), 0);
+  EXPECT_EQ(listed.window_of(2), 16);
+  const ModelConfig pattern =
+      read(R"("model_type":"mistral","sliding_window":16,"sliding_window_pattern":2)");
+  EXPECT_EQ(pattern.window_of(0), 16);
+  EXPECT_EQ(pattern.window_of(1), 0);
+
+  const ModelConfig qwen3 = read(R"("model_type":"qwen3","head_dim":6)");
+  EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
+  EXPECT_PRED_FORMAT2(IsSubstring, "norms of queries and keys", uncomputed(qwen3, 8));
+
+  const ModelConfig bias = read(R"("model_type":"llama","attention_bias":true,"mlp_bias":true)");
+  EXPECT_TRUE(bias.qkv_bias && bias.proj_bias && bias.mlp_bias);
+  EXPECT_EQ(uncomputed(bias, 64), "");
+
+  const ModelConfig scaled =
+      read(R"("model_type":"llama","rope_theta":7,"rope_scaling":{"rope_type":"llama3","factor":8.0})");
+  EXPECT_EQ(scaled.rope_theta, 7);
+  EXPECT_PRED_FORMAT2(IsSubstring, "scaled by llama3", uncomputed(scaled, 8));
+  EXPECT_EQ(read(R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":8.0})").rope_scaling, "yarn");
+  EXPECT_EQ(read(R"("model_type":"llama","rope_scaling":{"rope_type":"default"})").rope_scaling, "");
+
+  const ModelConfig mixtral = read(R"("model_type":"mixtral","num_local_experts":4,"num_experts_per_tok":2)");
+  EXPECT_EQ(mixtral.experts.count, 4);
+  EXPECT_EQ(mixtral.experts.d_ff, 8);
+  EXPECT_EQ(uncomputed(mixtral, 8), "experts");
+  const ModelConfig qwen3_moe =
+      read(R"("model_type":"qwen3_moe","num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":3,)"
+           R"("mlp_only_layers":[0],"decoder_sparse_step":2)");
+  EXPECT_EQ(qwen3_moe.experts.d_ff, 3);
+  EXPECT_FALSE(qwen3_moe.experts.are_in(0));
+  EXPECT_TRUE(qwen3_moe.experts.are_in(1));
+  EXPECT_FALSE(qwen3_moe.experts.are_in(2));
+  EXPECT_THROW(read(R"("model_type":"mixtral","num_local_experts":4,"num_experts_per_tok":5)"),
+               core::InputError);
+  EXPECT_THROW(read(R"("model_type":"mixtral","num_local_experts":0)"), core::InputError);
+
+  try {
+    read(R"("model_type":"deepseek_v3","kv_lora_rank":512)");
+    FAIL();
+  } catch (const core::Unavailable& error) {
+    EXPECT_PRED_FORMAT2(IsSubstring, "multi-head latent attention", error.what());
+  }
+  EXPECT_THROW(read(R"("model_type":"mamba")"), core::Unavailable);
+  write_config(R"({"architectures":["GPT2LMHeadModel"],"n_layer":1,"n_head":2,"n_embd":8,"vocab_size":9,)"
+               R"("n_positions":64})");
+  EXPECT_EQ(read_config(directory_).arch, Arch::gpt2);  // as files of distilgpt2 are
+}
+
+/// Published numbers of parameters, from the configurations that were published with them.
+TEST_F(HuggingFace, ParametersAreCountedToTheLastOne) {
   struct Case {
-    std::string text, left_out;
-    std::int64_t max_seq;
+    const char* config;
+    std::int64_t parameters, active;
   };
   const Case cases[] = {
-      {R"("model_type":"mistral","sliding_window":null,"max_position_embeddings":64)", "", 64},
-      {R"("model_type":"mistral","sliding_window":16,"max_position_embeddings":64)", "", 16},
-      {R"("model_type":"qwen2","use_sliding_window":false,"max_position_embeddings":64)", "biases", 64},
-      {R"("model_type":"qwen3","head_dim":6,"max_position_embeddings":64)", "norms", 64},
-      {R"("model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8.0},"max_position_embeddings":64)",
-       "scaling", 64}};
-  for (const Case& each : cases) {
-    const std::string text = "{" + sizes + each.text + "}";
-    const bool is_computed = config_error(text) == "no error";
-    const ModelConfig config = read_planned_config(directory_);
-    EXPECT_FALSE(is_computed);
-    EXPECT_EQ(config.arch, Arch::llama);
-    EXPECT_EQ(config.max_seq, each.max_seq);
-    EXPECT_PRED_FORMAT2(IsSubstring, each.left_out, config.left_out);
-    EXPECT_EQ(config.left_out.empty(), each.left_out.empty());
-  }
-  EXPECT_EQ(read_planned_config(kGoldens / "llama").layers, read_config(kGoldens / "llama").layers);
-  const auto write_type = [&](const std::string& type) {
-    write_config("{" + sizes + R"("model_type":")" + type + "\"}");
+      {R"({"model_type":"mixtral","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,)"
+       R"("num_attention_heads":32,"num_key_value_heads":8,"num_local_experts":8,"num_experts_per_tok":2,)"
+       R"("vocab_size":32000})",
+       46702792704, 12879925248},
+      {R"({"model_type":"qwen3_moe","head_dim":128,"hidden_size":2048,"intermediate_size":6144,)"
+       R"("moe_intermediate_size":768,"num_attention_heads":32,"num_key_value_heads":4,"num_experts":128,)"
+       R"("num_experts_per_tok":8,"num_hidden_layers":48,"vocab_size":151936})",
+       30532122624, 3353032704},
+      {R"({"model_type":"qwen2","hidden_size":3584,"intermediate_size":18944,"num_attention_heads":28,)"
+       R"("num_key_value_heads":4,"num_hidden_layers":28,"vocab_size":152064})",
+       7615616512, 7615616512},
+      {R"({"model_type":"qwen3","head_dim":128,"hidden_size":1024,"intermediate_size":3072,)"
+       R"("num_attention_heads":16,"num_key_value_heads":8,"num_hidden_layers":28,"vocab_size":151936,)"
+       R"("tie_word_embeddings":true})",
+       596049920, 596049920},
+      {R"({"model_type":"mistral","hidden_size":4096,"intermediate_size":14336,"num_attention_heads":32,)"
+       R"("num_key_value_heads":8,"num_hidden_layers":32,"vocab_size":32000,"sliding_window":4096})",
+       7241732096, 7241732096},
+      {R"({"model_type":"llama","hidden_size":2048,"intermediate_size":8192,"num_attention_heads":32,)"
+       R"("num_key_value_heads":8,"head_dim":64,"num_hidden_layers":16,"vocab_size":128256,)"
+       R"("tie_word_embeddings":true,"rope_scaling":{"rope_type":"llama3"}})",
+       1235814400, 1235814400},
   };
-  for (const char* of_experts : {"qwen3_moe", "mixtral"}) {
-    write_type(of_experts);
-    EXPECT_THROW(read_planned_config(directory_), core::Unavailable);
+  for (const Case& each : cases) {
+    write_config(each.config);
+    const ModelConfig config = read_config(directory_);
+    EXPECT_EQ(parameter_count(config), each.parameters) << each.config;
+    EXPECT_EQ(active_parameter_count(config), each.active) << each.config;
+    EXPECT_EQ(padding_count(config), 0);
   }
-  write_type("mamba");
-  EXPECT_THROW(read_planned_config(directory_), core::InputError);
 }
 
 TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
@@ -299,11 +389,10 @@ TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
             "no error");
   EXPECT_EQ(read_config(directory_).rope_theta, 5e5);
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {R"("num_attention_heads":2,"rope_scaling":{"factor":8.0})",
-       "rope_scaling is {\"factor\":8.0}, expected"},
-      {R"("num_attention_heads":2,"rope_parameters":{"rope_type":"llama3"})", "rope_parameters is"},
-      {R"("num_attention_heads":2,"attention_bias":true)", "attention_bias is true, expected null or false"},
-      {R"("num_attention_heads":2,"mlp_bias":true)", "mlp_bias is true"},
+      {R"("num_attention_heads":2,"rope_scaling":"llama3")", "rope_scaling is \"llama3\", expected"},
+      {R"("num_attention_heads":2,"rope_parameters":{"rope_type":7})", "rope_parameters is"},
+      {R"("num_attention_heads":2,"attention_bias":"yes")",
+       "attention_bias is \"yes\", expected true or false"},
       {R"("num_attention_heads":2,"hidden_act":"gelu")", "hidden_act is \"gelu\", expected silu or swish"},
       {R"("num_attention_heads":2,"architectures":["LlamaForSequenceClassification"])", "LlamaForCausalLM"},
       {R"("num_attention_heads":3)", "num_attention_heads 3 does not divide hidden_size 8"},
@@ -318,7 +407,7 @@ TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
       {R"("num_key_value_heads":2)", "the key num_attention_heads is missing"},
   };
   for (const auto& [more, message] : cases) EXPECT_PRED_FORMAT2(IsSubstring, message, with(more));
-  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is \"mamba\", expected gpt2 or llama",
+  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is \"mamba\", expected one of gpt2, llama",
                       config_error(R"({"model_type":"mamba"})"));
   EXPECT_PRED_FORMAT2(IsSubstring, "model_type is missing", config_error("{}"));
   EXPECT_PRED_FORMAT2(IsSubstring, "not valid JSON", config_error("{"));

@@ -8,7 +8,7 @@ const document_ = sampleDocument();
 test('opens from disk, asks for nothing, draws every section, and names everything that can be used', async () => {
   const { page, close } = await open(document_);
   assert.equal(await page.title(), document_.title);
-  assert.equal(await page.locator('main > section').count(), 16);
+  assert.equal(await page.locator('main > section').count(), 17);
   assert.equal(await page.locator('section[aria-busy]').count(), 0);
   assert.equal(await page.getByText('could not be drawn').count(), 0);
   const nameless = await page.$$eval('button, input, select, a, canvas[tabindex], [role=grid], [role=img], [role=dialog]', (all) => all

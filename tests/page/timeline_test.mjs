@@ -65,6 +65,17 @@ test('shows the step nearest to the median, and all of its lanes', async () => {
   await close();
 });
 
+test('a click on a gap shows it', async () => {
+  const { page, close } = await opened();
+  const [gap] = run.gaps;
+  await page.locator('#gaps .row').first().click();
+  await settle(page);
+  const { from, to } = await viewOf(page);
+  assert.ok(from <= gap.start_ns && to >= gap.end_ns && to - from < 4 * (gap.end_ns - gap.start_ns), `${from} to ${to}`);
+  assert.match(await page.evaluate(() => window.location.hash), /^#timeline\?run=0&from=\d+&to=\d+$/);
+  await close();
+});
+
 test('zooms and moves by wheel, drag, keys and buttons, and stays inside', async () => {
   const { page, close } = await opened();
   const canvas = canvasOf(page);

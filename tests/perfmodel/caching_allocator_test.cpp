@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
+#include "compile/planned/collective_copies.h"
 #include "program/groups.h"
 #include "program/ops.h"
 

@@ -62,7 +62,7 @@ TEST(Plan, InterleavedStagesKeepOneMicroBatchOfTheHead) {
   const auto of_vocab = [](compile::Sharding sharding, std::int64_t micro_batches) {
     const auto activations = [&](int times) {
       auto [point, setting] = plan_case("medium", sharding, micro_batches);
-      point.step.unfused_loss = true;  // whole logits in fp32 are kept
+      point.step.rewrites.set(compile::Rewrite::unfused_loss);  // whole logits in fp32 are kept
       point.config.vocab *= times;
       point.config.padded_vocab *= times;
       return perfmodel::make_plan(point, setting).roles.back().memory.activation_bytes;
@@ -134,7 +134,7 @@ TEST(Plan, GradientsAreSummedOnceForAllMicroBatches) {
   for (const int zero : {0, 1}) {
     auto [point, setting] = plan_case("medium", {.data = 16, .zero = zero}, 2);
     setting.framework = perfmodel::find_framework("rooflm-fused");
-    point.step.compact_state = true;
+    point.step.rewrites.set(compile::Rewrite::compact_state);
     const double of_two = perfmodel::make_plan(point, setting).communication_s;
     point.micro_batches = 32;
     EXPECT_NEAR(perfmodel::make_plan(point, setting).communication_s / of_two, 1, 0.01);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -51,6 +52,19 @@ TEST(Roofline, ThinProductsAreBoundByMemory) {
   const double bytes = 4.0 * (1000 + 10000.0 * 1000 + 10000);
   EXPECT_DOUBLE_EQ(roof.roof_s, (bytes - 1e6) / 10e9);
   EXPECT_EQ(roof.bound, "DRAM");
+}
+
+TEST(Roofline, WhatCachesOfUnknownRateMayHoldCostsNoTimeOfTheMemoryBeyond) {
+  const Machine hidden{
+      .flop_per_s = {{"fp32", 1e12}},
+      .levels = {
+          {.name = "cache", .byte_per_s = std::numeric_limits<double>::infinity(), .capacity_bytes = 1e6},
+          {.name = "DRAM", .byte_per_s = 10e9}}};
+  const auto small = product(1, 100, 100);
+  EXPECT_DOUBLE_EQ(perfmodel::roof_of(hidden, small, small.ops[0]).memory_s, 0);
+  const auto large = product(1, 10000, 1000);
+  EXPECT_DOUBLE_EQ(perfmodel::roof_of(hidden, large, large.ops[0]).memory_s,
+                   (4.0 * (1000 + 10000.0 * 1000 + 10000) - 1e6) / 10e9);
 }
 
 TEST(Roofline, WhatFitsACacheIsBoundByTheCache) {

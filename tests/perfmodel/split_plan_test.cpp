@@ -54,7 +54,7 @@ TEST(SplitPlan, PeerMemoryLeavesTheSumsOfZeroTwoAndThree) {
   const auto step_s = [](int zero, bool sum_in_update) {
     tests::PlanCase made = split_case("medium", {.data = 4, .zero = zero}, 1);
     made.point.micro_batch = 4;
-    made.point.step.sum_in_update = sum_in_update;
+    made.point.step.rewrites.set(compile::Rewrite::sum_in_update, sum_in_update);
     return made.plan().step_s;
   };
   for (const int zero : {2, 3}) EXPECT_NEAR(step_s(zero, true) / step_s(zero, false), 1, 0.02) << zero;

@@ -51,6 +51,21 @@ TEST(AdviceGains, AreThoseOfAPlainStepWhereObservedOnesAreSlower) {
   EXPECT_NEAR(sum_of_gains(all), 0.5 * advised_s * step_s / observed_s, 1e-9);
 }
 
+/// What another run of the set has is no finding about this one; everywhere the same list is read.
+TEST(AdviceGains, AreThoseOfTheSetThatTheRunIsShownAmong) {
+  const RecordSet set = load_steps({{.seq = 100}, {.seq = 100, .attention = "flash"}});
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    std::vector<std::string> of_set;
+    for (const Advice& advice : advise(set)) {
+      if (advice.run == i) of_set.push_back(advice.text);
+    }
+    std::vector<std::string> of_run;
+    for (const Advice& advice : advise(set, set.runs[i])) of_run.push_back(advice.text);
+    EXPECT_EQ(of_set, of_run);
+  }
+  EXPECT_GT(advise(set.runs[0], 1).at(0).gain_s, advise(set, set.runs[0], 1).at(0).gain_s);
+}
+
 TEST(AdviceGains, AreAsObservedWhereTheOpsFitAPlainStep) {
   for (const Advice& advice : advise(load_steps({{.seq = 100}})))
     EXPECT_EQ(advice.text.find("scaled by"), std::string::npos) << advice.text;

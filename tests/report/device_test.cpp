@@ -285,12 +285,17 @@ TEST(DeviceViews, ShowWhatWasTracedAndNothingOtherwise) {
   EXPECT_NEAR(before.number("idle_share"), 110.0 / 500, 1e-9);
   EXPECT_EQ(make_view("device", set).tables.size(), 3U);
   const View launches = make_view("launches", set);
-  ASSERT_EQ(launches.tables.size(), 1U);
+  ASSERT_EQ(launches.tables.size(), 2U);
   const Row& row = launches.tables[0].table.rows.at(0);
   EXPECT_EQ(row.text("block"), "attention");
   EXPECT_DOUBLE_EQ(row.number("grid_max"), 132);
   EXPECT_DOUBLE_EQ(row.number("sm_share"), 0.5);
   EXPECT_DOUBLE_EQ(row.number("warps_mean"), 4);
+  EXPECT_EQ(launches.tables[1].id, "launches.parts");
+  const Row& part = launches.tables[1].table.rows.at(0);
+  EXPECT_EQ(part.text("grid") + " of " + part.text("block"), "132x1x1 of 128x1x1");
+  EXPECT_DOUBLE_EQ(part.number("blocks"), 132);
+  EXPECT_EQ(part.number("launches"), row.number("launches")) << "one part";
   EXPECT_EQ(make_view("contention", set).tables.size(), 1U);
   set.runs[0].activities.clear();
   for (const char* name : {"kernels", "device", "launches", "contention", "gap"}) {

@@ -14,6 +14,7 @@
 #include "report/column_choice.h"
 #include "report/generation.h"
 #include "report/micro_rows.h"
+#include "report/run_figures.h"
 #include "report/train_rows.h"
 
 namespace rooflm::report {
@@ -92,6 +93,61 @@ TEST(BenchRows, WhatRowsDifferInIsAColumnAndNoEngineIsComparedAcrossIt) {
   EXPECT_DOUBLE_EQ(table.rows.at(2).number("speedup_over_eager"), 2);
   set.runs.erase(set.runs.begin() + 1);
   EXPECT_EQ(*bench_table(set).rows.at(1).find("speedup_over_eager"), Cell()) << "eager did not clip";
+}
+
+/// Of a peak of 100 FLOP/s, measured to 5 %.
+RunData with_peak(double needed_flop_per_s) {
+  RunData run = benched("fused", 0, 1);
+  run.facts = {{.key = "peak_flop_per_s", .value = 100, .unit = "flop/s", .text = "sustained"},
+               {.key = "matmul_flop", .value = 90, .unit = "flop", .text = ""},
+               {.key = "needed_matmul_flop", .value = needed_flop_per_s, .unit = "flop", .text = ""}};
+  run.ceilings = {{.device = "cpu",
+                   .what = "matmul",
+                   .dtype = "fp32",
+                   .threads = 2,
+                   .value = 100,
+                   .unit = "flop/s",
+                   .ci_low = 95,
+                   .ci_high = 105,
+                   .samples = 9,
+                   .source = "measured"}};
+  return run;
+}
+
+TEST(BenchRows, WhatIsNoPeakDividesNothing) {
+  const auto share_of = [](const RunData& run, std::string_view note) {
+    RecordSet set;
+    set.runs = {run};
+    const Table table = bench_table(set);
+    EXPECT_TRUE(std::ranges::any_of(table.columns, [](const Column& column) {
+      return column.key == "share_of_peak";
+    })) << "shown as -";
+    EXPECT_TRUE(std::ranges::any_of(table.notes, [&](const std::string& line) {
+      return line.starts_with(note);
+    })) << note;
+    return *table.rows.at(0).find("share_of_peak");
+  };
+  EXPECT_EQ(share_of(with_peak(80), "peak of"), Cell(0.9));
+  const std::string none = "no peak, so no of_peak and no MFU, of ";
+  EXPECT_EQ(share_of(with_peak(120), none), Cell()) << "the step computes faster";
+  RunData loaded = with_peak(80);
+  loaded.ceilings[0].source = "measured under load: other programs used 60.0 % of the processors meanwhile";
+  EXPECT_EQ(share_of(loaded, none), Cell());
+  EXPECT_EQ(why_no_peak(loaded), loaded.ceilings[0].source);
+  RunData wide = with_peak(80);
+  wide.ceilings[0].ci_high = 125;
+  EXPECT_EQ(share_of(wide, none), Cell());
+  RunData beaten = with_peak(80);
+  TimedOp op;
+  op.op.name = "fc1";
+  op.bound = "matmul fp32";
+  op.roof_s = 0.5;
+  op.time = record::OpTime{.device_s = 0.48};
+  beaten.ops = {op};
+  EXPECT_EQ(why_no_peak(beaten), "") << "104 FLOP/s: within the interval";
+  beaten.ops[0].time->device_s = 0.25;
+  EXPECT_EQ(share_of(beaten, none), Cell());
+  EXPECT_EQ(why_no_peak(beaten), "op 0 fc1 computes at 200 FLOP/s");
 }
 
 TEST(BenchRows, NotesSayWhatIsOfMedians) {

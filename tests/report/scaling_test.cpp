@@ -16,6 +16,7 @@
 #include "report/column_choice.h"
 #include "report/document.h"
 #include "report/filter.h"
+#include "report/size_sweeps.h"
 #include "report/study_index.h"
 #include "report/views.h"
 #include "tests/report/step_record.h"
@@ -44,6 +45,33 @@ TEST(Scaling, SharesFollowTheFormulasOfTheRecord) {
   EXPECT_NEAR(*all[0].share_of(square, 1, false), 6400.0 / 12000, 1e-9);
   // 100 ns of each of the two layers' ops lie around it.
   EXPECT_NEAR(*all[0].share_of({"attention/qk"}, 0, true), 200.0 / 2400, 1e-9);
+}
+
+/// Runs with 4 and 8 heads, of a width of 64 together or of 16 each.
+RecordSet load_heads(bool same_head_size) {
+  RecordSet set = load_study("heads");
+  for (std::size_t i = 0; i < set.runs.size(); ++i) {
+    record::Config& config = set.runs[i].run.config;
+    config.set("seq", 10);
+    config.set("d_model", 64);
+    config.set("heads", i == 0 ? 4 : 8);
+    config.set("kv_heads", i == 0 ? 4 : 8);
+    config.set("params", same_head_size ? 1000 * static_cast<std::int64_t>(i + 1) : 1000);
+    if (same_head_size && i == 1) config.set("head_dim", 16);
+  }
+  return set;
+}
+
+TEST(Scaling, HeadsShareTheWidthOrHaveTheSameSize) {
+  for (const bool same_head_size : {false, true}) {
+    const auto sweeps = size_sweeps(load_heads(same_head_size));
+    ASSERT_EQ(sweeps.size(), 1U) << same_head_size;
+    EXPECT_EQ(sweeps[0].axis, "heads");
+    EXPECT_EQ(sweeps[0].runs.size(), 2U);
+  }
+  RecordSet both = load_heads(true);
+  both.runs[0].run.config.set("head_dim", 32);
+  EXPECT_TRUE(size_sweeps(both).empty()) << "neither the width nor the size is the same";
 }
 
 /// The same on a GPU, where each op alone takes a microsecond more than its kernels.

@@ -260,7 +260,8 @@ TEST(Verify, WorkAndRoofsAddUp) {
   expect_broken([](MadeUpRun& made) { made.predictions.back().value *= 1.01; },
                 {"roofs of phases add up to the step's"});
   expect_broken([](MadeUpRun& made) { made.predictions[0].value = -1; },
-                {"roofs are not negative", "roofs of ops add up to their phase's"});
+                {"no gain is more than the time that it would remove", "roofs are not negative",
+                 "roofs of ops add up to their phase's"});
 }
 
 TEST(Verify, WhatOpsDoIsNeverNegative) {

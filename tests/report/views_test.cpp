@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/statistics.h"
 #include "report/advice.h"
 #include "report/answers.h"
 #include "report/sweep.h"
@@ -195,7 +196,7 @@ TEST(Views, SharesAboveTheRoofAreExplainedByCeilingsUnderLoad) {
   EXPECT_TRUE(notes().empty()) << "nothing beats its roof";
   for (TimedOp& timed : run.ops) *timed.roof_s *= 3;
   ASSERT_EQ(notes().size(), 1U);
-  EXPECT_EQ(notes()[0], "share above 100 %: ceilings measured under load are too low (matmul fp32)");
+  EXPECT_EQ(notes()[0], "share above 100 %: uncertain ceilings are too low (matmul fp32)");
   for (record::Ceiling& ceiling : run.ceilings) ceiling.source = "measured";
   EXPECT_TRUE(notes().empty()) << "no ceiling was measured under load";
 }
@@ -218,13 +219,26 @@ TEST(Views, OneIsNotSeveral) {
 }
 
 TEST(Views, OverheadInputAndSamples) {
-  const RecordSet set = load_steps({{}});
+  RecordSet set = load_steps({{}});
   const Row step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});
   const std::vector<std::string> notes = table_of(make_view("overhead", set), "overhead").notes;
   EXPECT_NE(std::ranges::find(notes, "Sampling stopped: interval within 1 %"), notes.end());
   EXPECT_NEAR(step.number("cost"), 0.1, 1e-9);
   const Row wait = row_of(table_of(make_view("input", set), "input"), {{"what", "of the step"}});
   EXPECT_NEAR(wait.number("value"), 0.01, 1e-9);
+  EXPECT_NEAR(step.number("plain_mean_s"), core::mean(kPlainSteps), 1e-12);
+  EXPECT_NEAR(step.number("plain_std_s"), core::sample_std(kPlainSteps), 1e-12);
+  EXPECT_NEAR(step.number("observed_mean_s"), 1.1e-3, 1e-12);
+  EXPECT_NEAR(step.number("observed_std_s"), 0, 1e-12);
+  set.runs[0].facts.push_back({.key = "input_bytes", .value = 2000, .unit = "B"});
+  set.runs[0].facts.push_back(
+      {.key = "disk_byte_per_s", .value = 8e6, .unit = "byte/s", .text = "past the page cache"});
+  const View of_input = make_view("input", set);
+  const Table& input = table_of(of_input, "input");
+  // 2000 bytes in a step of a millisecond, of 8 MB/s.
+  EXPECT_NEAR(row_of(input, {{"what", "bytes of text per second"}}).number("value"), 2e6, 1e-3);
+  EXPECT_NEAR(row_of(input, {{"what", "of the disk"}}).number("value"), 0.25, 1e-9);
+  EXPECT_EQ(input.notes.back(), "disk: past the page cache");
   EXPECT_EQ(table_of(make_view("samples", set), "samples").rows.size(), 4 * (1 + kPlainSteps.size() + 3));
 }
 

@@ -53,6 +53,9 @@ TEST(WorkFormula, SaysTheOperationsOfBlocks) {
   EXPECT_EQ(formula(run, "lm_head", 2 * btc * 100, 0, false), "2 B T C V");
   EXPECT_EQ(formula(run, "loss", 0, 4 * 64 * 100 + 64, false), "4 B T V + B T");
   EXPECT_EQ(formula(run, "optimizer", 0, 16 * 1000 + 1, false), "16 N + 1");
+  RunData padded = run_of();
+  padded.run.config.set("padding", std::int64_t{24});
+  EXPECT_EQ(formula(padded, "optimizer", 0, 16 * 1024 + 1, false), "16 (N + padding) + 1");
   EXPECT_EQ(formula(run_of("llama"), "feed_forward/fc1", 3 * 2 * btc * 512, 0), "3 x 2 B T C 2F");
   EXPECT_EQ(formula(run_of("llama", 2), "attention/qkv", 3LL * 2 * btc * (4 + 2 * 2) * 16, 0),
             "3 x 2 B T C (H + 2K) D");
@@ -70,6 +73,30 @@ TEST(WorkFormula, IsGivenOnlyWhereItMakesTheNumber) {
   EXPECT_EQ(formula(huge, "lm_head", 10, 0, false), "");
 }
 
+std::string activations(const RunData& run, const std::string& part, std::int64_t elements) {
+  Group group;
+  group.name = part;
+  return element_formula(run, group, elements, true);
+}
+
+TEST(WorkFormula, SaysTheActivationsOfBlocks) {
+  const RunData run = run_of();
+  const std::int64_t btc = 2 * 32 * 64;
+  const std::int64_t scores = 2 * 4 * 32 * 32;
+  EXPECT_EQ(activations(run, "attention/qkv", 3 * 3 * btc), "3 x B T 3C");
+  EXPECT_EQ(activations(run, "attention/qk", 3 * scores), "3 x B H T T");
+  EXPECT_EQ(activations(run, "attention/softmax", 3 * scores), "3 x B H T T");
+  EXPECT_EQ(activations(run, "attention/v", 3 * btc), "3 x B T C");
+  EXPECT_EQ(activations(run, "attention/flash", 3 * (btc + 2 * 32 * 4)), "3 x B T C + 3 x B T H");
+  EXPECT_EQ(activations(run, "feed_forward/fc1", 3 * 4 * btc), "3 x B T F");
+  EXPECT_EQ(activations(run, "feed_forward/fc2", 3 * btc), "3 x B T C");
+  EXPECT_EQ(activations(run, "attention/qk", 3 * scores + 1), "") << "not the number";
+  RunData wide = run_of();
+  wide.run.config.set("head_dim", std::int64_t{32});
+  EXPECT_EQ(activations(wide, "attention/qkv", 3 * 6 * btc), "3 x B T 3 H D");
+  EXPECT_EQ(formula(wide, "attention/proj", 3LL * 2 * 2 * btc * 64, 0), "3 x 2 B T H D C");
+}
+
 TEST(WorkFormula, IsAColumnOfAViewWithTheRidge) {
   const RecordSet set = load_steps({{.seq = 10}});
   const View view = make_view("operations", set);
@@ -78,7 +105,7 @@ TEST(WorkFormula, IsAColumnOfAViewWithTheRidge) {
   EXPECT_EQ(qkv.text("part"), "attention/qkv");
   // 1e10 flop/s over 1e9 byte/s; of 2 layers 1000 ns: 10 flop and 3 bytes each, fp32.
   EXPECT_DOUBLE_EQ(qkv.number("ridge"), 10);
-  EXPECT_DOUBLE_EQ(qkv.number("elements"), 6000 / 4.0);
+  EXPECT_DOUBLE_EQ(qkv.number("elements"), 10) << "its activation has 40 bytes";
   EXPECT_EQ(qkv.text("side"), "memory");
   EXPECT_EQ(qkv.text("operations"), "") << "the record has no width";
 }

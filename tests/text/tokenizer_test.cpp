@@ -167,6 +167,109 @@ TEST_F(TokenizerFiles, VocabularyWithMergesBesideIt) {
                                  {"merges.txt: line", "a b c", "two tokens"});
 }
 
+TEST_F(TokenizerFiles, TheClassSaysHowVocabularyAndMergesSplit) {
+  // One merge, of a bracket and a line feed: GPT-2's split keeps them apart, Qwen2's does not.
+  Json vocab = Json::object();
+  for (const auto& [token, id] : json_["model"]["vocab"].items())
+    if (id.get<int>() < 256) vocab[token] = id;
+  vocab[")\u010a"] = 256;
+  write_text(folder_ / "dir/vocab.json", vocab.dump());
+  write_text(folder_ / "dir/merges.txt", "#version: 0.2\n) \u010a\n");
+  const std::string text = "f(a)\ng(b)\nh(c)\ni(d)\n";
+  const auto count = [&](const Json& config) {
+    write_text(folder_ / "dir/tokenizer_config.json", config.dump());
+    return Tokenizer::load(folder_ / "dir").encode(text).size();
+  };
+  EXPECT_EQ(count(Json::object()), 20U);
+  EXPECT_EQ(count({{"tokenizer_class", "GPT2Tokenizer"}}), 20U);
+  EXPECT_EQ(count({{"tokenizer_class", "Qwen2Tokenizer"}}), 16U);
+  EXPECT_EQ(count({{"tokenizer_class", "Qwen2TokenizerFast"}}), 16U);
+  expect_error<core::InputError>(
+      [&] {
+        count({{"tokenizer_class", "OtherTokenizer"}});
+      },
+      {"tokenizer_config.json", "'OtherTokenizer'", "tokenizer.json"});
+  expect_error<core::InputError>(
+      [&] {
+        count({{"add_prefix_space", true}});
+      },
+      {"tokenizer_config.json", "add_prefix_space"});
+  const Json added = {{"257", {{"content", "<|endoftext|>"}, {"special", true}}}};
+  EXPECT_EQ(count({{"tokenizer_class", "Qwen2Tokenizer"}, {"added_tokens_decoder", added}}), 16U);
+  const auto tokenizer = Tokenizer::load(folder_ / "dir");
+  EXPECT_EQ(tokenizer.eot(), 257U);
+  tokenizer.save(folder_ / "saved.json");  // says all that two files said
+  EXPECT_TRUE(Tokenizer::load(folder_ / "saved.json").encodes_as(tokenizer));
+}
+
+TEST_F(TokenizerFiles, PatternsOfKnownFamiliesAreExecuted) {
+  const auto words = [&](std::initializer_list<const char*> patterns, const std::string& text) {
+    Json steps = Json::array();
+    for (const char* pattern : patterns) {
+      steps.push_back({{"type", "Split"},
+                       {"pattern", {{"Regex", pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}});
+    }
+    steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+    // With every pair a merge, each word becomes one token.
+    json_["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+    const auto tokenizer = Tokenizer::load(write_text(folder_ / "t.json", json_.dump()));
+    const auto model = read_tokenizer(folder_ / "t.json");
+    WordSplitter splitter(model->rules);
+    splitter.begin(text);
+    std::vector<std::string> found;
+    std::array<std::size_t, 4> ends{};
+    std::size_t first = 0;
+    for (std::size_t n = splitter.next(ends); n > 0; n = splitter.next(ends)) {
+      for (std::size_t i = 0; i < n; first = ends[i++]) found.push_back(text.substr(first, ends[i] - first));
+    }
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+    return found;
+  };
+  using Cuts = std::vector<std::string>;
+  const std::string text = "HelloWorld's 12345 \u6587\u5b57x!\n";
+  // o200k: words end where capitals begin, and take their contraction.
+  EXPECT_EQ(
+      words(
+          {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+          text),
+      (Cuts{"Hello", "World's", " ", "123", "45", " \u6587\u5b57x", "!\n"}));
+  // DeepSeek V3: numbers, then Chinese and Japanese, then the rest.
+  EXPECT_EQ(
+      words(
+          {R"(\p{N}{1,3})", R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
+           R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+          text),
+      (Cuts{"HelloWorld", "'s", " ", "123", "45", " ", "\u6587\u5b57", "x", "!\n"}));
+  EXPECT_EQ(words({kLlama3Pattern.data()}, text),
+            (Cuts{"HelloWorld", "'s", " ", "123", "45", " \u6587\u5b57x", "!\n"}));
+  EXPECT_EQ(words({kQwen2Pattern.data()}, text),
+            (Cuts{"HelloWorld", "'s", " ", "1", "2", "3", "4", "5", " \u6587\u5b57x", "!\n"}));
+}
+
+TEST_F(TokenizerFiles, BytesThatUtf8NeverHasNeedNoToken) {
+  for (const char* byte : {"\u00c0", "\u00c1", "\u00f5", "\u00ff"}) json_["model"]["vocab"].erase(byte);
+  const auto tokenizer = Tokenizer::load(write_text(folder_ / "few.json", json_.dump()));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("caf\u00e9")), "caf\u00e9");
+  expect_error<core::InputError>([&] { (void)tokenizer.encode("a\xf5"); }, {"byte 0xf5", "no token"});
+  expect_error<core::InputError>([&] { (void)tokenizer.encode(std::string(100, '\xff')); }, {"byte 0xff"});
+  json_["model"]["vocab"].erase("\u00f4");
+  expect_bad(json_, {"byte 0xf4"});
+}
+
+TEST_F(TokenizerFiles, TextThatNfcMayChangeIsRefusedWhereTheFileAsksForNfc) {
+  json_["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = Tokenizer::load(write_text(folder_ / "nfc.json", json_.dump()));
+  for (const std::string text :
+       {"plain", "caf\u00e9 \u6587\u5b57 \uac00 \u0939\u093f\u0902 1\ufe0f\u20e3 \xff"})
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
+  for (const std::string text : {"cafe\u0301", "\u212b", "q\u0323\u0307", "q\u0331\u0318", "\u1100\u1161"}) {
+    expect_error<core::InputError>([&] { (void)tokenizer.encode("ab " + text); }, {"NFC", "byte "});
+    EXPECT_NO_THROW((void)small_tokenizer(300).encode(text));
+  }
+}
+
 TEST_F(TokenizerFiles, ForeignKindsAreNamed) {
   auto unigram = json_;
   unigram["model"] = {{"type", "Unigram"}, {"vocab", Json::array()}};
@@ -181,8 +284,8 @@ TEST_F(TokenizerFiles, ForeignKindsAreNamed) {
   none["pre_tokenizer"] = nullptr;
   expect_bad(none, {"no pre-tokenizer"});
   auto normalizer = json_;
-  normalizer["normalizer"] = {{"type", "NFC"}};
-  expect_bad(normalizer, {"normalizer 'NFC'"});
+  normalizer["normalizer"] = {{"type", "NFKC"}};
+  expect_bad(normalizer, {"normalizer 'NFKC'"});
   auto prefix = json_;
   prefix["pre_tokenizer"]["add_prefix_space"] = true;
   expect_bad(prefix, {"add_prefix_space"});

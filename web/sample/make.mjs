@@ -234,6 +234,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
               seq: shape.seq, vocab: shape.vocab, layers: shape.layers, heads: shape.heads, kv_heads: shape.heads, d_model: shape.d,
               d_ff: shape.ff, params: step.params, grad_accum: shape.gradAccum, threads: 2, ...more };
   const kSteps = 60;
+  const { gaps, ...timeline } = timelineOf(ops, memory, kSetupOps, wantedEvents, random);
   return {
     id, label, headline: 'A step takes as long as these made-up numbers say.', file: 0, kind: 'step', status: 'success', config,
     settings: Object.entries(config).map(([key, value]) => ({ key, title: key, text: String(value) })),
@@ -249,7 +250,7 @@ function makeRun(id, label, shape, more, wantedEvents = 0) {
                                       ...roofOf(ops.filter((op) => op.phase === phase), summaries.get(phase).median_s, stepS) })),
     blocks: blocksOf(ops, stepS), samples, roofs: kRoofs, ops: opColumns(ops, random, more.engine, stepS),
     scopes: { layers: scopesOf(ops, label, false), merged: scopesOf(ops, label, true) }, memory,
-    timeline: timelineOf(ops, memory, kSetupOps, wantedEvents, random),
+    gaps, timeline,
     counted: more.engine === 'fused' ? countedOf(ops, kSetupOps, random) : null, why: whyOf(ops), glance: glanceOf(ops), model: modelOf(ops, shape.layers) };
 }
 

@@ -166,6 +166,26 @@ export interface Why {
   causes: { cause: string; seconds: number | null; mend: string }[];
 }
 
+/** A stretch in which a device ran no kernel, and what the host did; the longest first. */
+export interface Gap {
+  step: number | null;
+  /** On the timeline; null where it shows no step that has it. */
+  start_ns: number | null;
+  end_ns: number | null;
+  /** Since the step began. */
+  at_s: number | null;
+  seconds: number | null;
+  device: string;
+  /** Most of it: "host", "stall", "sync", ... */
+  cause: string;
+  /** The kernel that ended it. */
+  next: string;
+  /** The call or range that the host was in, what was around it, and the line of the program; '' where nobody knows. */
+  host: string;
+  within: string;
+  line: string;
+}
+
 /** A whole with its parts, largest first; without parts, `of` says what is missing. */
 export interface GlanceList {
   of: string;
@@ -250,6 +270,7 @@ export interface Run {
   /** A row per op that hardware counted; none where nothing was. */
   counted: Columnar;
   why: Why[];
+  gaps: Gap[];
   model: ModelGraph;
 }
 

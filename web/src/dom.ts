@@ -3,13 +3,13 @@
 export type Child = Node | string | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | EventListener | undefined>;
 
-/** An element with attributes (functions become listeners: { onclick }) and children. */
+/** An element with attributes (functions become listeners: { onclick }) and children. True is an empty attribute, but of ARIA's the word. */
 export function h<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === false) continue;
     if (typeof value === 'function') element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? '' : String(value));
+    else element.setAttribute(key, value === true && !key.startsWith('aria-') ? '' : String(value));
   }
   append(element, children);
   return element;

@@ -4,6 +4,7 @@ import { blockTable, ceilingTable, kernelTable, opTable } from './sections/op_ta
 import { breakdown } from './sections/breakdown';
 import { compare } from './sections/compare';
 import { charts, tables } from './sections/generic';
+import { gaps } from './sections/gaps';
 import { icicle } from './sections/icicle';
 import { memory } from './sections/memory';
 import { environment, method } from './sections/method';
@@ -29,7 +30,7 @@ export interface Group {
   parts: Part[];
 }
 
-const kOneRun: readonly Section[] = [overview, timeline, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory];
+const kOneRun: readonly Section[] = [overview, timeline, gaps, breakdown, model, roofline, opTable, blockTable, kernelTable, icicle, memory];
 const kMeasured: readonly Section[] = [ceilingTable, method, environment];
 const kMostAtOnce = 4; // with more runs the page begins with all of them, and one is taken apart on request
 /** What is asked of many runs that no study made: the views that go over steps or values. */

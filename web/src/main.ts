@@ -20,7 +20,7 @@ const kNoRun: Run = {
   id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}),
   headline: '', method: [], glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
   blocks: [],
-  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [],
+  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [], gaps: [],
   model: { nodes: [], edges: [], lanes: 0, back_lanes: 0, lacks: [] },
 };
 

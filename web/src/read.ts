@@ -1,6 +1,6 @@
 // Reads the document: what is no report at all is refused with one sentence, missing parts become empty and are said.
 import type {
-  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, GenericChart, GenericTable, GlanceList, Kernel, Memory, ModelEdge, ModelGraph, ModelNode, Phase,
+  Advice, Axis, Block, Ceiling, Columnar, Comparison, ComparisonRow, Fact, Figures, Gap, GenericChart, GenericTable, GlanceList, Kernel, Memory, ModelEdge, ModelGraph, ModelNode, Phase,
   ReportDocument, Roof, RoofLine, RoofLines, Run, Summary, Timeline, Why,
 } from './document';
 
@@ -199,6 +199,9 @@ class Reader {
       scopes: { layers: this.scopes(value, 'layers', label), merged: this.scopes(value, 'merged', label) },
       memory: this.memory(value.memory, label), timeline: this.timeline(value.timeline, label),
       counted: this.columnar(value.counted, `${label}, counted ops`, ['op']), why: this.list(value, 'why', label).map((why) => this.why(why, label)),
+      gaps: this.list(value, 'gaps', label).map((gap): Gap => ({
+        step: numberOf(gap.step), start_ns: numberOf(gap.start_ns), end_ns: numberOf(gap.end_ns), at_s: numberOf(gap.at_s), seconds: numberOf(gap.seconds),
+        device: textOf(gap.device), cause: textOf(gap.cause), next: textOf(gap.next), host: textOf(gap.host), within: textOf(gap.within), line: textOf(gap.line) })),
       model: this.model(objectOf(value.model), label),
     };
   }

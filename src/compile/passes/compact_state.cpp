@@ -138,6 +138,46 @@ void share_halves(Program& program, DType dtype) {
   share_biases(program, dtype, needed);
 }
 
+void narrow_weights(Program& program, DType dtype, bool biases) {
+  const std::vector<bool> needed = needed_whole(program);
+  const auto narrows = [&](TensorId id) {
+    const Tensor& weight = program.tensor(id);
+    return weight.role == Role::weight && weight.view_of == program::kNone &&
+           !needed[static_cast<std::size_t>(id)];
+  };
+  std::map<TensorId, TensorId> weight_of;  // by copy
+  std::erase_if(program.ops, [&](const Op& op) {
+    if (!op.is(ops::kCast) || !narrows(op.inputs[0]) || program.tensor(op.outputs[0]).dtype != dtype)
+      return false;
+    weight_of[op.outputs[0]] = op.inputs[0];
+    return true;
+  });
+  for (Op& op : program.ops) {
+    for (TensorId& id : op.inputs) {
+      if (const auto found = weight_of.find(id); found != weight_of.end()) id = found->second;
+    }
+    const TensorId bias = bias_of(op);
+    if (biases && bias != program::kNone && narrows(bias)) program.tensor(bias).dtype = dtype;
+  }
+  for (const auto& [copy, weight] : weight_of) {
+    program.tensor(weight).dtype = dtype;
+    program.tensor(copy).role = Role::activation;  // nothing reads it
+  }
+}
+
+void cast_weights_once(Program& program) {
+  const auto is_once = [&](const Op& op) {
+    return op.is(ops::kFp8Cast) && program.tensor(op.inputs[0]).role == Role::weight;
+  };
+  std::stable_partition(program.ops.begin(), program.ops.end(), is_once);
+  for (Op& op : program.ops) {
+    if (!is_once(op)) break;
+    op.phase = program::Phase::setup;
+    for (const TensorId id : op.outputs)
+      if (id != program::kNone) program.tensor(id).role = Role::weight;
+  }
+}
+
 void narrow_gradients(Program& program, DType dtype) {
   const std::vector<Uses> uses = uses_of_gradients(program);
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {

@@ -12,6 +12,14 @@ namespace rooflm::passes {
 /// another op reads in fp32 do not change.
 void share_halves(program::Program& program, core::DType dtype);
 
+/// For programs that no training shares weights with: weights that only casts to `dtype`, bf16 or fp16, read
+/// are stored in `dtype`, two bytes a parameter, and the casts go away. Weights that another op reads in
+/// fp32, norms say, do not change; biases that matmuls add do with `biases`.
+void narrow_weights(program::Program& program, core::DType dtype, bool biases);
+
+/// In a program of `narrow_weights`, casts of weights to fp8 become setup: they are made once, and kept.
+void cast_weights_once(program::Program& program);
+
 /// Weight gradients of matrices that a single matmul writes become `dtype`, bf16 or fp16: summed in fp32,
 /// rounded once. Gradients that accumulate over micro-batches, loss chunks or several uses of a weight stay
 /// fp32. Ranks reduce narrow gradients as they are. In fp16 they contain the factor of the loss

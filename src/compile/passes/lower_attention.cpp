@@ -49,11 +49,11 @@ void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
   }
   {
     const auto scope = b.scope("softmax");
-    p = b.op(ops::kCausalSoftmax, {p},
-             {{"scale", 1.0 / std::sqrt(static_cast<double>(head_dim))},
-              {"looped", looped},
-              {"batch", batch * kv_heads}},
-             "p");
+    Attributes softmax{{"scale", 1.0 / std::sqrt(static_cast<double>(head_dim))},
+                       {"looped", looped},
+                       {"batch", batch * kv_heads}};
+    if (attrs.has("window")) softmax.set("window", attrs.integer("window"));
+    p = b.op(ops::kCausalSoftmax, {p}, softmax, "p");
   }
   const auto scope = b.scope("v");
   const TensorId y = b.op(ops::kMatmul, {p, qkv[2]}, matmul_attrs(head_dim, seq, false), "y",

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
-#include "compile/passes/gradient_sums.h"
 #include "compile/passes/op_like.h"
+#include "compile/planned/collective_copies.h"
+#include "compile/planned/gradient_sums.h"
 #include "core/error.h"
 #include "program/groups.h"
 #include "program/ops.h"

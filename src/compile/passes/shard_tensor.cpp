@@ -12,6 +12,7 @@
 #include "compile/passes/part_ops.h"
 #include "program/groups.h"
 #include "program/ops.h"
+#include "program/planned_ops.h"
 
 namespace rooflm::passes {
 namespace {
@@ -124,6 +125,10 @@ class TensorSplitter {
     if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
       return copy(op, false);
+    if (op.is(ops::kHeadNorm)) {  // of a rank's heads: the gradients of its weights are parts
+      for (const std::size_t weight : {1U, 2U}) summed_.insert(name_of(op.inputs[weight]));
+      return copy(on_own_heads(op), false);
+    }
     if (op.is(ops::kRope) || op.is(ops::kAttention)) return copy(on_own_heads(op), false);
     if (op.is(ops::kAppendCache) || op.is(ops::kDecodeAttention)) return write_kept(op);
     if (op.is(ops::kLastRows)) return copy(op, false);

@@ -152,12 +152,14 @@ class Marks:
     def _note_shapes(self):
         """Of the second step: the first one makes what later ones find."""
         if self.shapes is not None:
-            self.shapes.finish(self.library)
+            self.shapes.finish()
             self.shapes = None
-        elif self.steps == 1 and not self.compiles and os.environ.get("ROOFLM_RECORD_TORCH") == "on":
+        elif self.steps == 1 and os.environ.get("ROOFLM_RECORD_TORCH") == "on":
             try:
                 import rooflm_shapes
-                self.shapes = rooflm_shapes.Shapes(self.torch, self.place)
+                if not self.compiles or rooflm_shapes.Shapes.can_see_compiled(self.torch):
+                    self.shapes = rooflm_shapes.Shapes(self.torch, self.place, self.library)
+                    self.shapes.stay_on()
             except Exception as problem:  # of a torch that has no such thing
                 self.library.fact(b"no shapes", repr(problem).encode())
 

@@ -1,9 +1,11 @@
 // attention: causal self-attention on packed projections qkv [B, T, (H + 2K) D] -> y [B, T, H D],
 // y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
 // Models emit `attention`. The lowering pass replaces it by matmuls or by `flash_attention` (Dao et al.,
-// 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; for flash_attention also tf32
-// (fp32 operands may be rounded to TF32).
+// 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; `window` where a query sees
+// only so many keys, its own included; for flash_attention also tf32 (fp32 operands may be rounded to TF32).
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "core/checked.h"
 #include "program/gradient.h"
@@ -35,10 +37,12 @@ std::vector<Tensor> infer_flash(const Program& p, const Op& op) {
   return outputs;
 }
 
-/// B*H*T*T scores.
+/// B*H*T*T scores; with a window twice those within it, so that a window of T changes nothing.
 core::Count scores(const Program& p, const Op& op, std::size_t qkv) {
   const Shape& x = p.shape(op.inputs.at(qkv));
-  return core::Count(x[0]) * op.attrs.integer("heads") * x[1] * x[1];
+  const core::Count seen = op.attrs.has("window") ? std::min(op.attrs.integer("window"), x[1]) : x[1];
+  const core::Count rows = core::Count(x[0]) * op.attrs.integer("heads");
+  return rows * (2 * seen * x[1] - seen * seen);
 }
 
 /// Two matmuls of 2D FLOP per score, counted in full although the causal kernel skips half, and 5 elementwise

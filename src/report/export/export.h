@@ -23,8 +23,8 @@ using TextSink = std::function<void(std::string_view)>;
 struct ExportSource {
   const RecordFile& file;
   const RunData& run;
-  std::optional<std::int64_t> step{};  ///< nothing: all
-  std::span<const RankRun> ranks{};    ///< of a job that `run` is the first of; only `kineto` shows them
+  TraceScope scope{};
+  std::span<const RankRun> ranks{};  ///< of a job that `run` is the first of; only `kineto` shows them
 };
 
 struct ExportFormat {

@@ -169,14 +169,14 @@ void sink_speedscope(const std::string& label, const Stacks& stacks, const char*
 }  // namespace
 
 std::vector<std::string> write_folded(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   const Stacks stacks = stacks_of(trace);
   for (const auto& [stack, ns] : stacks) sink(fmt::format("{} {}\n", fmt::join(stack, ";"), ns));
   return notes_of(trace, stacks);
 }
 
 std::vector<std::string> write_speedscope(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   const Stacks stacks = stacks_of(trace);
   sink_speedscope(source.run.run.label, stacks, "nanoseconds", sink);
   return notes_of(trace, stacks);

@@ -10,8 +10,8 @@
 
 #include "report/device_times.h"
 #include "report/export/export.h"
+#include "report/export/kineto_args.h"
 #include "report/export/memory_places.h"
-#include "report/launch_shape.h"
 
 namespace rooflm::report {
 namespace {
@@ -30,6 +30,8 @@ struct Slice {
   std::int64_t start_ns = 0, end_ns = 0;
   std::string name, category, args;
   const TraceEvent* event = nullptr;
+  std::int64_t id =
+      0;  ///< "External id": of the op or step that it is, or in which it was called; 0 without any
 };
 
 /// Where a slice is shown.
@@ -94,7 +96,11 @@ class KinetoWriter {
  public:
   /// `numbers` of the devices of all ranks.
   KinetoWriter(const ExportSource& source, const RankRun& rank, EventList& list, DeviceNumbers& numbers)
-      : source_(source), rank_(rank), list_(list), trace_(*rank.run, source.step) {
+      : source_(source),
+        rank_(rank),
+        list_(list),
+        trace_(*rank.run, source.scope),
+        collectives_(trace_, rank_place_of(*rank.run)) {
     for (const TraceEvent& event : trace_.events()) {
       if (event.lane->kind == "device") devices_.emplace(event.lane->device, 0);
     }
@@ -126,7 +132,8 @@ class KinetoWriter {
       write_process(process_of(device), name, fmt::format("GPU {}", number),
                     place + 1 + own_numbers_.of(device));
     collect();
-    for (auto& [track, slices] : tracks_) write_track(track, std::move(slices));
+    identify();
+    for (const auto& [track, slices] : tracks_) write_track(track, slices);
     write_flows();
     write_memory();
     std::vector<std::string> notes = trace_.notes();
@@ -188,47 +195,23 @@ class KinetoWriter {
     return {process_of(lane.device), lane.stream.value_or(lane.lane)};
   }
 
-  static std::string op_args(const TimedOp& op) {
-    return fmt::format(R"("External id": {}, "phase": {}, "scope": {}, "shapes": {}, "class": {})", op.op.op,
-                       json_quoted(op.op.phase), json_quoted(op.op.scope), json_quoted(op.op.shapes),
-                       json_quoted(op.op.op_class));
-  }
-
-  [[nodiscard]] std::string kernel_args(const TraceEvent& event) const {
-    const LaunchShape shape = parse_launch(event.extra);
-    std::string args;
-    if (shape.blocks() > 0) {
-      args += fmt::format(R"(, "grid": [{}], "block": [{}])", fmt::join(shape.grid, ", "),
-                          fmt::join(shape.block, ", "));
-      if (const std::int64_t sms = multiprocessors_of(*rank_.run, event.lane->device); sms > 0) {
-        const double blocks = static_cast<double>(shape.blocks()) / static_cast<double>(sms);
-        args += fmt::format(R"(, "blocks per SM": {:.6g}, "warps per SM": {:.6g})", blocks,
-                            blocks * static_cast<double>(shape.warps()));
-      }
-    }
-    if (shape.registers) args += fmt::format(R"(, "registers per thread": {})", *shape.registers);
-    if (shape.shared_static || shape.shared_dynamic) {
-      args += fmt::format(R"(, "shared memory": {})",
-                          shape.shared_static.value_or(0) + shape.shared_dynamic.value_or(0));
-    }
-    if (shape.occupancy)
-      args += fmt::format(R"(, "est. achieved occupancy %": {:.0f})", 100 * *shape.occupancy);
-    return args;
-  }
-
   [[nodiscard]] std::string args_of(const TraceEvent& event) const {
     std::string args;
     const auto add = [&](const std::string& text) { args += args.empty() ? text : ", " + text; };
     if (event.op != nullptr) add(op_args(*event.op));
-    if (event.lane->kind == "device") {
+    // Readers count annotations that have a stream or a correlation as kernels.
+    const bool is_annotation = category_of(event) == "gpu_user_annotation";
+    if (event.lane->kind == "device" && !is_annotation) {
       add(fmt::format(R"("device": {}, "context": 1, "stream": {})", number_of(event.lane->device),
                       event.lane->stream.value_or(event.lane->lane)));
     }
-    if (event.correlation) add(fmt::format(R"("correlation": {})", own_id(*event.correlation)));
-    if (is_kernel_event(event)) args += kernel_args(event);
+    if (event.correlation && !is_annotation)
+      add(fmt::format(R"("correlation": {})", own_id(*event.correlation)));
+    if (is_kernel_event(event))
+      args += launch_args(event, multiprocessors_of(*rank_.run, event.lane->device)) + collectives_.of(event);
     if (event.bytes) {
       add(fmt::format(R"("bytes": {})", *event.bytes));
-      if (event.duration_ns() > 0) {
+      if (event.duration_ns() > 0 && !is_annotation) {
         args += fmt::format(R"x(, "memory bandwidth (GB/s)": {:.6g})x",
                             static_cast<double>(*event.bytes) / static_cast<double>(event.duration_ns()));
       }
@@ -246,7 +229,7 @@ class KinetoWriter {
       Slice slice{event.start_ns, event.end_ns, std::string(event.name), std::string(category_of(event)),
                   args_of(event), &event};
       if (event.kind == "range" && event.name == kStepRange && event.step) {
-        slice.name = fmt::format("ProfilerStep#{}", *event.step);
+        slice.name = fmt::format("{}{}", kProfilerStep, *event.step);
       } else if (event.kind == "copy") {
         slice.name = copy_name(event);
       } else if (event.kind == "memset") {
@@ -265,8 +248,8 @@ class KinetoWriter {
       lanes_.try_emplace(track_of(*event.lane), event.lane);
     }
     for (const auto& [step, span] : steps) {
-      tracks_[track_of(*main_)].push_back(
-          {span.first, span.second, fmt::format("ProfilerStep#{}", step), "user_annotation", "", nullptr});
+      tracks_[track_of(*main_)].push_back({span.first, span.second, fmt::format("{}{}", kProfilerStep, step),
+                                           "user_annotation", "", nullptr});
     }
     for (const TraceRange& range : trace_.ranges()) {
       const bool is_event = range.is_recorded || (range.op != nullptr && range.work.empty());
@@ -277,11 +260,43 @@ class KinetoWriter {
     }
   }
 
+  /// Sorts the slices of each track, and gives ops and steps of host threads numbers, each its own. A call
+  /// has that of the innermost one around it, and what it started has that of the call.
+  void identify() {
+    std::map<std::int64_t, std::int64_t> of_call;  // by correlation
+    std::int64_t last = 0;
+    for (auto& [track, slices] : tracks_) {
+      std::ranges::stable_sort(slices, [](const Slice& a, const Slice& b) {
+        return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
+      });
+      std::vector<const Slice*> open;
+      for (Slice& slice : slices) {
+        std::erase_if(open, [&](const Slice* around) { return around->end_ns <= slice.start_ns; });
+        if (slice.category == "cpu_op" || slice.name.starts_with(kProfilerStep)) {
+          slice.id = ++last;
+          open.push_back(&slice);
+        } else if (slice.event != nullptr && slice.event->kind == "api") {
+          slice.id = open.empty() ? 0 : open.back()->id;
+          if (slice.event->correlation) of_call.try_emplace(*slice.event->correlation, slice.id);
+        }
+      }
+    }
+    for (auto& [track, slices] : tracks_) {
+      for (Slice& slice : slices) {
+        if (slice.event == nullptr || !is_device_work(*slice.event) || !slice.event->correlation) continue;
+        const auto call = of_call.find(*slice.event->correlation);
+        if (call != of_call.end()) slice.id = call->second;
+      }
+    }
+  }
+
+  static bool has_id(const Slice& slice) {
+    return slice.id != 0 ||
+           (slice.event != nullptr && (slice.event->kind == "api" || is_device_work(*slice.event)));
+  }
+
   /// Slices of one track lie in each other or apart: viewers draw nothing else.
-  void write_track(const Track& track, std::vector<Slice> slices) {
-    std::ranges::stable_sort(slices, [](const Slice& a, const Slice& b) {
-      return a.start_ns != b.start_ns ? a.start_ns < b.start_ns : a.end_ns > b.end_ns;
-    });
+  void write_track(const Track& track, const std::vector<Slice>& slices) {
     std::vector<std::vector<std::int64_t>> open(1);  // ends of what goes on, innermost last, for each track
     const record::Lane* lane = lanes_.contains(track) ? lanes_.at(track) : main_;
     const auto name_track = [&](std::size_t place) {
@@ -309,17 +324,24 @@ class KinetoWriter {
       if (place > 0) ++moved_;
       const std::int64_t tid = track.thread + static_cast<std::int64_t>(place) * kTrackStride;
       if (slice.event != nullptr && slice.event->correlation) places_[slice.event] = {track.process, tid};
+      const std::string id = has_id(slice)
+                                 ? fmt::format(R"("External id": {}{})", slice.id == 0 ? 0 : own_id(slice.id),
+                                               slice.args.empty() ? "" : ", ")
+                                 : "";
       put(fmt::format(
-          R"({{"ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}}}})",
+          R"({{"ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}{}}}}})",
           slice.category, json_quoted(slice.name), track.process, tid, moment(slice.start_ns),
-          microseconds(slice.end_ns - slice.start_ns), slice.args));
+          microseconds(slice.end_ns - slice.start_ns), id, slice.args));
       ++events_;
     }
   }
 
-  /// Arrows from calls to what they started.
+  /// An arrow from its call to each part of the device's work. The first one of a call has the number of
+  /// their correlation; the others, of a graph, have numbers of their own.
   void write_flows() {
     std::set<std::int64_t> begun;
+    std::int64_t next = 0;
+    for (const TraceEvent& event : trace_.events()) next = std::max(next, event.correlation.value_or(0));
     const auto arrow = [&](const char* phase, const TraceEvent& event, std::int64_t id) {
       const Track& place = places_.at(&event);
       put(fmt::format(
@@ -330,18 +352,15 @@ class KinetoWriter {
     for (const TraceEvent& event : trace_.events()) {
       const TraceEvent* call = is_device_work(event) ? trace_.call_of(event) : nullptr;
       if (call == nullptr) continue;
-      if (begun.insert(*event.correlation).second) arrow("s", *call, *event.correlation);
-      arrow("f", event, *event.correlation);
+      const std::int64_t id = begun.insert(*event.correlation).second ? *event.correlation : ++next;
+      arrow("s", *call, id);
+      arrow("f", event, id);
     }
   }
 
   /// What was taken and given back, at the times that are known: its own, or that of its op in the first
-  /// step.
+  /// step. Of one step what happened during it.
   void write_memory() {
-    for (const TraceEvent& event : trace_.events()) {
-      if (event.kind == "memory")
-        put_memory(event.start_ns, event.bytes.value_or(0), {}, address_of(event), event.lane->device);
-    }
     std::map<std::int64_t, std::int64_t> starts;
     for (const TraceEvent& event : trace_.events()) {
       if (event.op != nullptr) starts.try_emplace(event.op->op.op, event.start_ns);
@@ -352,6 +371,7 @@ class KinetoWriter {
       const record::MemoryEvent& event = *change.event;
       const auto start = event.op ? starts.lower_bound(*event.op) : starts.end();
       const bool has_time = event.time_ns != 0 || !event.op;
+      if (has_time && source_.scope.step && !trace_.is_within(event.time_ns)) continue;
       if (!has_time && start == starts.end() && times.empty()) continue;
       std::int64_t& time =
           times.try_emplace(change.device, std::numeric_limits<std::int64_t>::min()).first->second;
@@ -360,33 +380,30 @@ class KinetoWriter {
       } else if (start != starts.end()) {
         time = std::max(time, start->second);
       }
-      put_memory(time, change.bytes, change.live_bytes, change.address, change.device);
+      put_memory(time, change);
     }
   }
 
-  void put_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> live,
-                  std::optional<std::int64_t> address, const std::string& device) {
+  void put_memory(std::int64_t time_ns, const MemoryChange& change) {
+    const std::string& device = change.device;
     const auto number = memory_numbers_.find(device);
-    const std::int64_t id = !is_gpu(device)                   ? -1
-                            : number == memory_numbers_.end() ? number_of(device)
-                                                              : number->second;
+    const std::int64_t id = number == memory_numbers_.end() ? -1 : number->second;
     put(fmt::format(
         R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
-        R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}{}{}}}}})",
-        process(), process(), moment(time_ns), is_gpu(device) ? 1 : 0, id, bytes,
-        address ? fmt::format(R"(, "Addr": {})", *address) : "",
-        live ? fmt::format(R"(, "Total Allocated": {})", *live) : ""));
+        R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}, "Addr": {}, "Total Allocated": {}}}}})",
+        process(), process(), moment(time_ns), is_gpu(device) ? 1 : 0, id, change.bytes, change.address,
+        change.live_bytes));
     ++events_;
-    if (!live) return;
     put(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
                     json_quoted(fmt::format("memory {}", is_gpu(device) ? device : "cpu")), process(),
-                    moment(time_ns), *live));
+                    moment(time_ns), change.live_bytes));
   }
 
   const ExportSource& source_;
   RankRun rank_;
   EventList& list_;
   Trace trace_;
+  CollectiveArgs collectives_;
   std::map<std::string, std::int64_t> devices_, memory_numbers_;  ///< their numbers among those of all ranks
   DeviceNumbers own_numbers_;                                     ///< of this rank alone
   std::vector<MemoryChange> memory_;
@@ -412,9 +429,10 @@ std::vector<std::string> write_kineto(const ExportSource& source, const TextSink
   std::vector<std::string> notes;
   for (const RankRun& rank : ranks) {
     const bool is_last = &rank == &ranks.back();
-    if (source.step && !Trace::has_step(*rank.run, *source.step) && !(is_last && writers.empty())) {
+    if (source.scope.step && !Trace::has_step(*rank.run, *source.scope.step) &&
+        !(is_last && writers.empty())) {
       notes.push_back(
-          fmt::format("rank {} has no events of step {}: it is left out", rank.rank, *source.step));
+          fmt::format("rank {} has no events of step {}: it is left out", rank.rank, *source.scope.step));
       continue;
     }
     writers.emplace_back(source, rank, list, numbers);

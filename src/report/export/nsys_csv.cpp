@@ -132,7 +132,7 @@ std::string operation_name(const TraceEvent& event) {
 }  // namespace
 
 std::vector<std::string> write_cuda_gpu_kern_sum(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   std::map<std::string, Durations> rows;
   for (const TraceEvent& event : trace.events()) {
     if (is_kernel_event(event))
@@ -145,7 +145,7 @@ std::vector<std::string> write_cuda_gpu_kern_sum(const ExportSource& source, con
 }
 
 std::vector<std::string> write_cuda_api_sum(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   std::map<std::string, Durations> rows;
   for (const TraceEvent& event : trace.events()) {
     if (event.kind == "api") rows[field(event.name)].ns.push_back(static_cast<double>(event.duration_ns()));
@@ -157,7 +157,7 @@ std::vector<std::string> write_cuda_api_sum(const ExportSource& source, const Te
 }
 
 std::vector<std::string> write_cuda_gpu_trace(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   sink(
       "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes "
       "(MB),"
@@ -194,7 +194,7 @@ std::vector<std::string> write_cuda_gpu_trace(const ExportSource& source, const 
 }
 
 std::vector<std::string> write_nvtx_sum(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   std::map<std::string, Durations> rows;
   for (const TraceRange& range : trace.ranges()) {
     if (range.thread == nullptr || range.nvtx.style == NvtxRange::Style::mark) continue;
@@ -208,7 +208,7 @@ std::vector<std::string> write_nvtx_sum(const ExportSource& source, const TextSi
 }
 
 std::vector<std::string> write_nvtx_kern_sum(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   struct Sum {
     Durations durations;
     std::size_t ranges = 0, last = 0;
@@ -248,7 +248,7 @@ std::vector<std::string> write_nvtx_kern_sum(const ExportSource& source, const T
 }
 
 std::vector<std::string> write_nvtx_gpu_proj_sum(const ExportSource& source, const TextSink& sink) {
-  const Trace trace(source.run, source.step);
+  const Trace trace(source.run, source.scope);
   std::map<std::string, RangeSum> rows;
   for (const TraceRange& range : trace.ranges()) {
     if (range.work.empty()) continue;

@@ -18,8 +18,11 @@ CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT);
 CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
 CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
-CREATE TABLE TARGET_INFO_GPU (id INTEGER NOT NULL PRIMARY KEY, name TEXT, uuid TEXT, smCount INTEGER,
-  memoryBandwidth INTEGER, computeMajor INTEGER, computeMinor INTEGER, cuDevice INTEGER);
+CREATE TABLE TARGET_INFO_GPU (id INTEGER NOT NULL PRIMARY KEY, name TEXT, busLocation TEXT, isDiscrete INTEGER,
+  l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER,
+  pwGpuId INTEGER, uuid TEXT, chipName TEXT, computeMajor INTEGER, computeMinor INTEGER, cuDevice INTEGER);
+CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER NOT NULL, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL,
+  uuid TEXT, numMultiprocessors INTEGER);
 INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.17.0'), ('EXPORT_PRODUCT_VERSION', 'rooflm');
 INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (0, 'CUDA_MEMCPY_KIND_UNKNOWN', 'Unknown'),
   (1, 'CUDA_MEMCPY_KIND_HTOD', 'Host-to-Device'), (2, 'CUDA_MEMCPY_KIND_DTOH', 'Device-to-Host'),
@@ -95,7 +98,7 @@ class NsysWriter {
  public:
   NsysWriter(const ExportSource& source, const std::filesystem::path& path)
       : source_(source),
-        trace_(source.run, source.step),
+        trace_(source.run, source.scope),
         database_(path, record::Database::Mode::write, std::chrono::seconds(1)) {}
 
   std::vector<std::string> write() {
@@ -136,15 +139,23 @@ class NsysWriter {
         devices.try_emplace(numbers_.of(event.lane->device), event.lane->device);
     }
     for (const auto& [number, name] : devices) {
-      record::Statement row = database_.prepare(
-          "INSERT INTO TARGET_INFO_GPU (id, name, smCount, cuDevice) "
-          "VALUES (?, ?, ?, ?)");
       const std::string title = device_title(source_.file, name);
-      row.bind(number);
-      row.bind(std::string_view(title));
-      row.bind(multiprocessors_of(source_.run, name));
-      row.bind(number);
-      row.run();
+      const std::int64_t multiprocessors = multiprocessors_of(source_.run, name);
+      record::Statement gpu = database_.prepare(
+          "INSERT INTO TARGET_INFO_GPU (id, name, smCount, cuDevice) VALUES (?, ?, ?, ?)");
+      gpu.bind(number);
+      gpu.bind(std::string_view(title));
+      gpu.bind(multiprocessors);
+      gpu.bind(number);
+      gpu.run();
+      // Devices of a process are numbered anew in it; the record knows one number.
+      record::Statement device = database_.prepare(
+          "INSERT INTO TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid, numMultiprocessors) VALUES (?, ?, ?, ?)");
+      device.bind(number);
+      device.bind(number);
+      device.bind(trace_.process());
+      device.bind(multiprocessors);
+      device.run();
     }
   }
 

@@ -1,6 +1,7 @@
 // Figures of the step as OpenMetrics text, for Prometheus and what reads its format.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -56,6 +57,15 @@ class MetricsWriter {
   std::size_t figures_ = 0;
 };
 
+std::map<std::string, double> peak_of_devices(const RunData& run) {
+  std::map<std::string, double> peaks;
+  for (const record::MemoryEvent& event : run.memory_events) {
+    double& peak = peaks[event.device];
+    peak = std::max(peak, static_cast<double>(event.live_bytes));
+  }
+  return peaks;
+}
+
 }  // namespace
 
 std::vector<std::string> write_openmetrics(const ExportSource& source, const TextSink& sink) {
@@ -63,13 +73,14 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
   const RunFigures figures = figures_of(run);
   MetricsWriter out(sink);
   const std::string labels = fmt::format("run=\"{}\"", escaped(run.run.label));
-  sink("# TYPE rooflm_run info\n# HELP rooflm_run What ran.\n");
+  // A gauge, not OpenMetrics' type "info": readers of Prometheus' older text know only the former.
+  out.family("run_info", "", "What ran: always 1.");
   std::string about =
       labels + fmt::format(",kind=\"{}\",status=\"{}\"", escaped(run.run.kind), escaped(run.run.status));
   for (const char* key : {"model", "device", "dtype", "engine", "attention"}) {
     if (!run.setting(key).empty()) about += fmt::format(",{}=\"{}\"", key, escaped(run.setting(key)));
   }
-  sink(fmt::format("rooflm_run_info{{{}}} 1\n", about));
+  out.sample("run_info", about, 1);
   out.gauge("step_seconds", "seconds", "Median time of a whole step that nobody watched.", labels,
             figures.step_s);
   std::map<std::string, std::vector<double>> phases;
@@ -91,7 +102,14 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
             figures.peak_flop_per_s ? std::optional(*figures.peak_flop_per_s * ranks) : std::nullopt);
   out.gauge("mfu_ratio", "ratio", "Model FLOP utilization (PaLM, appendix B).", labels, figures.mfu);
   out.gauge("roof_seconds", "seconds", "Least time of the step by the ceilings.", labels, figures.roof_s);
-  out.gauge("peak_bytes", "bytes", "Most memory that the step needs.", labels, figures.peak_bytes);
+  const std::map<std::string, double> peaks = peak_of_devices(run);
+  if (peaks.size() < 2) {
+    out.gauge("peak_bytes", "bytes", "Most memory that the step needs.", labels, figures.peak_bytes);
+  } else {
+    out.family("peak_bytes", "bytes", "Most memory that the step needs, of each device.");
+    for (const auto& [device, bytes] : peaks)
+      out.measured("peak_bytes", labels + fmt::format(",device=\"{}\"", escaped(device)), bytes);
+  }
   out.gauge("power_watts", "watts", "Mean power of the device while steps ran.", labels,
             run.number("power_w"));
   out.gauge("step_energy_joules", "joules", "Energy of one step.", labels, run.number("energy_j"));
@@ -99,7 +117,7 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
   std::vector<std::string> notes;
   if (out.figures() == 0)
     notes.push_back(fmt::format("run {} has no figures of a step: no step was timed", run.run.id));
-  if (source.step) notes.emplace_back("figures are of all steps: --step changes nothing");
+  if (source.scope.step) notes.emplace_back("figures are of all steps: --step changes nothing");
   return notes;
 }
 

@@ -92,7 +92,8 @@ struct DeviceMemory {
 
 class SnapshotWriter {
  public:
-  SnapshotWriter(const RunData& run, const TextSink& sink) : run_(run), pickle_(sink) {}
+  SnapshotWriter(const ExportSource& source, const TextSink& sink)
+      : run_(source.run), epoch_us_(source.file.epoch_utc_ns / 1000), pickle_(sink) {}
 
   std::vector<std::string> write() {
     collect();
@@ -134,11 +135,11 @@ class SnapshotWriter {
       if (devices_.size() <= number) devices_.resize(number + 1);
       std::vector<Action>& actions = devices_[number].actions;
       // Steps that a simulator or a plan made have no times: there events are a microsecond apart.
-      const std::int64_t last = actions.empty() ? 0 : actions.back().time_us;
+      const std::int64_t last = actions.empty() ? epoch_us_ : actions.back().time_us;
       actions.push_back({.is_alloc = change.bytes > 0,
                          .address = change.address,
                          .bytes = std::abs(change.bytes),
-                         .time_us = change.event->time_ns > 0 ? change.event->time_ns / 1000 : last + 1,
+                         .time_us = change.event->time_ns > 0 ? epoch_us_ + change.event->time_ns / 1000 : last + 1,
                          .event = change.event});
     }
     if (of_host > 0) {
@@ -211,7 +212,9 @@ class SnapshotWriter {
 
   void write_trace(const DeviceMemory& device) {
     std::vector<std::pair<const Action*, const char*>> entries;
+    bool has_categories = false;
     for (const Action& action : device.actions) {
+      has_categories = has_categories || tensor_of(*action.event) != nullptr;
       if (action.is_alloc) {
         entries.emplace_back(&action, "alloc");
       } else {
@@ -219,6 +222,10 @@ class SnapshotWriter {
         entries.emplace_back(&action, "free_completed");
       }
     }
+    // The viewer colours by categories, and fails where there are some but none is "unknown": the mark of the
+    // snapshot itself has that one.
+    const Action snapshot{.time_us = device.actions.empty() ? epoch_us_ : device.actions.back().time_us};
+    if (has_categories) entries.emplace_back(&snapshot, "snapshot");
     pickle_.list(entries.size(), [&](std::size_t i) {
       const Action& action = *entries[i].first;
       pickle_.dictionary([&] {
@@ -227,10 +234,9 @@ class SnapshotWriter {
         entry("size", action.bytes);
         entry("stream", 0);
         entry("time_us", action.time_us);
-        // The viewer colours by it.
-        const record::Tensor* tensor = tensor_of(*action.event);
-        if (tensor != nullptr) entry("category", tensor->role);
-        write_frames(*action.event);
+        const record::Tensor* tensor = action.event == nullptr ? nullptr : tensor_of(*action.event);
+        if (has_categories) entry("category", tensor == nullptr ? "unknown" : tensor->role);
+        if (action.event != nullptr) write_frames(*action.event);
       });
     });
   }
@@ -295,6 +301,7 @@ class SnapshotWriter {
   }
 
   const RunData& run_;
+  std::int64_t epoch_us_;  ///< zero of the record's times
   Pickle pickle_;
   std::map<std::int64_t, const record::Tensor*> tensors_;
   std::vector<DeviceMemory> devices_;
@@ -306,8 +313,9 @@ class SnapshotWriter {
 }  // namespace
 
 std::vector<std::string> write_torch_memory(const ExportSource& source, const TextSink& sink) {
-  std::vector<std::string> notes = SnapshotWriter(source.run, sink).write();
-  if (source.step) notes.emplace_back("memory events are of one step in any case: --step changes nothing");
+  std::vector<std::string> notes = SnapshotWriter(source, sink).write();
+  if (source.scope.step)
+    notes.emplace_back("memory events are of one step in any case: --step changes nothing");
   return notes;
 }
 

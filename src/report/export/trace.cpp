@@ -38,7 +38,17 @@ bool starts_before(std::int64_t start_a, std::int64_t end_a, std::int64_t start_
 }
 
 /// Whether a range is a step by its name: of a record, or of a thread beside the one whose steps it has.
-bool is_step_name(std::string_view name) { return name == kStepRange || name.starts_with("ProfilerStep#"); }
+/// As foreign/find_steps.cpp names it.
+constexpr std::string_view kHostStep = "step, as the host saw it";
+
+bool is_step_name(std::string_view name) { return name == kStepRange || name.starts_with(kProfilerStep); }
+
+/// Whether a range may be a step as its program's host saw it, beside the step on the device's clock.
+bool is_step_of_host(std::string_view name) { return name == kHostStep || name.starts_with(kProfilerStep); }
+
+bool is_work_kind(std::string_view kind) {
+  return kind == "kernel" || kind == "collective" || kind == "copy" || kind == "memset";
+}
 
 NvtxRange nvtx_of(const TraceEvent& event) {
   NvtxRange range;
@@ -73,9 +83,7 @@ std::int64_t DeviceNumbers::of(std::string_view device, int rank) {
 
 bool is_kernel_event(const TraceEvent& event) { return event.kind == "kernel" || event.kind == "collective"; }
 
-bool is_device_work(const TraceEvent& event) {
-  return is_kernel_event(event) || event.kind == "copy" || event.kind == "memset";
-}
+bool is_device_work(const TraceEvent& event) { return is_work_kind(event.kind); }
 
 std::optional<std::int64_t> number_in(std::string_view extra, std::string_view key) {
   const auto at = extra.find(key);
@@ -139,7 +147,7 @@ int copy_kind(std::string_view name) {
   return 0;
 }
 
-Trace::Trace(const RunData& run, std::optional<std::int64_t> step) : run_(run) {
+Trace::Trace(const RunData& run, TraceScope scope) : run_(run) {
   std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
   for (const record::Lane& lane : run.lanes) {
     if (lane.thread && *lane.thread > 0 && *lane.thread <= kMostThread)
@@ -148,13 +156,15 @@ Trace::Trace(const RunData& run, std::optional<std::int64_t> step) : run_(run) {
   if (lowest > kMostThread) lowest = 0;
   process_ = lowest < kLeastProcess ? kMadeUpProcess + lowest : lowest;
   if (run.activities.empty()) {
-    take_ops(step);
+    take_ops(scope.step);
   } else {
-    take_activities(step);
+    find_span(scope);
+    take_activities(scope);
     begin_steps_with_their_calls();
   }
-  if (step && events_.empty()) {
-    throw core::UsageError(fmt::format("--step {}: run {} has no events of that step", *step, run.run.id));
+  if (scope.step && events_.empty()) {
+    throw core::UsageError(
+        fmt::format("--step {}: run {} has no events of that step", *scope.step, run.run.id));
   }
   std::ranges::stable_sort(events_, [](const TraceEvent& a, const TraceEvent& b) {
     return starts_before(a.start_ns, a.end_ns, b.start_ns, b.end_ns);
@@ -200,22 +210,46 @@ const record::Lane* Trace::lane_of(std::int64_t number) {
   return &made_lanes_.back();
 }
 
-void Trace::take_activities(std::optional<std::int64_t> step) {
+/// From when to when the steps of the scope last, with the calls that asked for their work: a host runs
+/// ahead.
+void Trace::find_span(TraceScope scope) {
+  begin_ns_ = kMostTraceTime;
+  end_ns_ = -kMostTraceTime;
+  const auto include = [&](const record::Activity& activity) {
+    begin_ns_ = std::min(begin_ns_, activity.start_ns);
+    end_ns_ = std::max(end_ns_, activity.end_ns);
+  };
+  const auto is_of_scope = [&](const record::Activity& activity) {
+    return activity.step && (!scope.step || activity.step == scope.step) &&
+           has_possible_times(activity.start_ns, activity.end_ns);
+  };
   const ActivityNames names(run_);
-  std::int64_t begin = kMostTraceTime;
-  std::int64_t end = -kMostTraceTime;
-  std::unordered_set<std::int64_t> started;
-  for (const record::Activity& activity : run_.activities) {
-    if (!step || activity.step != step || !has_possible_times(activity.start_ns, activity.end_ns)) continue;
-    begin = std::min(begin, activity.start_ns);
-    end = std::max(end, activity.end_ns);
-    if (activity.correlation) started.insert(*activity.correlation);
+  has_all_ = !scope.step;
+  if (!scope.is_whole) {
+    for (const record::Activity& activity : run_.activities) {
+      if (!is_of_scope(activity)) continue;
+      include(activity);
+      if (activity.correlation) started_.insert(*activity.correlation);
+      // Steps without any work on a device leave nothing to choose.
+      has_all_ = has_all_ && !is_work_kind(names.kind(activity));
+    }
   }
-  const auto is_wanted = [&](const record::Activity& activity) {
-    if (!step) return true;
-    if (activity.step) return activity.step == step;
-    return (activity.correlation && started.contains(*activity.correlation)) ||
-           (activity.start_ns < end && activity.end_ns > begin);
+  for (const record::Activity& activity : run_.activities) {
+    const bool is_call = activity.correlation && names.kind(activity) == "api" &&
+                         has_possible_times(activity.start_ns, activity.end_ns);
+    if (is_call && started_.contains(*activity.correlation)) include(activity);
+  }
+}
+
+void Trace::take_activities(TraceScope scope) {
+  const ActivityNames names(run_);
+  const auto is_wanted = [&](const record::Activity& activity, const record::Lane& lane) {
+    if (has_all_) return true;
+    if (activity.step) return !scope.step || activity.step == scope.step;
+    if (activity.correlation && started_.contains(*activity.correlation)) return true;
+    // Of devices only what is of the steps; and a step that has no number is none of the traced ones.
+    const bool is_step = names.kind(activity) == "range" && names.text(activity) == kStepRange;
+    return lane.kind == "host" && !is_step && activity.start_ns < end_ns_ && activity.end_ns > begin_ns_;
   };
   std::unordered_map<std::int64_t, const record::Lane*> lanes;
   std::size_t impossible = 0;
@@ -224,10 +258,10 @@ void Trace::take_activities(std::optional<std::int64_t> step) {
       ++impossible;
       continue;
     }
-    if (!is_wanted(activity)) continue;
+    const std::string& kind = names.kind(activity);
     const record::Lane*& lane = lanes[activity.lane];
     if (lane == nullptr) lane = lane_of(activity.lane);
-    const std::string& kind = names.kind(activity);
+    if (kind == "sample" || !is_wanted(activity, *lane)) continue;  // samples are in flame graphs
     events_.push_back({.kind = kind.empty() ? std::string_view("unknown") : kind,
                        .name = names.text(activity),
                        .lane = lane,
@@ -247,6 +281,35 @@ void Trace::take_activities(std::optional<std::int64_t> step) {
   }
 }
 
+/// What launched the work of a step lies within the step of the host, where others' tools look for it. Where
+/// the record has that range, its times are shown instead of those on the device's clock.
+void Trace::show_steps_of_the_host(const FirstCalls& first_calls) {
+  std::map<const record::Lane*, std::map<std::int64_t, std::int64_t>> steps;  // of each thread, by first call
+  for (const auto& [key, call_ns] : first_calls) steps[key.second][call_ns] = key.first;
+  std::map<std::pair<std::int64_t, const record::Lane*>, std::size_t> shown;
+  for (std::size_t i = 0; i < events_.size(); ++i) {
+    const TraceEvent& event = events_[i];
+    if (event.kind == "range" && event.name == kStepRange && event.step) shown[{*event.step, event.lane}] = i;
+  }
+  std::set<const TraceEvent*> replaced;
+  for (const TraceEvent& event : events_) {
+    if (event.kind != "range" || event.step || !is_step_of_host(event.name)) continue;
+    const auto& of_thread = steps[event.lane];
+    const auto first = of_thread.lower_bound(event.start_ns);
+    if (first == of_thread.end() || first->first > event.end_ns) continue;
+    const auto step = shown.find({first->second, event.lane});
+    if (step == shown.end()) continue;
+    events_[step->second].start_ns = event.start_ns;
+    events_[step->second].end_ns = event.end_ns;
+    replaced.insert(&event);
+  }
+  std::size_t kept = 0;
+  for (const TraceEvent& event : events_) {
+    if (!replaced.contains(&event)) events_[kept++] = event;
+  }
+  events_.resize(kept);
+}
+
 /// A step begins with the first call that launched its work, where that is on its thread and no other step
 /// is: the replay of a graph may be held until the step is timed, and tools look for calls within ranges.
 void Trace::begin_steps_with_their_calls() {
@@ -254,7 +317,7 @@ void Trace::begin_steps_with_their_calls() {
   for (const TraceEvent& event : events_) {
     if (event.kind == "api" && event.correlation) calls.emplace(*event.correlation, &event);
   }
-  std::map<std::pair<std::int64_t, const record::Lane*>, std::int64_t> first_calls;  // by step, thread
+  FirstCalls first_calls;
   for (const TraceEvent& event : events_) {
     if (!event.step || !event.correlation || !is_device_work(event)) continue;
     const auto call = calls.find(*event.correlation);
@@ -263,6 +326,7 @@ void Trace::begin_steps_with_their_calls() {
         first_calls.try_emplace({*event.step, call->second->lane}, kMostTraceTime).first->second;
     first = std::min(first, call->second->start_ns);
   }
+  show_steps_of_the_host(first_calls);
   const ActivityNames names(run_);
   std::map<std::int64_t, std::vector<std::int64_t>> ends;  // of all steps of each lane
   for (const record::Activity& activity : run_.activities) {
@@ -273,7 +337,7 @@ void Trace::begin_steps_with_their_calls() {
   for (TraceEvent& event : events_) {
     if (event.kind != "range" || event.name != kStepRange || !event.step) continue;
     const auto first = first_calls.find({*event.step, event.lane});
-    if (first == first_calls.end()) continue;
+    if (first == first_calls.end() || first->second >= event.start_ns) continue;
     const std::vector<std::int64_t>& of_lane = ends[event.lane->lane];
     const auto after = std::ranges::upper_bound(of_lane, event.start_ns);
     const std::int64_t before = after == of_lane.begin() ? -kMostTraceTime : *std::prev(after);

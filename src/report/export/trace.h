@@ -17,6 +17,9 @@
 
 namespace rooflm::report {
 
+/// What the name of a step begins with in traces of torch.profiler, before its number.
+inline constexpr std::string_view kProfilerStep = "ProfilerStep#";
+
 /// An activity, or in records without any the execution of an op. Points into the run and into its Trace.
 struct TraceEvent {
   std::string_view kind{};  ///< as record::ActivityName has it
@@ -52,12 +55,19 @@ struct TraceRange {
   std::vector<std::size_t> work{};  ///< events of Trace::events on a device that it started, by start
 };
 
+/// What of a run is shown: all traced steps, one of them, or all that was recorded.
+struct TraceScope {
+  std::optional<std::int64_t> step{};
+  bool is_whole = false;
+};
+
 class Trace {
  public:
-  /// Borrows `run`. Of one step alone where it is named: its activities, what it started, and what ran
-  /// meanwhile. Events with impossible times are left out, with a note. Throws core::UsageError for a step of
-  /// which the run has no events.
-  explicit Trace(const RunData& run, std::optional<std::int64_t> step = std::nullopt);
+  /// Borrows `run`. Of the traced steps, or of one alone: their work on devices, the calls that asked for it,
+  /// and what the host did meanwhile. The whole recording where the scope or a run without steps says so.
+  /// Events with impossible times are left out, with a note. Throws core::UsageError for a step of which the
+  /// run has no events.
+  explicit Trace(const RunData& run, TraceScope scope = {});
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
   ~Trace() = default;
@@ -75,12 +85,21 @@ class Trace {
   /// A number of 24 bits for the thread of a lane of the host.
   [[nodiscard]] std::int64_t thread_of(const record::Lane& lane) const;
 
+  /// Whether that time is within what is shown.
+  [[nodiscard]] bool is_within(std::int64_t time_ns) const {
+    return has_all_ || (begin_ns_ <= time_ns && time_ns <= end_ns_);
+  }
+
   /// Whether the run has events of that step.
   static bool has_step(const RunData& run, std::int64_t step);
 
  private:
-  void take_activities(std::optional<std::int64_t> step);
+  using FirstCalls =
+      std::map<std::pair<std::int64_t, const record::Lane*>, std::int64_t>;  ///< by step, thread
+  void find_span(TraceScope scope);
+  void take_activities(TraceScope scope);
   void take_ops(std::optional<std::int64_t> step);
+  void show_steps_of_the_host(const FirstCalls& first_calls);
   void begin_steps_with_their_calls();
   const record::Lane* lane_of(std::int64_t number);
   void add_recorded_ranges();
@@ -95,6 +114,9 @@ class Trace {
   std::vector<TraceRange> ranges_;
   std::vector<std::string> notes_;
   std::vector<std::pair<std::int64_t, std::size_t>> calls_;  ///< correlation, event; sorted
+  std::set<std::int64_t> started_;                           ///< correlations of the work of its steps
+  std::int64_t begin_ns_ = 0, end_ns_ = 0;                   ///< of the steps and of the calls for their work
+  bool has_all_ = true;                                      ///< the scope leaves nothing out
   std::int64_t process_ = 0;
 };
 

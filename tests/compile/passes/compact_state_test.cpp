@@ -25,7 +25,10 @@ using program::Role;
 using program::Tensor;
 
 StepOptions compact(int micro_batches = 1, DType dtype = DType::bf16) {
-  return {.dtype = dtype, .compact_state = true, .micro_batches = micro_batches, .optimizer = {}};
+  return {.dtype = dtype,
+          .rewrites = {compile::Rewrite::compact_state},
+          .micro_batches = micro_batches,
+          .optimizer = {}};
 }
 
 std::set<std::string> narrow_gradients(const Program& p, DType dtype = DType::bf16) {
@@ -39,7 +42,7 @@ std::set<std::string> narrow_gradients(const Program& p, DType dtype = DType::bf
 TEST(CompactState, CopiesAreViewsOfHalvedWeights) {
   for (const Arch arch : {Arch::gpt2, Arch::llama}) {
     StepOptions plain = compact();
-    plain.compact_state = false;
+    plain.rewrites.set(compile::Rewrite::compact_state, false);
     const Program whole = tests::small_step(arch, plain);
     const Program p = tests::small_step(arch, compact());
     std::int64_t copies_bytes = 0;
@@ -190,7 +193,7 @@ TEST(CompactState, AnUpdateMovesFewerBytes) {
     return bytes;
   };
   StepOptions plain = compact();
-  plain.compact_state = false;
+  plain.rewrites.set(compile::Rewrite::compact_state, false);
   const Program whole = tests::small_step(Arch::llama, plain);
   const Program p = tests::small_step(Arch::llama, compact());
   std::int64_t saved = 0;  // 2 bytes of a copy that is not written, 2 of a gradient that is bf16
@@ -201,10 +204,53 @@ TEST(CompactState, AnUpdateMovesFewerBytes) {
   EXPECT_EQ(bytes_of_updates(p), bytes_of_updates(whole) - saved);
 }
 
-TEST(CompactState, InferenceReadsTheSameHalves) {
-  const Program p =
-      compile::inference_step(model::forward(tests::small_config(Arch::llama), 1, 13), compact());
+TEST(CompactState, InferenceBesideTrainingReadsTheSameHalves) {
+  const Program p = compile::inference_step(model::forward(tests::small_config(Arch::llama), 1, 13),
+                                            compact(), compile::Weights::of_training);
+  bool has_halves = false;
   for (const program::Op& op : p.ops) EXPECT_FALSE(op.is(ops::kCast)) << op.scope;
+  for (const Tensor& tensor : p.tensors) has_halves = has_halves || tensor.halves;
+  EXPECT_TRUE(has_halves);
+}
+
+/// Two bytes a parameter of matrices, in both engines; norms stay fp32, and so do biases that ops of their
+/// own add.
+TEST(CompactState, WeightsOfInferenceAloneHave16Bits) {
+  for (const Arch arch : {Arch::gpt2, Arch::llama}) {
+    for (const auto engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
+      for (const bool is_compact : {false, true}) {
+        StepOptions options = compact();
+        options.engine = engine;
+        options.compact_state = is_compact;
+        const Program p = compile::inference_step(model::forward(tests::small_config(arch), 1, 13), options);
+        program::check(p);
+        for (const program::Op& op : p.ops) EXPECT_FALSE(op.is(ops::kCast)) << op.scope;
+        for (const Tensor& tensor : p.tensors) {
+          if (tensor.role != Role::weight) continue;
+          EXPECT_FALSE(tensor.halves) << tensor.name;
+          const bool is_matrix = tensor.shape.rank() > 1 && tensor.name != "wpe";
+          if (is_matrix) EXPECT_EQ(tensor.dtype, DType::bf16) << tensor.name;
+          if (tensor.name.find("ln") != std::string::npos) EXPECT_EQ(tensor.dtype, DType::f32) << tensor.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(CompactState, InferenceCastsWeightsToFp8Once) {
+  StepOptions options = compact();
+  options.fp8 = true;
+  const auto config = tests::even_config(Arch::llama);
+  const Program p = compile::inference_step(model::forward(config, 1, 16, model::Head::logits), options);
+  program::check(p);
+  int at_setup = 0;
+  for (const program::Op& op : p.ops) {
+    if (!op.is(ops::kFp8Cast)) continue;
+    const bool is_weight = p.tensor(op.inputs[0]).role == Role::weight;
+    EXPECT_EQ(is_weight, op.phase == program::Phase::setup) << op.scope;
+    at_setup += is_weight ? 1 : 0;
+  }
+  EXPECT_EQ(at_setup, 4 * config.layers);
 }
 
 }  // namespace

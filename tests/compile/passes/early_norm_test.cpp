@@ -27,7 +27,8 @@ Program wide_step(double clip, int micro_batches = 1) {
   config.head_dim = 128;
   config.d_ff = 2048;
   config.layers = 4;
-  compile::StepOptions options{.dtype = core::DType::bf16, .compact_state = true, .early_norm = true};
+  compile::StepOptions options{.dtype = core::DType::bf16,
+                               .rewrites = {compile::Rewrite::compact_state, compile::Rewrite::early_norm}};
   options.optimizer.clip_norm = clip;
   options.micro_batches = micro_batches;
   return compile::training_step(model::forward(config, 2, 16), options);
@@ -84,7 +85,7 @@ TEST(EarlyNorm, RunsBesideTheBackwardPass) {
 }
 
 TEST(EarlyNorm, LeavesSmallStepsAndStepsWithoutClippingAsTheyAre) {
-  const Program small = tests::small_step(model::Arch::llama, {.early_norm = true});
+  const Program small = tests::small_step(model::Arch::llama, {.rewrites = {compile::Rewrite::early_norm}});
   EXPECT_EQ(places_of(small, ops::kGlobalNorm).size(), 1U);
   EXPECT_TRUE(places_of(small, ops::kSquareSum).empty());
   EXPECT_TRUE(places_of(wide_step(0), ops::kSquareSum).empty());

@@ -1,12 +1,15 @@
 // The matmul FLOPs of whole programs against the closed formulas, to the last digit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "compile/recipe.h"
 #include "model/config.h"
 #include "model/forward.h"
+#include "program/ops.h"
 #include "tests/case_names.h"
+#include "tests/compile/passes/recipes.h"
 
 namespace rooflm {
 namespace {
@@ -75,8 +78,91 @@ TEST(Flops, ElementwiseIsCountedApart) {
   }
 }
 
+/// Matmul FLOPs of a step.
+std::int64_t matmul_flop(const program::Program& step) {
+  std::int64_t sum = 0;
+  for (const program::Op& op : step.ops) sum += program::cost_of(step, op).matmul_flop;
+  return sum;
+}
+
+model::ModelConfig expert_config() {
+  model::ModelConfig config = tests::small_config(model::Arch::llama);
+  config.layers = 3;
+  config.experts = {.count = 4, .active = 2, .d_ff = 10, .shared_d_ff = 6, .in_layer = {false, true, true}};
+  return config;
+}
+
+TEST(Flops, ExpertsComputeTheRowsOfTheirTokens) {
+  constexpr std::int64_t kBatch = 2;
+  constexpr std::int64_t kSeq = 14;  // 28 tokens, twice: 14 rows of each of 4 experts
+  model::ModelConfig config = expert_config();
+  const auto flop_of = [&](const model::ModelConfig& c) {
+    const auto step = compile::training_step(model::forward(c, kBatch, kSeq), {.loss_chunk_bytes = 1 << 20});
+    program::check(step);
+    return matmul_flop(step);
+  };
+  // What a token's matmuls cost beside those of a model without the layers' experts, forward and backward.
+  model::ModelConfig bare = config;
+  bare.layers = 1;  // the dense one
+  const std::int64_t attention = 4 * 3 * kBatch * config.heads * kSeq * kSeq * config.head_dim;
+  const std::int64_t projections =
+      config.d_model * config.head_dim * (2 * config.heads + 2 * config.kv_heads);
+  const std::int64_t active = 3 * config.d_model * (2 * 10 + 6) + 4 * config.d_model;
+  EXPECT_EQ(flop_of(config) - flop_of(bare), 2 * (attention + 6 * kBatch * kSeq * (projections + active)));
+  EXPECT_EQ(model::parameter_count(config) - model::active_parameter_count(config),
+            2 * 2 * 3 * config.d_model * 10);  // of two layers, two of four experts
+}
+
+/// Every way to a step takes experts: what passes make of them is consistent.
+TEST(Flops, PassesTakeExpertsAndNormsOfHeads) {
+  model::ModelConfig config = expert_config();
+  config.qk_norm = true;
+  for (const auto engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
+    for (const auto recompute :
+         {passes::Recompute::none, passes::Recompute::selective, passes::Recompute::full}) {
+      for (const int zero : {0, 1, 3}) {
+        const compile::StepOptions options{.engine = engine,
+                                           .dtype = core::DType::bf16,
+                                           .recompute = recompute,
+                                           .compact_state = engine == compile::EngineKind::fused,
+                                           .micro_batches = 2,
+                                           .sharding = {.data = 2, .zero = zero}};
+        program::check(compile::training_step(model::forward(config, 2, 14), options));
+      }
+    }
+  }
+  // Few texts touch few experts: one text, two experts of four.
+  const auto decode = compile::inference_step(model::decode(config, {.batch = 1, .positions = 16}, 8), {});
+  program::check(decode);
+  std::int64_t experts = 0;
+  for (const program::Op& op : decode.ops) {
+    if (op.is(program::ops::kMatmul)) experts = std::max(experts, op.attrs.integer("batch"));
+  }
+  EXPECT_EQ(experts, 2);
+}
+
+TEST(Flops, AWindowCountsThePairsWithinIt) {
+  model::ModelConfig config = tests::small_config(model::Arch::llama);
+  const auto flop_of = [&](std::int64_t window) {
+    config.window = window;
+    return matmul_flop(compile::training_step(model::forward(config, 1, 16), {}));
+  };
+  const std::int64_t whole = flop_of(0);
+  EXPECT_EQ(flop_of(16), whole);
+  EXPECT_EQ(flop_of(20), whole);
+  const std::int64_t scores = 2 * 12 * config.heads * config.head_dim;  // of two layers, forward and backward
+  EXPECT_EQ(whole - flop_of(4), scores * (16 * 16 - (2 * 4 * 16 - 4 * 4)));
+  config.windowed = {true, false};
+  EXPECT_EQ(whole - flop_of(4), scores / 2 * (16 * 16 - (2 * 4 * 16 - 4 * 4)));
+  EXPECT_EQ(model::model_flop_per_token(config, 16) * 16 * 2,
+            2 * 6 * 16 * (model::parameter_count(config) - config.vocab * config.d_model) +
+                scores * (16 * 16 + 2 * 4 * 16 - 4 * 4));
+}
+
 TEST(Flops, KnownParameterCounts) {
-  EXPECT_EQ(model::parameter_count(model::preset("gpt2")), 124475904);  // 124,439,808 with V = 50257
+  EXPECT_EQ(model::parameter_count(model::preset("gpt2")), 124439808);
+  EXPECT_EQ(model::padding_count(model::preset("gpt2")), 36096);
+  EXPECT_EQ(model::parameter_count(model::preset("gpt2-xl")), 1557611200);
   EXPECT_EQ(model::parameter_count(model::preset("llama3-8b")), 8030261248);
   EXPECT_EQ(model::parameter_count(model::preset("llama3-70b")), 70553706496);
 }

@@ -200,7 +200,7 @@ TEST(Fp8Matmuls, GradientsAloneMayBeE5M2) {
 /// What plans of some frameworks ask for.
 TEST(Fp8Matmuls, OwnScalesAreCurrentOnes) {
   StepOptions options = fp8_step();
-  options.fp8_own_scales = true;
+  options.rewrites.set(compile::Rewrite::fp8_own_scales);
   const Program p = even_step(Arch::gpt2, options);
   EXPECT_EQ(p.find("fp8_scales"), program::kNone);
   std::int64_t casts = 0;
@@ -274,7 +274,7 @@ TEST(Fp8Matmuls, RecomputedMatmulsOfFrameworksCastWhatIsKeptAgain) {
   StepOptions options = fp8_step();
   options.recompute = passes::Recompute::every_other;  // the attention's output is kept, proj is recomputed
   const auto casts = [&](bool own_scales) {
-    options.fp8_own_scales = own_scales;
+    options.rewrites.set(compile::Rewrite::fp8_own_scales, own_scales);
     const Program p = even_step(Arch::llama, options);
     std::vector<program::Phase> phases;
     for (const Op& op : p.ops) {

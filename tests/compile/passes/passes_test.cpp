@@ -16,7 +16,6 @@ namespace {
 
 namespace ops = program::ops;
 using compile::EngineKind;
-using compile::Stage;
 using compile::StepOptions;
 using model::Arch;
 using passes::AttentionKind;
@@ -88,8 +87,8 @@ TEST(Recompute, EveryOtherMatmulIsRecomputed) {
 }
 
 TEST(LowerAttention, LoopedLaunchesOneMatmulPerBatchAndHead) {
-  const Program looped = tests::small_step(Arch::gpt2, eager(AttentionKind::looped), Stage::lowered);
-  const Program batched = tests::small_step(Arch::gpt2, eager(), Stage::lowered);
+  const Program looped = tests::small_step(Arch::gpt2, eager(AttentionKind::looped), "lower_attention");
+  const Program batched = tests::small_step(Arch::gpt2, eager(), "lower_attention");
   const auto launches = [](const Program& p) {
     std::int64_t n = 0;
     for (const Op& op : p.ops) {
@@ -195,8 +194,8 @@ TEST(Fuse, LeavesNoPairThatFuses) {
 /// GELU's gradient takes the place of the matmul, before the weight gradient between them.
 TEST(Fuse, GeluGradientJoinsTheMatmulBeforeIt) {
   for (const Recompute kind : {Recompute::none, Recompute::selective, Recompute::full}) {
-    const Program p =
-        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_epilogue = true, .optimizer = {}});
+    const Program p = tests::small_step(
+        Arch::gpt2, {.recompute = kind, .rewrites = {compile::Rewrite::gelu_in_epilogue}, .optimizer = {}});
     EXPECT_EQ(count(p, ops::kGeluBackward), 0U);
     EXPECT_EQ(count(p, ops::kMatmulGelu), kind == Recompute::none ? 2U : 0U);
     for (std::size_t i = 0; i < p.ops.size(); ++i) {
@@ -216,13 +215,14 @@ TEST(Fuse, GeluGradientJoinsTheMatmulBeforeIt) {
 /// input, it takes that input's place.
 TEST(Fuse, GeluJoinsTheMatmulOnlyWhereItIsComputedOnce) {
   for (const Recompute kind : {Recompute::selective, Recompute::full}) {
-    const Program p =
-        tests::small_step(Arch::gpt2, {.recompute = kind, .gelu_in_epilogue = true, .optimizer = {}});
+    const Program p = tests::small_step(
+        Arch::gpt2, {.recompute = kind, .rewrites = {compile::Rewrite::gelu_in_epilogue}, .optimizer = {}});
     EXPECT_EQ(count(p, ops::kMatmulGelu), 0U);
     EXPECT_EQ(count(p, ops::kGelu), 4U);
   }
-  const Program inference = compile::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13),
-                                                    {.gelu_in_epilogue = true, .optimizer = {}});
+  const Program inference =
+      compile::inference_step(model::forward(tests::small_config(Arch::gpt2), 2, 13),
+                              {.rewrites = {compile::Rewrite::gelu_in_epilogue}, .optimizer = {}});
   EXPECT_EQ(count(inference, ops::kMatmulGelu), 0U);
   EXPECT_EQ(count(inference, ops::kGelu), 2U);
 }
@@ -232,7 +232,9 @@ TEST(Fuse, BiasGradientsJoinWhatWritesTheirInput) {
   for (const int micro_batches : {1, 2}) {
     const auto options = [&](bool fuses) {
       return compile::StepOptions{
-          .bias_in_gradients = fuses, .micro_batches = micro_batches, .optimizer = {}};
+          .rewrites = fuses ? compile::Rewrites{compile::Rewrite::bias_in_gradients} : compile::Rewrites{},
+          .micro_batches = micro_batches,
+          .optimizer = {}};
     };
     const Program apart = tests::small_step(Arch::gpt2, options(false));
     const Program p = tests::small_step(Arch::gpt2, options(true));
@@ -256,7 +258,7 @@ TEST(Fuse, BiasGradientsJoinWhatWritesTheirInput) {
 
 /// What does not sum whole rows of one result stays an op of its own.
 TEST(Fuse, BiasGradientsOfPartsStayAlone) {
-  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
+  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, "mark_products");
   for (Op& op : p.ops) {
     if (op.is(ops::kBiasBackward)) op.output_offset = {0};
   }
@@ -266,7 +268,7 @@ TEST(Fuse, BiasGradientsOfPartsStayAlone) {
 
 /// A result that something else reads as well stays one.
 TEST(Fuse, GeluGradientOfASharedResultStaysAlone) {
-  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, Stage::cast);
+  Program p = tests::small_step(Arch::gpt2, {.optimizer = {}}, "mark_products");
   const auto gelu =
       std::find_if(p.ops.begin(), p.ops.end(), [](const Op& op) { return op.is(ops::kGeluBackward); });
   ASSERT_NE(gelu, p.ops.end());

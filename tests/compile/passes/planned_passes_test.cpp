@@ -5,11 +5,11 @@
 #include <set>
 #include <string>
 
-#include "compile/passes/collective_copies.h"
-#include "compile/passes/dropout.h"
-#include "compile/passes/gradient_sums.h"
 #include "compile/passes/part_ops.h"
-#include "compile/passes/unfused_loss.h"
+#include "compile/planned/collective_copies.h"
+#include "compile/planned/dropout.h"
+#include "compile/planned/gradient_sums.h"
+#include "compile/planned/unfused_loss.h"
 #include "program/groups.h"
 #include "program/ops.h"
 #include "tests/compile/passes/recipes.h"
@@ -29,7 +29,10 @@ std::size_t count_of(const Program& p, const program::OpDef& def) {
 /// Half of the tokens of a rank's sequences.
 Program context_step(int parts, passes::Recompute recompute = passes::Recompute::none,
                      bool gathered_ring = false) {
-  compile::StepOptions options{.recompute = recompute, .gathered_ring = gathered_ring, .optimizer = {}};
+  compile::StepOptions options{
+      .recompute = recompute,
+      .rewrites = gathered_ring ? compile::Rewrites{compile::Rewrite::gathered_ring} : compile::Rewrites{},
+      .optimizer = {}};
   options.sharding.context = parts;
   const Program forward = model::forward(tests::small_config(Arch::llama), 2, 16 / parts);
   return compile::training_step(forward, options);
@@ -116,8 +119,9 @@ TEST(RingAttention, WantsFlashAttention) {
 }
 
 TEST(UnfusedLoss, KeepsWholeLogitsInFp32) {
-  const Program p =
-      tests::small_step(Arch::llama, {.dtype = core::DType::bf16, .unfused_loss = true, .optimizer = {}});
+  const Program p = tests::small_step(
+      Arch::llama,
+      {.dtype = core::DType::bf16, .rewrites = {compile::Rewrite::unfused_loss}, .optimizer = {}});
   EXPECT_EQ(count_of(p, ops::kCrossEntropy) + count_of(p, ops::kCrossEntropyWithGradient), 0U);
   EXPECT_EQ(count_of(p, passes::kLogSoftmax), 1U);
   EXPECT_EQ(count_of(p, passes::kLogSoftmaxBackward), 1U);
@@ -136,7 +140,8 @@ TEST(UnfusedLoss, OfAPartRunsWhatLossParallelRuns) {
   config.head_dim = config.d_model / 2;
   config.d_ff = 46;
   config.padded_vocab = 72;
-  compile::StepOptions options{.dtype = core::DType::bf16, .unfused_loss = true, .optimizer = {}};
+  compile::StepOptions options{
+      .dtype = core::DType::bf16, .rewrites = {compile::Rewrite::unfused_loss}, .optimizer = {}};
   options.sharding = {.tensor = 2, .vocab_parallel = true};
   const Program p = compile::training_step(model::forward(config, 2, 13), options);
   EXPECT_EQ(count_of(p, passes::kLogSoftmax) + count_of(p, passes::kLogSoftmaxBackward), 0U);
@@ -285,7 +290,7 @@ TEST(RowCopies, StandBesideEachExchangeOfRows) {
   config.kv_heads = 2;
   config.head_dim = 4;
   config.d_ff = 46;
-  compile::StepOptions options{.row_copies = true, .optimizer = {}};
+  compile::StepOptions options{.rewrites = {compile::Rewrite::row_copies}, .optimizer = {}};
   options.sharding = {.tensor = 2, .sequence_parallel = true};
   const Program p = compile::training_step(model::forward(config, 2, 13), options);
   std::size_t exchanges = 0;
@@ -307,11 +312,11 @@ TEST(Dropout, StandsBehindEachSoftmaxAndEachBranch) {
   constexpr std::size_t kLayers = 2;
   for (const auto recompute : {passes::Recompute::none, passes::Recompute::full}) {
     const bool again = recompute == passes::Recompute::full;
-    const Program p = tests::small_step(Arch::gpt2, {.attention = passes::AttentionKind::batched,
-                                                     .recompute = recompute,
-                                                     .dropout = true,
-                                                     .whole_recompute = true,
-                                                     .optimizer = {}});
+    const Program p = tests::small_step(
+        Arch::gpt2, {.attention = passes::AttentionKind::batched,
+                     .recompute = recompute,
+                     .rewrites = {compile::Rewrite::dropout, compile::Rewrite::whole_recompute},
+                     .optimizer = {}});
     EXPECT_EQ(count_of(p, passes::kDropout), kLayers * 3 * (again ? 2 : 1));
     EXPECT_EQ(count_of(p, passes::kDropoutBackward), kLayers * 3);
     for (const Op& op : p.ops) {
@@ -325,7 +330,10 @@ TEST(Dropout, StandsBehindEachSoftmaxAndEachBranch) {
 TEST(WholeRecompute, RedoesALayerToItsEnd) {
   const auto redone = [](bool is_whole) {
     const Program p = tests::small_step(
-        Arch::gpt2, {.recompute = passes::Recompute::full, .whole_recompute = is_whole, .optimizer = {}});
+        Arch::gpt2,
+        {.recompute = passes::Recompute::full,
+         .rewrites = is_whole ? compile::Rewrites{compile::Rewrite::whole_recompute} : compile::Rewrites{},
+         .optimizer = {}});
     return std::ranges::count_if(p.ops, [](const Op& op) {
       return op.recomputed && op.is(ops::kMatmul) && op.scope.ends_with("fc2");
     });
@@ -336,8 +344,10 @@ TEST(WholeRecompute, RedoesALayerToItsEnd) {
 
 /// Each weight of a matmul once for each micro-batch but the first; nothing adds up inside of a matmul.
 TEST(GradientSums, AreOpsOfTheirOwn) {
-  compile::StepOptions options{
-      .dtype = core::DType::bf16, .gradient_sums = true, .micro_batches = 3, .optimizer = {}};
+  compile::StepOptions options{.dtype = core::DType::bf16,
+                               .rewrites = {compile::Rewrite::gradient_sums},
+                               .micro_batches = 3,
+                               .optimizer = {}};
   const Program p = tests::small_step(Arch::llama, options);
   EXPECT_EQ(count_of(p, passes::kAddGradient), (2 * 4 + 1) * 2U);
   for (const Op& op : p.ops) {

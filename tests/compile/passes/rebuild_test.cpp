@@ -23,7 +23,10 @@ using program::Program;
 using program::TensorId;
 
 StepOptions options_of(Recompute kind, int micro_batches, bool rebuild) {
-  return {.recompute = kind, .rebuild = rebuild, .micro_batches = micro_batches, .optimizer = {}};
+  return {.recompute = kind,
+          .rewrites = rebuild ? compile::Rewrites{compile::Rewrite::rebuild} : compile::Rewrites{},
+          .micro_batches = micro_batches,
+          .optimizer = {}};
 }
 
 bool is_rebuilder(const Op& op) { return op.attrs.flag("rebuilds"); }
@@ -65,8 +68,8 @@ TEST(Rebuild, NormsAndActivationsOfAllLayersAreNotKept) {
 TEST(Rebuild, GeluOfAMatmulIsNotKept) {
   StepOptions options = options_of(Recompute::none, 1, true);
   options.dtype = core::DType::bf16;
-  options.gelu_in_epilogue = true;
-  options.bias_in_gradients = true;
+  options.rewrites.set(compile::Rewrite::gelu_in_epilogue);
+  options.rewrites.set(compile::Rewrite::bias_in_gradients);
   const Program p = tests::small_step(Arch::gpt2, options);
   for (const Op& op : p.ops) {
     EXPECT_FALSE(op.is(ops::kMatmulGeluBackward));

@@ -37,8 +37,8 @@ inline model::ModelConfig even_config(model::Arch arch) {
 }
 
 inline program::Program small_step(model::Arch arch, const compile::StepOptions& options,
-                                   compile::Stage stage = compile::kLastStage) {
-  return compile::training_step(model::forward(small_config(arch), 2, 13), options, stage);
+                                   std::string_view stop_after = {}) {
+  return compile::training_step(model::forward(small_config(arch), 2, 13), options, stop_after);
 }
 
 }  // namespace rooflm::tests

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "compile/passes/async_tensor.h"
-#include "compile/passes/collective_copies.h"
+#include "compile/planned/async_tensor.h"
+#include "compile/planned/collective_copies.h"
 #include "program/fp8.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -25,8 +25,10 @@ std::size_t number_of(const Program& p, const program::OpDef& def) {
 }
 
 compile::StepOptions tensor_options(bool fp8) {
-  compile::StepOptions options{
-      .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
+  compile::StepOptions options{.dtype = core::DType::bf16,
+                               .fp8 = fp8,
+                               .rewrites = {compile::Rewrite::fp8_own_scales},
+                               .optimizer = {}};
   options.sharding = {.tensor = 2, .sequence_parallel = true};
   return options;
 }
@@ -49,7 +51,7 @@ bool is_row_gather(const Program& p, const Op& op) {
 TEST(Fp8Gathers, RowsOfLayersTravelInOneByte) {
   compile::StepOptions options = tensor_options(true);
   const Program plain = tensor_step(options);
-  options.fp8_gathers = true;
+  options.rewrites.set(compile::Rewrite::fp8_gathers);
   const Program p = tensor_step(options);
   std::int64_t plain_bytes = 0;
   std::int64_t bytes = 0;
@@ -67,7 +69,7 @@ TEST(Fp8Gathers, RowsOfLayersTravelInOneByte) {
 /// The scale is the same on all ranks, and each layout of what was gathered is there once.
 TEST(Fp8Gathers, RanksAgreeOnScalesAndNothingIsCastAgain) {
   compile::StepOptions options = tensor_options(true);
-  options.fp8_gathers = true;
+  options.rewrites.set(compile::Rewrite::fp8_gathers);
   const Program p = tensor_step(options);
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
     if (!is_row_gather(p, p.ops[i])) continue;
@@ -87,9 +89,9 @@ TEST(Fp8Gathers, RanksAgreeOnScalesAndNothingIsCastAgain) {
 TEST(AsyncTensor, MatmulsAreDoneInPartsBesideCopies) {
   for (const bool fp8 : {false, true}) {
     compile::StepOptions options = tensor_options(fp8);
-    options.fp8_gathers = fp8;
+    options.rewrites.set(compile::Rewrite::fp8_gathers, fp8);
     const Program plain = tensor_step(options);
-    options.async_tensor = true;
+    options.rewrites.set(compile::Rewrite::async_tensor);
     const Program p = tensor_step(options);
     const auto flop = [](const Program& program) {
       std::int64_t sum = 0;
@@ -110,7 +112,7 @@ TEST(AsyncTensor, MatmulsAreDoneInPartsBesideCopies) {
 /// A rank begins with its own rows and waits for those of others one by one.
 TEST(AsyncTensor, OwnRowsComeFirst) {
   compile::StepOptions options = tensor_options(false);
-  options.async_tensor = true;
+  options.rewrites.set(compile::Rewrite::async_tensor);
   const Program p = tensor_step(options);
   std::size_t waits = 0;
   for (std::size_t i = 1; i + 1 < p.ops.size(); ++i) {
@@ -132,7 +134,7 @@ TEST(AsyncTensor, OwnRowsComeFirst) {
 TEST(AsyncTensor, GradientsOfWeightsReadRowsBySequence) {
   for (const std::int64_t batch : {1, 2}) {
     compile::StepOptions options = tensor_options(false);
-    options.async_tensor = true;
+    options.rewrites.set(compile::Rewrite::async_tensor);
     const Program p = tensor_step(options, batch);
     std::size_t copies = 0;
     for (const Op& op : p.ops) {
@@ -151,19 +153,21 @@ TEST(AsyncTensor, GradientsOfWeightsReadRowsBySequence) {
   }
   // In fp8 the transposed copies are in that order: there is nothing more to copy.
   compile::StepOptions options = tensor_options(true);
-  options.fp8_gathers = true;
+  options.rewrites.set(compile::Rewrite::fp8_gathers);
   const std::size_t turned = number_of(tensor_step(options), passes::kRearrange);
-  options.async_tensor = true;
+  options.rewrites.set(compile::Rewrite::async_tensor);
   EXPECT_EQ(number_of(tensor_step(options), passes::kRearrange), turned);
 }
 
 /// As many FLOP in more matmuls; gradients of the common input are added up.
 TEST(SeparateMatmuls, QueriesKeysValuesGateAndUp) {
   for (const bool fp8 : {false, true}) {
-    compile::StepOptions options{
-        .dtype = core::DType::bf16, .fp8 = fp8, .fp8_own_scales = true, .optimizer = {}};
+    compile::StepOptions options{.dtype = core::DType::bf16,
+                                 .fp8 = fp8,
+                                 .rewrites = {compile::Rewrite::fp8_own_scales},
+                                 .optimizer = {}};
     const Program plain = tensor_step(options);
-    options.separate_matmuls = true;
+    options.rewrites.set(compile::Rewrite::separate_matmuls);
     const Program p = tensor_step(options);
     std::int64_t flop[] = {0, 0};
     for (const Op& op : plain.ops) flop[0] += program::cost_of(plain, op).matmul_flop;
@@ -185,7 +189,7 @@ bool reads(const Op& op, program::TensorId id) { return std::ranges::find(op.inp
 TEST(GatherAgain, RowsOfOthersAreNotKept) {
   compile::StepOptions options = tensor_options(false);
   const Program plain = tensor_step(options);
-  options.gather_again = true;
+  options.rewrites.set(compile::Rewrite::gather_again);
   const Program p = tensor_step(options);
   std::size_t forward = 0;
   for (const Op& op : p.ops) {
@@ -201,7 +205,7 @@ TEST(GatherAgain, RowsOfOthersAreNotKept) {
 /// It travels while the gradient of the matmul's input is made.
 TEST(GatherAgain, StartsBeforeTheGradientOfTheInput) {
   compile::StepOptions options = tensor_options(false);
-  options.gather_again = true;
+  options.rewrites.set(compile::Rewrite::gather_again);
   const Program p = tensor_step(options);
   std::size_t found = 0;
   for (std::size_t i = 0; i < p.ops.size(); ++i) {
@@ -222,7 +226,7 @@ TEST(GatherAgain, StartsBeforeTheGradientOfTheInput) {
 TEST(ReduceEarly, SumsRunBesideGradientsOfWeights) {
   compile::StepOptions options = tensor_options(false);
   const auto late_sums = [&](bool early) {
-    options.reduce_early = early;
+    options.rewrites.set(compile::Rewrite::reduce_early, early);
     const Program p = tensor_step(options);
     std::size_t late = 0;
     for (std::size_t i = 1; i < p.ops.size(); ++i) {
@@ -240,12 +244,12 @@ TEST(ReduceEarly, SumsRunBesideGradientsOfWeights) {
 /// A rank's rows are cast once, and are gathered twice in fp8.
 TEST(GatherAgain, KeepsOwnRowsInFp8) {
   compile::StepOptions options = tensor_options(true);
-  options.fp8_own_scales = false;
-  options.fp8_casts_apart = true;
+  options.rewrites.set(compile::Rewrite::fp8_own_scales, false);
+  options.rewrites.set(compile::Rewrite::fp8_casts_apart);
   options.fp8_options.scaling = passes::Fp8Scaling::current;
-  options.fp8_gathers = true;
+  options.rewrites.set(compile::Rewrite::fp8_gathers);
   const std::size_t casts = number_of(tensor_step(options), ops::kFp8Cast);
-  options.gather_again = true;
+  options.rewrites.set(compile::Rewrite::gather_again);
   const Program p = tensor_step(options);
   EXPECT_EQ(number_of(p, ops::kFp8Cast), casts);
   for (const Op& op : p.ops) {
@@ -256,8 +260,8 @@ TEST(GatherAgain, KeepsOwnRowsInFp8) {
 
 compile::StepOptions parameter_options() {
   compile::StepOptions options = tensor_options(true);
-  options.fp8_own_scales = false;
-  options.fp8_casts_apart = true;
+  options.rewrites.set(compile::Rewrite::fp8_own_scales, false);
+  options.rewrites.set(compile::Rewrite::fp8_casts_apart);
   options.fp8_options.scaling = passes::Fp8Scaling::current;
   options.sharding = {.data = 2, .zero = 1, .tensor = 2, .sequence_parallel = true};
   return options;
@@ -267,7 +271,7 @@ compile::StepOptions parameter_options() {
 TEST(Fp8Parameters, WeightsOfLayersHaveNoOtherCopies) {
   compile::StepOptions options = parameter_options();
   const Program plain = tensor_step(options);
-  options.fp8_parameters = true;
+  options.rewrites.set(compile::Rewrite::fp8_parameters);
   const Program p = tensor_step(options);
   std::size_t layers = 0;
   for (const program::Tensor& tensor : p.tensors) {
@@ -290,7 +294,7 @@ TEST(Fp8Parameters, WeightsOfLayersHaveNoOtherCopies) {
 
 TEST(HalfGradients, AreReducedAndAddedUpInSixteenBits) {
   compile::StepOptions options = parameter_options();
-  options.half_gradients = true;
+  options.rewrites.set(compile::Rewrite::half_gradients);
   options.micro_batches = 2;
   const Program p = tensor_step(options);
   for (const program::Tensor& tensor : p.tensors) {

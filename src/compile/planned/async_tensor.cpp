@@ -1,5 +1,5 @@
 // Asynchronous tensor parallelism: ranks exchange rows while their matmuls run.
-#include "compile/passes/async_tensor.h"
+#include "compile/planned/async_tensor.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
 #include "compile/passes/op_like.h"
+#include "compile/planned/collective_copies.h"
 #include "core/scope.h"
 #include "program/groups.h"
 #include "program/ops.h"

@@ -1,5 +1,5 @@
 // Dropout, for plans of frameworks that train with it.
-#include "compile/passes/dropout.h"
+#include "compile/planned/dropout.h"
 
 #include <map>
 #include <set>

@@ -1,5 +1,5 @@
 // Tensor-parallel reductions that run beside the gradient of the weight.
-#include "compile/passes/reduce_early.h"
+#include "compile/planned/reduce_early.h"
 
 #include <algorithm>
 #include <cstddef>

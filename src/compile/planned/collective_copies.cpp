@@ -1,5 +1,5 @@
 // The copies that PyTorch makes around collectives. For plans only.
-#include "compile/passes/collective_copies.h"
+#include "compile/planned/collective_copies.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/gradient_sums.h"
 #include "compile/passes/op_like.h"
+#include "compile/planned/gradient_sums.h"
 #include "program/groups.h"
 #include "program/ops.h"
 

@@ -1,5 +1,5 @@
 // Gradient accumulation over micro-batches by separate additions. For plans only.
-#include "compile/passes/gradient_sums.h"
+#include "compile/planned/gradient_sums.h"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // Tensor-parallel ranks exchange activations in fp8. For plans only.
-#include "compile/passes/fp8_gathers.h"
+#include "compile/planned/fp8_gathers.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
 #include "compile/passes/op_like.h"
+#include "compile/planned/collective_copies.h"
 #include "program/fp8.h"
 #include "program/groups.h"
 #include "program/ops.h"

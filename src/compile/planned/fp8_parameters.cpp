@@ -1,13 +1,13 @@
 // Weights that exist only in fp8. For plans only.
-#include "compile/passes/fp8_parameters.h"
+#include "compile/planned/fp8_parameters.h"
 
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "compile/passes/collective_copies.h"
 #include "compile/passes/op_like.h"
+#include "compile/planned/collective_copies.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {

@@ -1,5 +1,5 @@
 // The loss as frameworks compute it that do not fuse it. For plans only.
-#include "compile/passes/unfused_loss.h"
+#include "compile/planned/unfused_loss.h"
 
 #include <map>
 #include <utility>

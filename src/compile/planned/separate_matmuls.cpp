@@ -1,5 +1,5 @@
 // Separates matmuls that rooflm packs and other frameworks run one by one. For plans only.
-#include "compile/passes/separate_matmuls.h"
+#include "compile/planned/separate_matmuls.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Rows of other tensor-parallel ranks are gathered again in the backward pass instead of kept. For plans
 // only.
-#include "compile/passes/gather_again.h"
+#include "compile/planned/gather_again.h"
 
 #include <cstddef>
 #include <map>

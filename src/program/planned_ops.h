@@ -1,0 +1,14 @@
+// Ops of models that can be planned and not run: no backend has a kernel for them yet, so they are not in
+// ops::all().
+#pragma once
+
+#include "program/program.h"
+
+namespace rooflm::program::ops {
+
+// head_norm.cpp
+extern const OpDef kHeadNorm, kHeadNormBackward;
+// experts.cpp
+extern const OpDef kRoute, kRouteBackward, kDispatch, kDispatchBackward, kCombine, kCombineBackward;
+
+}  // namespace rooflm::program::ops

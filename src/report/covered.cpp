@@ -1,0 +1,109 @@
+// What is known of the work of a recorded program's device.
+#include "report/covered.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+#include "report/device_times.h"
+#include "report/kernel_names.h"
+#include "report/match_runs.h"
+
+namespace rooflm::report {
+namespace {
+
+constexpr std::string_view kOutside = "other";  // scope of what no module did
+
+}  // namespace
+
+std::optional<Covered> covered_by(const RunData& run) {
+  if (!is_foreign(run.run)) return std::nullopt;
+  const ActivityNames names(run);
+  const bool has_steps = std::ranges::any_of(run.activities, [&](const record::Activity& one) {
+    return one.step.has_value() && names.is_kernel(one);
+  });
+  Covered covered;
+  std::map<std::string_view, std::array<double, kKnown.size()>> lacking;
+  double all_ns = 0;
+  for (const record::Activity& one : run.activities) {
+    if ((has_steps && !one.step) || (!names.is_kernel(one) && !names.is_copy(one))) continue;
+    const auto ns = static_cast<double>(one.end_ns - one.start_ns);
+    const TimedOp* op = one.op ? run.find_op(*one.op) : nullptr;
+    const std::array has = {op != nullptr && op->op.scope != kOutside, op != nullptr, one.work.has_value()};
+    all_ns += ns;
+    for (std::size_t i = 0; i < has.size(); ++i) covered.share.at(i) += has.at(i) ? ns : 0;
+    if (std::ranges::count(has, true) == std::ssize(has)) continue;
+    auto& lack = lacking[names.text(one)];
+    for (std::size_t i = 0; i < has.size(); ++i) lack.at(i) += has.at(i) ? 0 : ns;
+  }
+  if (all_ns <= 0) return std::nullopt;
+  for (double& share : covered.share) share /= all_ns;
+  for (const auto& [text, ns] : lacking) {
+    Covered::Lack lack{.name = parse_kernel_name(text).short_name, .full_name = std::string(text)};
+    // What no kernel has was not noted: then there is nothing to list.
+    for (std::size_t i = 0; i < lack.part.size(); ++i) {
+      lack.part.at(i) = covered.share.at(i) > 0 ? ns.at(i) / all_ns : 0;
+      lack.share = std::max(lack.share, lack.part.at(i));
+    }
+    if (lack.share > 0) covered.lacks.push_back(std::move(lack));
+  }
+  std::ranges::stable_sort(covered.lacks, std::ranges::greater{}, &Covered::Lack::share);
+  return covered;
+}
+
+std::string covered_text(const RunData& run) {
+  constexpr std::size_t kMost = 3;
+  constexpr double kLeast = 0.0005;  // what prints as 0.1 %
+  const std::optional<Covered> covered = covered_by(run);
+  if (!covered) return "";
+  if (covered->knows_nothing())
+    return "no kernel has a module, a phase or a price (rooflm record knows those of PyTorch and JAX)";
+  std::string text;
+  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+    text += fmt::format("{}{:.1f}%{} a {}", i > 0 ? ", " : "", 100 * covered->share.at(i),
+                        i > 0 ? "" : " has", kKnown.at(i));
+  }
+  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+    std::vector<const Covered::Lack*> without;
+    for (const Covered::Lack& lack : covered->lacks) {
+      if (lack.part.at(i) >= kLeast) without.push_back(&lack);
+    }
+    std::ranges::stable_sort(without, std::ranges::greater{},
+                             [i](const auto* one) { return one->part.at(i); });
+    if (without.empty()) continue;
+    text += fmt::format("; without a {}: ", kKnown.at(i));
+    for (std::size_t n = 0; n < std::min(without.size(), kMost); ++n) {
+      text += fmt::format("{}{} {:.1f}%", n > 0 ? ", " : "", without[n]->name, 100 * without[n]->part.at(i));
+    }
+    if (without.size() > kMost) text += fmt::format(" and {} more", without.size() - kMost);
+  }
+  return text;
+}
+
+Table lacks_table(const Covered& covered, std::size_t top) {
+  Table table{.columns = {{"time_share", "time %", Show::percent}, {"lacks", "lacks"}, {"name", "name"}},
+              .rows = {},
+              .notes = {}};
+  for (const Covered::Lack& lack : covered.lacks) {
+    if (top > 0 && table.rows.size() == top) {
+      table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", covered.lacks.size() - top));
+      break;
+    }
+    std::string lacks;
+    for (std::size_t i = 0; i < kKnown.size(); ++i) {
+      if (lack.part.at(i) > 0) lacks += fmt::format("{}{}", lacks.empty() ? "" : ", ", kKnown.at(i));
+    }
+    Row row;
+    row.set("time_share", lack.share);
+    row.set("lacks", lacks);
+    row.set("name", lack.name);
+    row.set("full_name", lack.full_name);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace rooflm::report

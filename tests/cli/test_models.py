@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Models of other families: what is described, counted and planned, what runs, and what is refused.
+
+Usage: test_models.py BINARY [unittest options]"""
+
+import json
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from training_runs import TrainingRuns
+
+BINARY = ""
+
+
+def run(*arguments):
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+def plan(*arguments):
+    done = run("plan", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Models(unittest.TestCase):
+    def refused(self, text, *arguments):
+        done = run("plan", *arguments)
+        self.assertEqual(done.returncode, 5, done.stdout + done.stderr)
+        self.assertIn(text, done.stderr)
+
+    def directory(self, **keys):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with open(os.path.join(folder.name, "config.json"), "w") as file:
+            json.dump({"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4,
+                       "vocab_size": 1000, "max_position_embeddings": 8192, **keys}, file)
+        return folder.name
+
+    def test_models_of_families_are_described(self):
+        base, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 4096)
+        scaled, = plan("--model", self.directory(model_type="llama", rope_scaling={"rope_type": "llama3"}),
+                       "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual((scaled["params"], scaled["step_s"]), (base["params"], base["step_s"]))
+        done = run("program", "--model", "gpt2", "--totals", "--format", "json", "--device", "cpu")
+        totals = json.loads(done.stdout)["totals"]
+        self.assertEqual((totals["params"], totals["active_params"], totals["padding"]), (124439808, 124439808, 36096))
+        biased, = plan("--model", self.directory(model_type="llama", attention_bias=True, mlp_bias=True),
+                       "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual(biased["params"] - base["params"], 4 * (3 * 256 + 256 + 2 * 512 + 256))
+        # A window is attention's, not the positions'.
+        window = self.directory(model_type="mistral", sliding_window=1024)
+        windowed, = plan("--model", window, "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual(windowed["params"], base["params"])
+        self.assertLess(windowed["step_s"], base["step_s"])
+        late = self.directory(model_type="qwen2", sliding_window=1024, use_sliding_window=True, max_window_layers=2)
+        half, = plan("--model", late, "--device", "h100-sxm", "--seq", 4096)
+        self.assertLess(windowed["step_s"], half["step_s"])
+        short, = plan("--model", window, "--device", "h100-sxm", "--seq", 1024)
+        same, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 1024)
+        self.assertEqual(short["step_s"], same["step_s"])
+
+    def test_experts_are_planned_on_data_parallel_ranks(self):
+        experts = self.directory(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        dense, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 2048, "--batch", 8)
+        row, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--batch", 8)
+        of_one = 3 * 256 * 512
+        self.assertEqual(row["params"] - dense["params"], 4 * (7 * of_one + 8 * 256))
+        self.assertEqual(row["active_params"] - dense["params"], 4 * (of_one + 8 * 256))
+        self.assertGreater(row["weight_bytes"], 3 * dense["weight_bytes"])
+        sharded, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--gpus", 8, "--zero", 3)
+        self.assertEqual(sharded["status"], "planned")
+        self.refused("experts", "--model", experts, "--device", "h100-sxm", "--gpus", 2, "--tp", 2)
+        self.assertTrue(all(row["tp"] == 1 for row in plan("--model", experts, "--device", "h100-sxm", "--gpus", 4,
+                                                           "--seq", 2048, "--search", "--top", 3)))
+
+    def test_what_no_kernel_computes_is_described_and_not_run(self):
+        for keys, seq, says in ((dict(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2), 32, "experts"),
+                                (dict(model_type="qwen3"), 32, "norms of queries and keys"),
+                                (dict(model_type="llama", rope_scaling={"type": "yarn"}), 32, "yarn"),
+                                (dict(model_type="mistral", sliding_window=16), 32, "a window of 16")):
+            model = self.directory(**keys)
+            done = run("program", "--model", model, "--seq", seq, "--device", "cpu", "--totals", "--format", "json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for command in (["bench", "--device", "cpu"], ["profile", "--device", "cpu"]):
+                done = run(*command, "--model", model, "--seq", seq)
+                self.assertEqual(done.returncode, 5, done.stderr)
+                self.assertIn(says, done.stderr)
+            done = run("bench", "--device", "null", "--model", model, "--seq", seq)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        # As long as the window sees all, it is computed.
+        done = run("bench", "--device", "cpu", "--model", self.directory(model_type="mistral", sliding_window=16),
+                      "--seq", 16, "--batch", 1, "--steps", 1, "--warmup", 0, "--layers", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for model_type, says in (("deepseek_v3", "multi-head latent attention"), ("mamba2", "mamba2")):
+            for command in (["plan", "--device", "h100-sxm"], ["program"], ["bench", "--device", "cpu"]):
+                done = run(*command, "--model", self.directory(model_type=model_type))
+                self.assertEqual(done.returncode, 5, done.stderr)
+                self.assertIn(says, done.stderr)
+
+
+class Weights(TrainingRuns):
+    """Directories of a relative of llama with weights."""
+
+    SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 64}
+
+    def model(self, name, biases=0.0, **keys):
+        """Tensors of small numbers, drawn by name; `biases`: how large those of queries, keys and values are."""
+        shapes = {"model.embed_tokens.weight": (300, 32), "model.norm.weight": (32,), "lm_head.weight": (300, 32)}
+        for layer in range(2):
+            h = f"model.layers.{layer}."
+            shapes |= {h + "input_layernorm.weight": (32,), h + "post_attention_layernorm.weight": (32,),
+                       h + "self_attn.o_proj.weight": (32, 32), h + "mlp.gate_proj.weight": (48, 32),
+                       h + "mlp.up_proj.weight": (48, 32), h + "mlp.down_proj.weight": (32, 48)}
+            for part, width in (("q", 32), ("k", 16), ("v", 16)):
+                shapes[h + f"self_attn.{part}_proj.weight"] = (width, 32)
+                if keys["model_type"] == "qwen2":
+                    shapes[h + f"self_attn.{part}_proj.bias"] = (width,)
+        header, data = {}, b""
+        for tensor, shape in shapes.items():
+            chance = random.Random(tensor)
+            size = math.prod(shape)
+            values = [1.0] * size if "norm" in tensor else [chance.gauss(0, 0.2) for _ in range(size)]
+            if tensor.endswith("bias"):
+                values = [biases * value for value in values]
+            header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * size]}
+            data += struct.pack(f"<{size}f", *values)
+        text = json.dumps(header).encode()
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        (folder / "config.json").write_text(json.dumps(self.SIZES | keys))
+        (folder / "tokenizer.json").write_text((self.data / "tokenizer.json").read_text())
+        return folder
+
+    def loss(self, model, *options):
+        shard = next(self.data.glob("val*.bin"))
+        rows = json.loads(self.ok("eval", "--model", model, "--data", shard, "--seq", 16, "--batch", 2, "--batches", 4,
+                                  "--device", "cpu", "--format", "json", *options))
+        return rows[0]["loss"]
+
+    def test_biases_are_read_and_added(self):
+        plain = self.loss(self.model("llama", model_type="llama"))
+        self.assertEqual(self.loss(self.model("zero", model_type="qwen2")), plain)
+        biased = self.model("biased", biases=5, model_type="qwen2")
+        losses = [self.loss(biased, "--engine", engine) for engine in ("eager", "fused")]
+        self.assertGreater(abs(losses[0] - plain), 1e-3)
+        self.assertAlmostEqual(losses[0], losses[1], places=5)
+        self.ok("generate", "--model", biased, "--prompt", "the cat", "--tokens", 4, "--device", "cpu")
+
+    def test_a_window_that_sees_all_is_no_window(self):
+        plain = self.loss(self.model("llama", model_type="llama"))
+        window = self.model("window", model_type="mistral", sliding_window=16)
+        self.assertEqual(self.loss(window), plain)
+        self.ok("generate", "--model", window, "--prompt", "a", "--tokens", 4, "--window", 16, "--device", "cpu")
+        for command in (["eval", "--data", next(self.data.glob("val*.bin")), "--seq", 17], ["generate", "--prompt", "a", "--window", 32]):
+            done = self.run_rooflm(*command, "--model", window, "--device", "cpu")
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn("window", done.stderr)
+
+    def test_inference_in_16_bits_keeps_two_bytes_a_weight(self):
+        model = self.model("bf16", biases=1, model_type="qwen2")
+        whole = self.loss(model)
+        for engine in ("eager", "fused"):
+            self.assertAlmostEqual(self.loss(model, "--dtype", "bf16", "--engine", engine) / whole, 1, places=2)
+        self.ok("generate", "--model", model, "--prompt", "the cat", "--tokens", 8, "--dtype", "bf16", "--device", "cpu")
+        for engine in ("eager", "fused"):
+            text = self.ok("program", "--model", "llama3-8b", "--phase", "decode", "--batch", 1, "--seq", 128, "--dtype", "bf16",
+                           "--engine", engine, "--device", "cpu", "--totals", "--format", "json")
+            totals = json.loads(text)["totals"]
+            self.assertLess(totals["memory"]["persistent_by_role"]["weight"], 2.001 * totals["params"])
+
+
+if __name__ == "__main__":
+    BINARY = TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
