@@ -10,6 +10,7 @@
 #include "cli/dry_run.h"
 #include "cli/filter_options.h"
 #include "cli/report_output.h"
+#include "cli/steps_option.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct ReportOptions {
   std::vector<std::string> files;
-  std::string views, top, html, charts;
+  std::string views, top, html, charts, steps_by;
   TableOptions table;
   FilterOptions filter;
   bool overwrite = false, dry_run = false;
@@ -38,6 +39,7 @@ int run(const ReportOptions& options, bool names_format) {
   request.overwrite = options.overwrite;
   request.style = options.table.style();
   request.filter = options.filter.filter();
+  if (!options.steps_by.empty()) request.steps_by = foreign::StepsBy::parse(options.steps_by);
   if (!options.top.empty()) request.top = static_cast<std::size_t>(parse_integer("--top", options.top, 0));
   // Who asks for the page alone does not want the tables on the terminal as well.
   const bool wants_text = options.html.empty() || names_format || !options.charts.empty();
@@ -80,6 +82,9 @@ Body declare_report(CommandLine& line) {
                   fmt::format("Maximum rows of long tables, 0 for all (default: {}; CSV and JSON have all)",
                               kTopRows))
       .type_name("N");
+  line.add_option("--steps-by", options->steps_by,
+                  "Find the steps of recorded and imported programs again (default: as the record has them)")
+      .type_name(kStepsBy);
   line.add_option("--html", options->html,
                   "Write the report page, one file that needs no network; - is standard output")
       .type_name("FILE");

@@ -10,6 +10,7 @@
 
 #include "cli/output.h"
 #include "cli/output_rule.h"
+#include "cli/steps_again.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -188,6 +189,7 @@ std::string text_of(std::vector<report::View> views, const TableStyle& style, co
 void show_request(const ReportRequest& request) {
   check_request(request);
   report::RecordSet set = report::load(request.records);
+  if (request.steps_by) find_steps_again(*request.steps_by, set);
   if (!request.is_record_kept) set.files.front().name.clear();
   report::apply_filter(request.filter, set);
   if (!request.filter.is_empty()) note("only {}: sums and shares cover nothing else", request.filter.text());

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/profile_options.h"
+#include "foreign/steps_by.h"
 #include "report/filter.h"
 
 namespace rooflm::cli {
@@ -24,12 +26,13 @@ struct ReportRequest {
   /// import, a record of ceilings), all views that have something are shown instead.
   bool are_default = false;
   TableStyle style{};
-  report::Filter filter{};           ///< what of the records is shown
-  std::size_t top = kTopRows;        ///< 0: all rows
-  std::filesystem::path html{};      ///< of the page; empty: none; "-": it is all that is printed
-  std::filesystem::path pictures{};  ///< folder for the charts as SVG; empty: inside Markdown
-  bool overwrite = false;            ///< replace files that are there
-  bool is_record_kept = true;        ///< otherwise it goes away with the command, and no page names it
+  report::Filter filter{};                     ///< what of the records is shown
+  std::optional<foreign::StepsBy> steps_by{};  ///< steps of programs are found again
+  std::size_t top = kTopRows;                  ///< 0: all rows
+  std::filesystem::path html{};                ///< of the page; empty: none; "-": it is all that is printed
+  std::filesystem::path pictures{};            ///< folder for the charts as SVG; empty: inside Markdown
+  bool overwrite = false;                      ///< replace files that are there
+  bool is_record_kept = true;  ///< otherwise it goes away with the command, and no page names it
 };
 
 /// Makes the folder, and those above it, where they are missing. Throws core::InputError.

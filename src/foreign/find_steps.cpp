@@ -25,7 +25,6 @@ static_assert(std::string_view(record::kTimedStep) == inject::kTimedStep, "recor
 
 constexpr std::string_view kStep = "step";  // what records call it
 constexpr double kSlowStep = 10;            // medians: a step that is longer is named
-constexpr std::string_view kHostStep = "step, as the host saw it";
 
 using Places = std::vector<std::optional<std::size_t>>;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -41,6 +40,7 @@ class StepIntervals {
       if (!places[i]) continue;
       Part& part = parts_[*places[i]];
       part.work.push_back(i);
+      part.first_work_ns = std::min(part.first_work_ns, work[i].start_ns);
       if (!work[i].is_kernel) continue;
       part.kernel_ns += work[i].kernel_ns;
       part.first_kernel_ns = std::min(part.first_kernel_ns, work[i].start_ns);
@@ -54,9 +54,18 @@ class StepIntervals {
     std::vector<std::pair<std::int64_t, std::int64_t>> spans;
     for (std::size_t n = 0; n < steps_.size(); ++n) {
       const std::int64_t before_ns = n == 0 ? kAlways : spans.back().second;
+      const HostStep& step = steps_[n];
+      if (step.is_exact) {
+        const std::int64_t start_ns = std::max(before_ns, step.start_ns);
+        spans.emplace_back(start_ns, std::max({start_ns, step.end_ns, parts_[n].end_ns.value_or(kAlways)}));
+        continue;
+      }
       const std::int64_t start_ns = parts_[n].is_first ? std::max(before_ns, first_start(n)) : before_ns;
-      // A step that launched nothing ends with the host's range, but not after the work of a later one.
-      const std::int64_t end_ns = parts_[n].end_ns.value_or(std::min(steps_[n].end_ns, later_end(n)));
+      // A step that launched nothing, or after which nothing is known, ends with the host's range, but not
+      // after the work of a later one.
+      const std::int64_t host_end_ns = std::min(step.end_ns, later_end(n));
+      std::int64_t end_ns = parts_[n].end_ns.value_or(host_end_ns);
+      if (n + 1 == steps_.size() || parts_[n + 1].is_first) end_ns = std::max(end_ns, host_end_ns);
       spans.emplace_back(start_ns, std::max(start_ns, end_ns));
     }
     return spans;
@@ -66,7 +75,7 @@ class StepIntervals {
   struct Part {
     std::vector<std::size_t> work;
     std::int64_t kernel_ns = 0;
-    std::int64_t first_kernel_ns = kNever;
+    std::int64_t first_kernel_ns = kNever, first_work_ns = kNever;
     std::optional<std::int64_t> end_ns{};  ///< of its work
     bool is_first = false;                 ///< the step before it is not known
   };
@@ -89,13 +98,17 @@ class StepIntervals {
     }
   }
 
-  /// Where numbers are missing, or kernels of nobody's step were launched in between, the step before is not
-  /// known. Without a device a step is the host's range.
+  /// Where numbers are missing, kernels of nobody's step were launched in between, or the host did something
+  /// else for much longer than steps take, the step before is not known. Without a device a step is the
+  /// host's range.
   void find_gaps() {
-    std::vector<double> kernel_ns;
+    std::vector<double> kernel_ns, host_ns;
     for (const Part& part : parts_) kernel_ns.push_back(static_cast<double>(part.kernel_ns));
+    for (const HostStep& step : steps_) host_ns.push_back(static_cast<double>(step.end_ns - step.start_ns));
     constexpr double kLittle = 0.05;  // of a step
-    const double little_ns = kernel_ns.empty() ? 0 : kLittle * core::median(kernel_ns);
+    constexpr double kLong = 5;       // steps: no loading of data, but something else
+    const double little_ns = kLittle * core::median(kernel_ns);
+    const double long_ns = kLong * core::median(host_ns);
     std::vector<double> between_ns(parts_.size());  // launched since the step before
     std::size_t next = 0;
     for (std::size_t i = 0; i < work_.size(); ++i) {
@@ -103,16 +116,20 @@ class StepIntervals {
       while (next < steps_.size() && steps_[next].start_ns <= work_[i].asked_ns) ++next;
       if (next < steps_.size()) between_ns[next] += static_cast<double>(work_[i].kernel_ns);
     }
-    for (std::size_t n = 0; n < parts_.size(); ++n) {
-      parts_[n].is_first = n == 0 || work_.empty() || steps_[n].number != steps_[n - 1].number + 1 ||
-                           between_ns[n] > little_ns;
+    parts_.front().is_first = true;
+    for (std::size_t n = 1; n < parts_.size(); ++n) {
+      const auto pause_ns = static_cast<double>(steps_[n].start_ns - steps_[n - 1].end_ns);
+      const bool is_paused = pause_ns > long_ns && parts_[n - 1].end_ns.value_or(0) <= steps_[n].start_ns;
+      parts_[n].is_first = is_paused || work_.empty() || between_ns[n] > little_ns ||
+                           steps_[n].number != steps_[n - 1].number + 1;
     }
   }
 
   /// Of a step after an unknown one: when the host began it, or the device was done with what had been
-  /// launched before.
+  /// launched before. Where clocks differ so much that its work ends before that, when its work began.
   [[nodiscard]] std::int64_t first_start(std::size_t n) const {
     std::int64_t start_ns = steps_[n].start_ns;
+    if (parts_[n].end_ns && *parts_[n].end_ns <= start_ns) return parts_[n].first_work_ns;
     const auto before = std::ranges::lower_bound(work_, start_ns, {}, &Launched::asked_ns) - work_.begin();
     if (before == 0) return start_ns;
     const std::int64_t end_ns = parts_[n].end_ns.value_or(later_end(n));
@@ -144,19 +161,21 @@ std::int64_t host_lane(ForeignRun& run, std::int64_t lane) {
   return run.lane("steps", {.kind = "host", .device = "cpu", .name = "steps"});
 }
 
-/// The range that a record's step is: the program's own where it has the same times, else one
-/// beside it.
+/// The range that a record's step is: the program's own where it has the same times, else one beside it.
 void add_step_range(ForeignRun& run, const HostStep& step, std::pair<std::int64_t, std::int64_t> span) {
   const std::int64_t name = run.name("range", kStep);
   if (step.range) {
     record::Activity& range = run.activities()[*step.range];
-    const bool is_named_so = range.name == name;
     if (std::pair(range.start_ns, range.end_ns) == span) {
+      range.extra = fmt::format("{{{}{}}}", kNameMember, range.name);
       range.name = name;
       range.step = step.number;
       return;
     }
-    if (is_named_so) range.name = run.name("range", kHostStep);
+    if (range.name == name) {
+      range.name = run.name("range", kHostStep);
+      if (step.is_marked) range.extra = fmt::format("{{{}{}}}", kMarkMember, step.number);
+    }
   }
   run.add({.name = name,
            .lane = host_lane(run, step.lane),

@@ -311,12 +311,15 @@ std::string ForeignRun::device() const {
 }
 
 std::vector<std::string> ForeignRun::write(record::Writer& writer) {
-  check_correlations();
-  leave_out_other_clocks();
-  leave_out_late_ends();
-  begin_near_zero();
-  add_up_memory();
-  std::vector<record::Sample> timed = take_timed_steps(*this);
+  if (!is_read_back_) {
+    check_correlations();
+    leave_out_other_clocks();
+    leave_out_late_ends();
+    begin_near_zero();
+    add_up_memory();
+    timed_ = take_timed_steps(*this);
+  }
+  std::vector<record::Sample> timed = timed_;
   const std::size_t timed_count = timed.size();
   std::vector<record::Sample> samples = find_steps(*this);
   const std::size_t ahead = leave_out_steps_ahead(*this, timed);
@@ -329,9 +332,8 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   if (!clock.empty()) {
     add_fact({.key = "clock", .value = {}, .unit = "ns", .text = fmt::format("{} {}", clock, clock_ns)});
   }
-  const std::vector<record::Tensor> tensors =
-      owners_ && !events.empty() ? name_blocks(memory_, ops_, *owners_) : std::vector<record::Tensor>();
-  if (tensors.empty()) {
+  if (owners_ && !events.empty()) tensors_ = name_blocks(memory_, ops_, *owners_);
+  if (tensors_.empty()) {
     for (record::MemoryEvent& event : memory_) event.op.reset();
   }
   for (const record::Environment& row : environment_) writer.add(row);
@@ -343,7 +345,7 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   writer.add(id, std::span<const record::ActivityName>(names_));
   writer.add(id, std::span<const record::Activity>(activities_));
   writer.add(id, std::span<const record::KernelWork>(kernel_works_));
-  writer.add(id, std::span<const record::Tensor>(tensors));
+  writer.add(id, std::span<const record::Tensor>(tensors_));
   writer.add(id, std::span<const record::MemoryEvent>(memory_));
   if (!events.empty()) {
     writer.add(id, std::span<const record::Op>(ops_));

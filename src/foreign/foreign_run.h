@@ -13,6 +13,7 @@
 
 #include "foreign/block_tensors.h"
 #include "foreign/steps_by.h"
+#include "record/reader.h"
 #include "record/rows.h"
 #include "record/writer.h"
 
@@ -44,6 +45,8 @@ class ForeignRun {
   /// Takes an activity, whose id is set here. False, and counted, for one whose times are impossible: an end
   /// before the start, or beyond 2^60 ns of the earliest plausible one.
   bool add(record::Activity activity);
+  /// A run of kind "foreign" of a record, whose steps write() finds again. What its ops are is kept.
+  static ForeignRun read_back(const record::Reader& record, const record::Run& of);
   /// Bytes taken (> 0) or given back (< 0), by that op where it is known.
   void add_memory(std::int64_t time_ns, std::int64_t bytes, std::optional<std::int64_t> address,
                   const std::string& device, std::optional<std::int64_t> op = std::nullopt);
@@ -134,7 +137,17 @@ class ForeignRun {
   std::map<std::string, std::size_t> counted_;
   std::vector<std::string> said_;
   std::int64_t last_ns_ = 0;
+  bool is_read_back_ = false;
+  std::vector<record::Tensor> tensors_;  ///< of one that is read back
+  std::vector<record::Sample> timed_;    ///< of steps that were timed alone
 };
+
+/// What a range is called that the program itself calls step, beside the one of the record.
+inline constexpr const char* kHostStep = "step, as the host saw it";
+/// Members of `extra` of ranges, for who looks for steps again: the number of the name that one had before
+/// it became a step, and the number of the step that a recorder's mark ended.
+inline constexpr const char* kNameMember = "\"name\":";
+inline constexpr const char* kMarkMember = "\"mark\":";
 
 /// Finds the steps that run.steps_by asks for. Device work is of the step whose host range its call is in. A
 /// step lasts from the end of the work of the step before to the end of its own; where that one is not known,

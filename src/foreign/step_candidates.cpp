@@ -170,7 +170,7 @@ void judge(ForeignRun& run, const std::vector<Launched>& work, Candidate& candid
 /// What covers little of the device's time is no step, and an operator that runs one kernel is none. Names
 /// that say it need cover less: warm-up or evaluation may be long.
 bool is_credible(const Candidate& candidate) {
-  constexpr double kLeastShare = 0.2, kLeastNamedShare = 0.02, kLeastWindow = 0.5, kLeastNamedWindow = 0.25;
+  constexpr double kLeastShare = 0.1, kLeastNamedShare = 0.02, kLeastWindow = 0.5, kLeastNamedWindow = 0.25;
   constexpr double kLeastRegularity = 0.5;
   if (candidate.is_named)
     return candidate.share >= kLeastNamedShare && candidate.window_share >= kLeastNamedWindow;

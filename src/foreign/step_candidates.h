@@ -18,10 +18,12 @@ struct HostStep {
   std::int64_t number = 0;
   std::int64_t start_ns = 0, end_ns = 0;
   std::int64_t lane = 0;                              ///< of the host
+  bool is_marked = false;                             ///< the recorder said so
+  bool is_exact = false;                              ///< of one of our exports: it lasts as its range
   std::optional<std::size_t> range{};                 ///< the activity that it is
   std::optional<std::pair<std::size_t, std::size_t>>  ///< its work, from a place of device_work to before
                                                       ///< one;
-                                                          work{};  ///< otherwise what was asked for meanwhile
+      work{};                                         ///< otherwise what was asked for meanwhile
 };
 
 struct Candidate {

@@ -131,6 +131,8 @@ Loops loops_of(ForeignRun& run, const std::optional<std::regex>& pattern) {
                             .start_ns = range.start_ns,
                             .end_ns = range.end_ns,
                             .lane = lane,
+                            .is_marked = range.step.has_value(),
+                            .is_exact = range.step.has_value() && name.number == range.step,
                             .range = i});
     }
   }
@@ -148,12 +150,12 @@ void end_at_each(std::vector<HostStep>& steps, std::int64_t first_ns) {
   }
 }
 
-Candidate candidate_of(ForeignRun& run, const std::string& base, Loop loop) {
+Candidate candidate_of(const std::string& base, Loop loop) {
   Candidate made;
   // Where the recorder marked steps itself, other ranges of that name are none.
-  const auto is_marked = [&](const HostStep& step) { return run.activities()[*step.range].step.has_value(); };
-  const bool has_marks = loop.rank < kStepNames.size() && std::ranges::any_of(loop.steps, is_marked);
-  if (has_marks) std::erase_if(loop.steps, [&](const HostStep& step) { return !is_marked(step); });
+  const bool has_marks =
+      loop.rank < kStepNames.size() && std::ranges::any_of(loop.steps, &HostStep::is_marked);
+  if (has_marks) std::erase_if(loop.steps, [](const HostStep& step) { return !step.is_marked; });
   if (std::ranges::all_of(loop.steps, [](const HostStep& step) { return step.number >= 0; }))
     leave_out_second_ones(loop.steps);
   leave_out_overlaps(loop.steps);
@@ -166,7 +168,8 @@ Candidate candidate_of(ForeignRun& run, const std::string& base, Loop loop) {
   constexpr double kLessSure = 0.01;
   constexpr double kUnnamed = 0.7;
   made.weight = made.is_named ? 1 - kLessSure * static_cast<double>(loop.rank) : kUnnamed;
-  made.what = has_marks ? "optimizer steps" : "ranges " + core::printable(base, 80);
+  const bool is_of_recorder = has_marks && !loop.steps.empty() && !loop.steps.front().is_exact;
+  made.what = is_of_recorder ? "optimizer steps" : "ranges " + core::printable(base, 80);
   made.steps = std::move(loop.steps);
   return made;
 }
@@ -184,7 +187,7 @@ std::vector<Candidate> range_candidates(ForeignRun& run, const std::vector<Launc
     const bool is_optimizer = key.second.starts_with(kOptimizer);
     const std::string what = pattern ? run.steps_by.pattern : key.second;
     const std::int64_t total_ns = loop.total_ns;
-    Candidate made = candidate_of(run, what, std::move(loop));
+    Candidate made = candidate_of(what, std::move(loop));
     const bool is_of_optimizer = is_optimizer || made.what == "optimizer steps";
     if (kind == Kind::optimizer && !is_of_optimizer) continue;
     if (is_optimizer && !pattern) {

@@ -436,16 +436,15 @@ class StepTimer {
   }
 
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
-  /// kernels are of one call, and only the first waits for the host. Of a step's first kernel it is the whole
-  /// gap, which the launch takes; where no call was recorded, nothing is the host's but that.
+  /// kernels are of one call, and only the first waits for the host. Of the first kernel of one of our steps
+  /// it is the whole gap, which the launch takes; where no call was recorded, nothing is the host's but that.
   [[nodiscard]] std::int64_t asked_for_until(Interval gap, std::optional<std::size_t> before,
                                              std::size_t next) const {
-    if (!before) return gap.end_ns;
     const record::Activity& activity = run_->activities[next];
-    if (!activity.correlation || run_->activities[*before].correlation == activity.correlation) {
-      return gap.start_ns;
-    }
-    const auto call = calls_.find(*activity.correlation);
+    const auto call = activity.correlation ? calls_.find(*activity.correlation) : calls_.end();
+    // A step of a program that is not ours begins when the device is done with the one before.
+    if (!before && (call == calls_.end() || !is_foreign(run_->run))) return gap.end_ns;
+    if (before && run_->activities[*before].correlation == activity.correlation) return gap.start_ns;
     return call == calls_.end() ? gap.start_ns : std::clamp(call->second.end_ns, gap.start_ns, gap.end_ns);
   }
 

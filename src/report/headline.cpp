@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/units.h"
 #include "report/advice_recorded.h"
 #include "report/glance.h"
@@ -48,9 +50,15 @@ std::string step_sentence(const RunData& run) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
   }
   const auto steps = static_cast<double>(times.count(kTraced));
-  if (busy_s == 0) return fmt::format("A recorded step takes {} on average", core::format_seconds(*step_s));
-  return fmt::format("A recorded step takes {} on average, and kernels run for {:.1f}% of it",
-                     core::format_seconds(*step_s), 100 * busy_s / steps / *step_s);
+  // The first step may be cut, and a slow one says nothing of the others.
+  const double median_s = phase_median(run, kStep, kTraced).value_or(*step_s);
+  constexpr double kAlike = 0.01;
+  std::string text = std::abs(median_s - *step_s) <= kAlike * median_s
+                         ? fmt::format("A recorded step takes {} on average", core::format_seconds(*step_s))
+                         : fmt::format("A recorded step takes {}, the median ({} on average)",
+                                       core::format_seconds(median_s), core::format_seconds(*step_s));
+  if (busy_s > 0) text += fmt::format(", and kernels run for {:.1f}% of it", 100 * busy_s / steps / *step_s);
+  return text;
 }
 
 }  // namespace

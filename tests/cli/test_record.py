@@ -315,7 +315,7 @@ class Record(unittest.TestCase):
         # The time of the step is that of those, kernels are those of the others.
         overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
         self.assertRegex(overview, r"step +100 us \(.*24 steps\)")
-        self.assertRegex(overview, r"traced step +225 us, median of 15")
+        self.assertRegex(overview, r"traced step +226 us, median of 15")
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
         compared = self.rooflm("compare", "x.rooflm", "x.rooflm", "--format", "csv").stdout
         self.assertIn("step,0.0001,0.0001,", compared)
@@ -446,9 +446,10 @@ class Record(unittest.TestCase):
         (self.folder / "a.stream").write_bytes(stream.bytes())
         done = self.rooflm("import", "a.stream", "-o", "x.rooflm")
         self.assertIn("12 kernels", done.stderr)
-        self.assertEqual(self.rows("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(8,)])
+        self.assertEqual(self.rows("SELECT COUNT(*) FROM sample WHERE phase = 'step'"), [(9,)])
         overview = self.rooflm("report", "x.rooflm", "--view", "overview", "--format", "csv").stdout
-        self.assertRegex(overview, r"traced step,\"?\S+ us, median of 8, ")
+        self.assertRegex(overview, r"traced step,\"?\S+ us, median of 9, ")
+        self.assertIn("9 of kernels that repeat (12 kernels each), 100.0% of the device's time", overview)
         self.assertEqual(self.rooflm("verify", "x.rooflm").returncode, 0)
 
     def test_streams_with_lies_and_cut_ones(self):

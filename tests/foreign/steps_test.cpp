@@ -72,8 +72,8 @@ TEST(Repeats, KernelsOfAGraphAreInTheOrderOfItsNodes) {
     }
   }
   const auto samples = find_steps(run);
-  ASSERT_EQ(samples.size(), 7U) << "the last one's end is not known";
-  for (const record::Sample& sample : samples) EXPECT_NEAR(sample.seconds, 100e-6, 1e-6);
+  ASSERT_EQ(samples.size(), 8U);
+  for (std::size_t i = 1; i < samples.size(); ++i) EXPECT_NEAR(samples[i].seconds, 100e-6, 1e-6);
 }
 
 std::vector<record::Sample> samples_of(const std::vector<double>& seconds) {

@@ -1,0 +1,73 @@
+// A run of a record as a run in the making: its steps can be found again.
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+#include "foreign/foreign_run.h"
+
+namespace rooflm::foreign {
+namespace {
+
+/// What find_steps wrote of the run.
+constexpr std::string_view kFactsOfSteps[] = {"steps", "slow_steps", "kernels_of_no_step"};
+
+/// 5 of the member "KEY":5.
+std::optional<std::int64_t> member_of(const std::string& extra, std::string_view key) {
+  const std::size_t at = extra.find(key);
+  if (at == std::string::npos) return std::nullopt;
+  return std::atoll(extra.c_str() + at + key.size());
+}
+
+}  // namespace
+
+ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run& of) {
+  ForeignRun run;
+  run.is_read_back_ = true;
+  run.label = of.label;
+  run.status = of.status;
+  for (const record::Lane& row : record.lanes(of.id)) run.lane(std::to_string(row.lane), row);
+  std::map<std::int64_t, std::int64_t> names;
+  for (const record::ActivityName& row : record.activity_names(of.id))
+    names[row.name] = run.name(row.kind, row.text);
+  const std::int64_t step = run.name("range", "step");
+  const std::int64_t host_step = run.name("range", kHostStep);
+  for (record::Activity activity : record.activities(of.id)) {
+    const auto name = names.find(activity.name);
+    const auto lane = run.find_lane(std::to_string(activity.lane));
+    if (name == names.end() || !lane) {
+      run.count("activities without a name or a lane were left out");
+      continue;
+    }
+    activity.name = name->second;
+    activity.lane = *lane;
+    if (activity.name == step && activity.step) {
+      const auto own = member_of(activity.extra, kNameMember);
+      if (!own || !names.contains(*own)) continue;  // find_steps made it
+      activity.name = names.at(*own);
+      activity.extra.clear();
+    }
+    activity.step.reset();
+    if (activity.name == host_step) {
+      activity.name = step;
+      activity.step = member_of(activity.extra, kMarkMember);
+    }
+    run.add(std::move(activity));
+  }
+  run.ops_ = record.ops(of.id);
+  for (record::Op& op : run.ops_) op.launches = 0;
+  run.kernel_works_ = record.kernel_works(of.id);
+  run.predictions_ = record.predictions(of.id);
+  run.gauges_ = record.gauges(of.id);
+  run.tensors_ = record.tensors(of.id);
+  run.memory_ = record.memory_events(of.id);
+  for (record::Fact& fact : record.facts(of.id)) {
+    if (std::ranges::find(kFactsOfSteps, fact.key) == std::end(kFactsOfSteps)) run.add_fact(std::move(fact));
+  }
+  for (record::Sample& sample : record.samples(of.id)) {
+    if (sample.kind == "plain") run.timed_.push_back(std::move(sample));
+  }
+  return run;
+}
+
+}  // namespace rooflm::foreign
