@@ -32,7 +32,8 @@ std::string inputs_in(const nlohmann::json& extra) {
   for (std::size_t i = 0; i < shapes->size(); ++i) {
     const bool has_dtype =
         dtypes != extra.end() && dtypes->is_array() && i < dtypes->size() && (*dtypes)[i].is_string();
-    const std::string dtype = has_dtype ? (*dtypes)[i].get<std::string>() : "";
+    std::string dtype = has_dtype ? (*dtypes)[i].get<std::string>() : "";
+    if (dtype.starts_with("c10::")) dtype.erase(0, 5);
     const nlohmann::json& shape = (*shapes)[i];
     const std::string extents = shape.empty() ? "" : shape.dump();
     if (dtype.empty() && extents.empty()) continue;
@@ -185,11 +186,12 @@ class OperatorSumming {
   void add_device_work() {
     for (const record::Activity& activity : run_.activities) {
       if (!names_.is_kernel(activity) && !names_.is_copy(activity)) continue;
-      has_device_ = true;
       const auto op = activity.correlation ? started_.find(*activity.correlation) : started_.end();
       std::size_t call = op == started_.end() ? kNoCall : op->second;
       while (call != kNoCall && !calls_[call].is_op) call = calls_[call].parent;
-      if (call != kNoCall) calls_[call].device_ns += activity.end_ns - activity.start_ns;
+      if (call == kNoCall) continue;
+      calls_[call].device_ns += activity.end_ns - activity.start_ns;
+      has_device_ = true;
     }
   }
 

@@ -23,7 +23,7 @@ struct OperatorSum {
 
 struct OperatorSums {
   std::vector<OperatorSum> by_name{}, by_inputs{}, by_stack{};  ///< largest self time first
-  bool has_device = false;
+  bool has_device = false;  ///< work of the device whose operator is known
 };
 
 /// Of all activities of kind "op" on threads of a host; by inputs and by stack only where the trace has them.
