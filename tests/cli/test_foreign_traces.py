@@ -135,6 +135,15 @@ class Traces(unittest.TestCase):
         self.assertEqual(self.query("SELECT n.kind, l.device, l.stream FROM activity JOIN activity_name n USING (run, name) JOIN lane l"
                                     " USING (run, lane) ORDER BY 1"), [("kernel", "cuda:1", 13), ("range", "cuda:1", None)])
 
+    def test_what_perfetto_saved(self):
+        events = [call(5, 5, 1), {**kernel(0, 10, 1), "pid": "GPU 1", "tid": "stream 9"}]
+        del events[1]["args"]["device"], events[1]["args"]["stream"]
+        for event in events:
+            event["args"] = {"args": event["args"]}
+        self.take({"traceEvents": events})
+        self.assertEqual(self.query("SELECT correlation FROM activity"), [(1,), (1,)])
+        self.assertEqual(self.query("SELECT device, stream FROM lane WHERE kind = 'device'"), [("cuda:1", 9)])
+
     def ranks_of_kernels(self):
         """The range of the host around the call of each kernel."""
         return self.query("SELECT k.start_ns, l.device, r.text FROM activity k JOIN activity_name n ON n.name = k.name AND n.kind = 'kernel'"
@@ -266,6 +275,10 @@ class Traces(unittest.TestCase):
                     CREATE TABLE OSRT_API (start, end, nameId);INSERT INTO OSRT_API VALUES (1, 2, 1);"""), says=["not read: OSRT_API"])
                 self.assertEqual(self.query("SELECT n.text FROM activity JOIN activity_name n USING (run, name) ORDER BY start_ns"),
                                  [("cudaLaunchKernel",), ("gemm",)])
+        both = "".join(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL{version} (start, end, deviceId, streamId, correlationId, globalPid, shortName);"
+                       f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL{version} VALUES (10, 20, 0, 7, 5, {process}, 1);" for version in ("", "_V2"))
+        self.take(self.database(texts + both), says=["not read: CUPTI_ACTIVITY_KIND_KERNEL_V2"])
+        self.assertEqual(self.kinds(), {"kernel": 1})
         # Processes that each see one device as their first.
         other = 99 << 24
         self.take(self.database(texts + f"""
