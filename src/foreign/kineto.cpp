@@ -113,7 +113,8 @@ class EventReader {
     } else if (at == Place::events) {
       event_ = {};
       enter(Place::event);
-    } else if (at == Place::event && key_ == "args") {
+    } else if ((at == Place::event || at == Place::args) && (key_ == "args" || key_ == "debug")) {
+      // Perfetto writes the arguments of what it read within arguments of its own.
       enter(Place::args);
     } else if (at == Place::root && key_ == "distributedInfo") {
       enter(Place::ranks);

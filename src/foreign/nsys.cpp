@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <chrono>
 #include <map>
 #include <set>
@@ -50,7 +51,7 @@ class NsysReader {
                                        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "NVTX_EVENTS",
                                        "CUDA_GPU_MEMORY_USAGE_EVENTS"};
     const bool has_rows =
-        std::ranges::any_of(kTables, [&](const char* table) { return !versions(table).empty(); });
+        std::ranges::any_of(kTables, [&](const char* table) { return !table_of(table).empty(); });
     if (!has_rows) {
       throw core::InputError(
           fmt::format("{}: it has none of the tables of nsys that hold events (CUPTI_ACTIVITY_KIND_KERNEL, "
@@ -80,28 +81,33 @@ class NsysReader {
     return entry->second;
   }
 
-  /// The tables of that name, also with a version: CUPTI_ACTIVITY_KIND_KERNEL_V3.
-  std::vector<std::string> versions(const std::string& table) {
+  /// The table of that name, else its newest version: CUPTI_ACTIVITY_KIND_KERNEL_V3. "" where there is none.
+  std::string table_of(const std::string& table) {
     if (tables_.empty()) {
       record::Statement names = database_.prepare("SELECT name FROM sqlite_master WHERE type = 'table'");
       while (names.step()) tables_.push_back(names.text(0));
     }
-    std::vector<std::string> found;
+    std::string found;
+    int newest = 0;
     for (const std::string& name : tables_) {
-      const bool is_version = name.starts_with(table + "_V") && name.size() > table.size() + 2 &&
-                              name.find_first_not_of("0123456789", table.size() + 2) == std::string::npos;
-      if (name == table || is_version) found.push_back(name);
+      if (name == table) return name;
+      if (!name.starts_with(table + "_V")) continue;
+      int version = 0;
+      const auto parsed = std::from_chars(name.data() + table.size() + 2, name.data() + name.size(), version);
+      if (parsed.ec != std::errc() || parsed.ptr != name.data() + name.size() || version <= newest) continue;
+      newest = version;
+      found = name;
     }
     return found;
   }
 
-  /// The rows of each version of a table, as far as it has these columns: others are NULL.
+  /// The rows of a table, as far as it has these columns: others are NULL.
   template <class Take>
   void rows(const std::string& table, std::initializer_list<const char*> wanted, const Take& take) {
-    for (const std::string& version : versions(table)) {
-      read_.insert(version);
-      rows_of(version, wanted, take);
-    }
+    const std::string found = table_of(table);
+    if (found.empty()) return;
+    read_.insert(found);
+    rows_of(found, wanted, take);
   }
 
   template <class Take>

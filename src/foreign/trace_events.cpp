@@ -287,14 +287,16 @@ void TraceEvents::take_slice(const RawEvent& event) {
   record::Activity made{.start_ns = *event.start_ns, .end_ns = end_ns, .step = event.step};
   const bool is_annotation = event.category == "gpu_user_annotation";
   if (is_device_kind(kind) || is_annotation) {
-    const std::int64_t device =
-        std::clamp<std::int64_t>(event.device.value_or(track.first), 0, kMostDevices - 1);
+    const std::int64_t device = event.device.value_or(
+        event.process_text.empty() ? track.first : last_number(event.process_text).value_or(0));
     const std::int64_t stream =
         event.stream ? *event.stream : last_number(event.thread_text).value_or(track.second);
     const char* what = is_annotation ? "annotations of stream" : "stream";
+    const std::int64_t number =
+        device < 0 || device >= kMostDevices ? 0 : device;  // else it is no number of one
     made.lane = run_.lane(fmt::format("{} {} {}", what, device, stream),
                           {.kind = "device",
-                           .device = fmt::format("cuda:{}", device),
+                           .device = fmt::format("cuda:{}", number),
                            .stream = stream,
                            .name = fmt::format("{} {}", what, stream)});
   } else {

@@ -237,12 +237,14 @@ std::vector<CountedGroup> counted_kernels(const RunData& run) {
     if (counted.contains(activity.id)) activities[activity.id] = &activity;
   }
   const ActivityNames names(run);
+  const std::map<std::string, std::string, std::less<>> short_names = short_kernel_names(run.activity_names);
   std::map<std::string, CountedGroup> by_name;
   for (auto& [id, of_kernel] : counted) {
     const auto found = activities.find(id);
     if (found == activities.end()) continue;
     const record::Activity& activity = *found->second;
-    const std::string name = parse_kernel_name(names.text(activity)).short_name;
+    const auto short_name = short_names.find(names.text(activity));
+    const std::string name = short_name == short_names.end() ? "" : short_name->second;
     of_kernel.weigh_shares();
     CountedGroup& group = by_name[name];
     group.name = name;

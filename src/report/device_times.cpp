@@ -492,7 +492,8 @@ const DeviceStep* DeviceTimes::find(std::int64_t step) const {
 }
 
 DeviceTimes device_times(const RunData& run, std::string_view device) {
-  if (run.activities.empty()) return {};
+  // The trace of a processor alone has no device that could be idle.
+  if (std::ranges::find(run.lanes, "device", &record::Lane::kind) == run.lanes.end()) return {};
   return StepTimer(run, device).take();
 }
 

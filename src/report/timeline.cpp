@@ -64,9 +64,10 @@ void TimelineBuilder::Span::include(std::int64_t start, std::int64_t end) {
 std::size_t TimelineBuilder::name_of(const std::string& kind, const std::string& text) {
   const auto [entry, is_new] = names_.try_emplace({kind, text}, timeline_.names.size());
   if (is_new) {
-    const bool is_kernel = kind == "kernel" || kind == "op";
-    timeline_.names.push_back(
-        {.kind = kind, .text = text, .short_text = is_kernel ? parse_kernel_name(text).short_name : text});
+    const auto known = short_names_.find(text);
+    std::string short_text = kind == "op" ? parse_kernel_name(text).short_name : text;
+    if (kind == "kernel" && known != short_names_.end()) short_text = known->second;
+    timeline_.names.push_back({.kind = kind, .text = text, .short_text = std::move(short_text)});
   }
   return entry->second;
 }

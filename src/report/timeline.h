@@ -17,7 +17,7 @@ namespace rooflm::report {
 /// itself from the ops: "step", "phase", "layer", "block".
 struct TimelineName {
   std::string kind{}, text{};
-  std::string short_text{};  ///< of kernels: without types, namespaces and parameters
+  std::string short_text{};  ///< of kernels: as short_kernel_names
 };
 
 /// Where events happen: kind "range" (steps, phases and blocks), "idle", "device", "link", "host", or of

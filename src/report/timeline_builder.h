@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/kernel_names.h"
 #include "report/timeline.h"
 
 namespace rooflm::report {
@@ -17,7 +19,8 @@ namespace rooflm::report {
 class TimelineBuilder {
  public:
   /// Borrows `run`.
-  TimelineBuilder(const RunData& run, std::size_t most_events) : run_(run), most_events_(most_events) {}
+  TimelineBuilder(const RunData& run, std::size_t most_events)
+      : run_(run), most_events_(most_events), short_names_(short_kernel_names(run.activity_names)) {}
 
   /// When steps ran, in the record's clock.
   struct Span {
@@ -83,6 +86,7 @@ class TimelineBuilder {
   Timeline timeline_;
   std::vector<Draft> drafts_;
   std::map<std::pair<std::string, std::string>, std::size_t> names_;
+  std::map<std::string, std::string, std::less<>> short_names_;  ///< of kernels
   std::map<std::string, std::size_t> classes_, launches_;
   std::map<std::int64_t, std::size_t> lanes_;  ///< by the record's number
 };

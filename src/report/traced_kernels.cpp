@@ -69,12 +69,18 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   std::map<std::pair<const KernelName*, const TimedOp*>, std::string_view> classes;
   std::string_view last_extra;
   const LaunchShape* last_launch = nullptr;
+  std::vector<std::string_view> whole;  // names, once each
+  std::vector<KernelName*> parsed;
   all_.reserve(times_.kernels.size());
   for (const auto& [index, time] : times_.kernels) {
     const record::Activity& activity = run.activities[index];
     const std::string& text = names.text(activity);
     const auto [name, is_new] = names_.try_emplace(activity.name);
-    if (is_new) name->second = parse_kernel_name(text);
+    if (is_new) {
+      name->second = parse_kernel_name(text);
+      whole.push_back(text);
+      parsed.push_back(&name->second);
+    }
     TracedKernel kernel{.index = index, .activity = &activity, .name = &name->second, .text = &text};
     if (activity.op) kernel.op = run.find_op(*activity.op);
     kernel.price = run.price_of(activity);
@@ -95,6 +101,8 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
     if (const DeviceStep* step = times_.find(activity.step.value_or(-1))) kernel.step_kind = step->kind;
     all_.push_back(kernel);
   }
+  std::vector<std::string> shorts = distinct_short_names(whole);
+  for (std::size_t i = 0; i < parsed.size(); ++i) parsed[i]->short_name = std::move(shorts[i]);
 }
 
 const TracedKernels& traced_kernels(const RunData& run) {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "report/launch_shape.h"
 
 namespace rooflm::report {
@@ -46,11 +50,12 @@ INSTANTIATE_TEST_SUITE_P(
                  "kernel",
                  "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x64x32_stage4_warpsize2x2x1_tensor16x8x8_"
                  "kernel",
-                 "cuBLAS", "gemm", "64x64x32", "", "mma", "tf32"},
+                 "cuBLAS", "gemm", "64x64x32", "4", "mma m16n8k8", "tf32"},
         NameCase{
             "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8>(cutlass_"
             "80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8::Params)",
-            "Kernel2", "CUTLASS", "gemm", "256x128x32", "3", "mma m16n8k16", "bf16"},
+            "cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8", "CUTLASS", "gemm",
+            "256x128x32", "3", "mma m16n8k16", "bf16"},
         NameCase{"ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn", "cuBLAS", "gemm", "128x64", "", "ffma",
                  "fp32"},
         NameCase{"ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn",
@@ -74,8 +79,92 @@ INSTANTIATE_TEST_SUITE_P(
         NameCase{"rooflm::backends::cuda::(anonymous namespace)::store(unsigned int*, unsigned int)", "store",
                  "rooflm", "copy", "", "", "", ""},
         NameCase{"memcpy32_post", "memcpy32_post", "driver", "copy", "", "", "", ""},
+        NameCase{"sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_"
+                 "alignc4_execute_kernel__5x_cublas",
+                 "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_"
+                 "alignc4_execute_kernel__5x_cublas",
+                 "cuBLAS", "gemm", "128x128x8", "3", "ffma", "fp32"},
+        NameCase{"void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(cutlass_80_simt_sgemm_"
+                 "256x128_8x4_nt_align1::Params)",
+                 "cutlass_80_simt_sgemm_256x128_8x4_nt_align1", "CUTLASS", "gemm", "256x128x8", "4", "ffma",
+                 "fp32"},
+        NameCase{"void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4>(cutlass_80_"
+                 "tensorop_s1688gemm_128x256_16x3_nn_align4::Params)",
+                 "cutlass_80_tensorop_s1688gemm_128x256_16x3_nn_align4", "CUTLASS", "gemm", "128x256x16", "3",
+                 "mma m16n8k8", "tf32"},
+        NameCase{"cutlass_80_tensorop_s1688tf32gemm_256x128_16x3_tn_align4",
+                 "cutlass_80_tensorop_s1688tf32gemm_256x128_16x3_tn_align4", "CUTLASS", "gemm", "256x128x16",
+                 "3", "mma m16n8k8", "tf32"},
+        NameCase{"void cutlass::Kernel<cutlass_75_tensorop_s1688gemm_f16_256x128_32x2_tn_align8>(int)",
+                 "cutlass_75_tensorop_s1688gemm_f16_256x128_32x2_tn_align8", "CUTLASS", "gemm", "256x128x32",
+                 "2", "mma m16n8k8", "fp16"},
+        NameCase{"cutlass_80_tensorop_i16832gemm_s8_256x128_64x3_tn_align16",
+                 "cutlass_80_tensorop_i16832gemm_s8_256x128_64x3_tn_align16", "CUTLASS", "gemm", "256x128x64",
+                 "3", "mma m16n8k32", "int8"},
+        NameCase{"cutlass_80_tensorop_d884gemm_64x64_16x4_tn_align1",
+                 "cutlass_80_tensorop_d884gemm_64x64_16x4_tn_align1", "CUTLASS", "gemm", "64x64x16", "4",
+                 "mma m8n8k4", "fp64"},
+        NameCase{"volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
+                 "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "cuBLAS", "gemm", "128x128", "",
+                 "mma m8n8k4", "fp16"},
+        NameCase{"turing_h1688gemm_128x128_ldg8_stages_32x1_nn",
+                 "turing_h1688gemm_128x128_ldg8_stages_32x1_nn", "cuBLAS", "gemm", "128x128x32", "1",
+                 "mma m16n8k8", "fp16"},
+        NameCase{"turing_int8_i8816gemm_int8_128x128_ldg16_nt", "turing_int8_i8816gemm_int8_128x128_ldg16_nt",
+                 "cuBLAS", "gemm", "128x128", "", "mma m8n8k16", "int8"},
+        NameCase{
+            "sm80_xmma_gemm_i8i8_i8i32_f32_tn_n_tilesize128x64x64_stage5_warpsize2x2x1_tensor16x8x32_kernel",
+            "sm80_xmma_gemm_i8i8_i8i32_f32_tn_n_tilesize128x64x64_stage5_warpsize2x2x1_tensor16x8x32_kernel",
+            "cuBLAS", "gemm", "128x64x64", "5", "mma m16n8k32", "int8"},
+        NameCase{"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+                 "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+                 "vectorized_elementwise_kernel<CUDAFunctor_add, fp32>", "PyTorch", "elementwise", "", "", "",
+                 ""},
+        NameCase{"void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+                 "BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, at::native::binary_internal::"
+                 "MulFunctor<float> > >(at::TensorIteratorBase&)::{lambda(int)#1}>(int)",
+                 "elementwise_kernel<MulFunctor, bf16>", "PyTorch", "elementwise", "", "", "", ""},
+        NameCase{
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
+            "neg_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}::operator()() const::{lambda()#9}::"
+            "operator()() const::{lambda(c10::BFloat16)#1}>(at::TensorIteratorBase&)::{lambda(int)#1}>(int)",
+            "elementwise_kernel<neg_kernel_cuda, bf16>", "PyTorch", "elementwise", "", "", "", ""},
+        NameCase{
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, "
+            "float, float, float>, unsigned int, float, 4, 4> >(int)",
+            "reduce_kernel<MeanOps, fp32>", "PyTorch", "elementwise", "", "", "", ""},
+        NameCase{
+            "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::"
+            "TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda()#7}::operator()() const::"
+            "{lambda(float)#1}, std::array<char*, 2ul>, 4, TrivialOffsetCalculator<1, unsigned int>, at::"
+            "native::memory::LoadWithCast<1> >(int)",
+            "unrolled_elementwise_kernel<direct_copy_kernel_cuda, fp32>", "PyTorch", "copy", "", "", "", ""},
+        NameCase{
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
+            "namespace)::FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::"
+            "FusedAdamMathFunctor<c10::BFloat16, 4, (at::native::ADAM_MODE)1, false>, float const*>(int)",
+            "multi_tensor_apply_kernel<FusedAdamMathFunctor, bf16>", "PyTorch", "optimizer", "", "", "", ""},
         NameCase{"what_is_this", "what_is_this", "", "unknown", "", "", "", ""},
         NameCase{"", "", "", "unknown", "", "", "", ""}));
+
+TEST(KernelNames, ThatDifferAreShownAsDifferentOnes) {
+  const std::string square =
+      "void at::native::vectorized_elementwise_kernel<4, at::native::pow_tensor_scalar_kernel_impl<float, "
+      "float>"
+      "(at::TensorIteratorBase&, float)::{lambda(float)#1}, std::array<char*, 2ul> >(int)";
+  std::string cube = square;
+  cube.replace(cube.find("#1"), 2, "#2");
+  const std::string split = "void cublasLt::splitKreduce_kernel<32, 16, int, float, ";
+  const std::string bf16 = split + "__nv_bfloat16>(int)";
+  const std::string fp32 = split + "float>(int)";
+  const std::string_view names[] = {
+      square, cube, bf16, fp32, "gemm", "void f<int&>(int)", "void f<int*>(int)"};
+  EXPECT_EQ(distinct_short_names(names),
+            (std::vector<std::string>{
+                "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl, fp32> [1]",
+                "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl, fp32> [2]",
+                "splitKreduce_kernel [__nv_bfloat16]", "splitKreduce_kernel [float]", "gemm", "f", "f #2"}));
+}
 
 TEST(KernelClass, TheOpSaysWhatIsDoneAndTheNameWhatOnlyHelps) {
   const auto of = [](const char* name, const char* op_class, const char* kind) {

@@ -213,7 +213,7 @@ class NsysWriter {
            event.correlation,
            global_pid(),
            name,
-           text_id(parse_kernel_name(event.name).short_name),
+           text_id(parse_kernel_name(event.name).base_name),
            name,
            shape.registers.value_or(0),
            shape.grid[0],
