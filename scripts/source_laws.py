@@ -61,8 +61,8 @@ def has_operations_of_s(rows):
 def has_exponents_of_s(rows):
     """By FLOP: 2 for scores, softmax and values, 1 for everything else of a layer."""
     wanted = {"attention/qk": 2, "attention/softmax": 2, "attention/v": 2, "attention/qkv": 1, "attention/proj": 1, "ln1": 1}
-    found = [row for row in rows if row["phase"] == "forward" and row["axis"] == "seq" and row["part"] in wanted]
-    return len(found) >= len(wanted) and all(abs(row["flop_exponent"] - wanted[row["part"]]) < 0.01 for row in found)
+    found = [row for row in rows if row["phase"] == "forward" and row["size"] == "seq" and row["subject"] in wanted]
+    return len(found) >= len(wanted) and all(abs(row["flop_exponent"] - wanted[row["subject"]]) < 0.01 for row in found)
 
 
 def scales(rows):
