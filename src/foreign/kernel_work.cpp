@@ -18,7 +18,7 @@ namespace rooflm::foreign {
 namespace {
 
 /// Parts of names of kernels that multiply matrices, and of those that prepare or finish that.
-constexpr auto kProducts =
+constexpr auto kProductParts =
     std::to_array<std::string_view>({"gemm", "gemv", "nvjet", "xmma", "cutlass", "wgrad", "dgrad", "fprop",
                                      "conv2d", "conv3d", "flash", "fmha", "attention", "sdpa", "triton_tem"});
 constexpr auto kHelpers = std::to_array<std::string_view>(
@@ -228,7 +228,7 @@ int rank_of(std::string_view name) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto has = [&](std::string_view part) { return text.find(part) != std::string::npos; };
   if (std::ranges::any_of(kHelpers, has)) return 0;
-  return std::ranges::any_of(kProducts, has) ? 2 : 1;
+  return std::ranges::any_of(kProductParts, has) ? 2 : 1;
 }
 
 KernelWorks share_work(std::span<const PricedNote> notes, std::span<const Execution> executions,

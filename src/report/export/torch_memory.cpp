@@ -254,11 +254,11 @@ class SnapshotWriter {
 
   /// Its blocks cover all of it, in the order of their addresses.
   void write_segment(std::size_t number, std::int64_t begin, std::int64_t end) {
-    struct Block {
+    struct SegmentBlock {
       std::int64_t address = 0, bytes = 0;
       const Action* action = nullptr;
     };
-    std::vector<Block> blocks;
+    std::vector<SegmentBlock> blocks;
     std::int64_t at = begin;
     std::int64_t live_bytes = 0;
     const auto& live = devices_[number].live;

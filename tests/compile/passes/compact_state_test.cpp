@@ -221,7 +221,7 @@ TEST(CompactState, WeightsOfInferenceAloneHave16Bits) {
       for (const bool is_compact : {false, true}) {
         StepOptions options = compact();
         options.engine = engine;
-        options.compact_state = is_compact;
+        options.rewrites.set(compile::Rewrite::compact_state, is_compact);
         const Program p = compile::inference_step(model::forward(tests::small_config(arch), 1, 13), options);
         program::check(p);
         for (const program::Op& op : p.ops) EXPECT_FALSE(op.is(ops::kCast)) << op.scope;
@@ -229,8 +229,12 @@ TEST(CompactState, WeightsOfInferenceAloneHave16Bits) {
           if (tensor.role != Role::weight) continue;
           EXPECT_FALSE(tensor.halves) << tensor.name;
           const bool is_matrix = tensor.shape.rank() > 1 && tensor.name != "wpe";
-          if (is_matrix) EXPECT_EQ(tensor.dtype, DType::bf16) << tensor.name;
-          if (tensor.name.find("ln") != std::string::npos) EXPECT_EQ(tensor.dtype, DType::f32) << tensor.name;
+          if (is_matrix) {
+            EXPECT_EQ(tensor.dtype, DType::bf16) << tensor.name;
+          }
+          if (tensor.name.find("ln") != std::string::npos) {
+            EXPECT_EQ(tensor.dtype, DType::f32) << tensor.name;
+          }
         }
       }
     }

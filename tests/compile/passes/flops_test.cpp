@@ -124,7 +124,7 @@ TEST(Flops, PassesTakeExpertsAndNormsOfHeads) {
         const compile::StepOptions options{.engine = engine,
                                            .dtype = core::DType::bf16,
                                            .recompute = recompute,
-                                           .compact_state = engine == compile::EngineKind::fused,
+                                           .rewrites = {compile::Rewrite::compact_state},
                                            .micro_batches = 2,
                                            .sharding = {.data = 2, .zero = zero}};
         program::check(compile::training_step(model::forward(config, 2, 14), options));
