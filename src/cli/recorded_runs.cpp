@@ -83,7 +83,8 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   if (!process.problem.empty()) {
     run.add_fact({.key = "tracing", .value = {}, .unit = "", .text = process.problem});
   }
-  // What PyTorch's caching allocator gave out and held at most, on the run's device and on others that it used.
+  // What PyTorch's caching allocator gave out and held at most, on the run's device and on others that it
+  // used.
   for (const auto& [key, value] : process.facts) {
     for (const std::string what : {"allocated", "reserved"}) {
       const std::string prefix = "torch " + what + " ";

@@ -141,8 +141,8 @@ class NsysWriter {
     for (const auto& [number, name] : devices) {
       const std::string title = device_title(source_.file, name);
       const std::int64_t multiprocessors = multiprocessors_of(source_.run, name);
-      record::Statement gpu = database_.prepare(
-          "INSERT INTO TARGET_INFO_GPU (id, name, smCount, cuDevice) VALUES (?, ?, ?, ?)");
+      record::Statement gpu =
+          database_.prepare("INSERT INTO TARGET_INFO_GPU (id, name, smCount, cuDevice) VALUES (?, ?, ?, ?)");
       gpu.bind(number);
       gpu.bind(std::string_view(title));
       gpu.bind(multiprocessors);

@@ -136,11 +136,12 @@ class SnapshotWriter {
       std::vector<Action>& actions = devices_[number].actions;
       // Steps that a simulator or a plan made have no times: there events are a microsecond apart.
       const std::int64_t last = actions.empty() ? epoch_us_ : actions.back().time_us;
-      actions.push_back({.is_alloc = change.bytes > 0,
-                         .address = change.address,
-                         .bytes = std::abs(change.bytes),
-                         .time_us = change.event->time_ns > 0 ? epoch_us_ + change.event->time_ns / 1000 : last + 1,
-                         .event = change.event});
+      actions.push_back(
+          {.is_alloc = change.bytes > 0,
+           .address = change.address,
+           .bytes = std::abs(change.bytes),
+           .time_us = change.event->time_ns > 0 ? epoch_us_ + change.event->time_ns / 1000 : last + 1,
+           .event = change.event});
     }
     if (of_host > 0) {
       notes_.push_back(fmt::format(

@@ -170,8 +170,8 @@ void Trace::take_activities(TraceScope scope) {
     if (has_all_) return true;
     if (activity.step) return !scope.step || activity.step == scope.step;
     if (activity.correlation && started_.contains(*activity.correlation)) return true;
-    if (lane.kind !=
-        "host") {  // of devices also what was asked for between the steps, but not what was before
+    // Of devices also what was asked for between the steps, but not what was before.
+    if (lane.kind != "host") {
       const auto call = activity.correlation ? asked_ns_.find(*activity.correlation) : asked_ns_.end();
       const std::int64_t asked_ns = call == asked_ns_.end() ? activity.start_ns : call->second;
       return !scope.step && begin_ns_ <= asked_ns && asked_ns <= last_asked_ns_;
