@@ -48,6 +48,11 @@ std::optional<Repeats> find_repeats(std::span<const std::int64_t> items, RepeatL
     const Repeats found = longest_stretch(items, length);
     const std::size_t covered = found.count * found.length;
     if (found.count < limits.least) continue;
+    // One item over and over has a period of one, whatever else fits.
+    const auto period = items.subspan(found.begin, found.length);
+    const bool is_one_item =
+        std::ranges::all_of(period, [&](std::int64_t item) { return item == period.front(); });
+    if (length > 1 && is_one_item) continue;
     const std::size_t known = best ? best->count * best->length : 0;
     // A period twice as long covers as much: the shortest is the step.
     if (!best || covered > known + known / 20 ||
