@@ -14,7 +14,11 @@ Repeats longest_stretch(std::span<const std::int64_t> items, std::size_t length)
   for (std::size_t i = length; i <= items.size(); ++i) {
     if (i < items.size() && items[i] == items[i - length]) continue;
     const std::size_t count = (i - begin) / length;
-    if (count > best.count) best = {.begin = begin, .length = length, .count = count};
+    // One item over and over has a period of one, whatever else fits.
+    const auto period = items.subspan(begin, length);
+    const bool is_one_item =
+        length > 1 && std::ranges::all_of(period, [&](std::int64_t item) { return item == period.front(); });
+    if (count > best.count && !is_one_item) best = {.begin = begin, .length = length, .count = count};
     begin = i + 1 - length;
   }
   return best;
