@@ -26,12 +26,12 @@ namespace {
 constexpr std::int64_t kManyLaunches = 32;
 
 /// What kernels take and how late the host launches them, in the middle: one stall is no launch.
-struct Launches {
+struct LateLaunches {
   double kernels = 0, late = 0;        ///< of a step; late: launched when the device was idle already
   double kernel_s = 0, late_by_s = 0;  ///< medians
 };
 
-Launches launches_of(const TracedKernels& kernels) {
+LateLaunches launches_of(const TracedKernels& kernels) {
   const DeviceTimes& times = kernels.times();
   const auto steps = static_cast<double>(kernels.steps());
   std::vector<double> seconds, gaps;
@@ -45,8 +45,8 @@ Launches launches_of(const TracedKernels& kernels) {
     late[*idle.next] += static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9;
   }
   for (const auto& [kernel, by_s] : late) gaps.push_back(by_s);
-  Launches launches{.kernels = static_cast<double>(seconds.size()) / steps,
-                    .late = static_cast<double>(gaps.size()) / steps};
+  LateLaunches launches{.kernels = static_cast<double>(seconds.size()) / steps,
+                        .late = static_cast<double>(gaps.size()) / steps};
   if (!seconds.empty()) launches.kernel_s = core::median(seconds);
   if (!gaps.empty()) launches.late_by_s = core::median(gaps);
   return launches;
@@ -157,7 +157,7 @@ StepCauses causes_in(const RunData& run, double step_s) {
 }
 
 std::string host_text(const RunData& run, const StepCauses& step, double host_s, double step_s) {
-  const Launches launches = launches_of(traced_kernels(run));
+  const LateLaunches launches = launches_of(traced_kernels(run));
   const bool was_slowed = !is_foreign(run.run) || !phase_median(run, kStep);
   return fmt::format(
       "The device waits for the host for {} of {}: a kernel takes {}, and {:.0f} of {:.0f} kernels {} are "
@@ -187,7 +187,7 @@ std::string stall_text(const RunData& run, double stall_s) {
 }
 
 /// Collectives of recorded programs: those of ours are parts of the step.
-void add_collectives(std::vector<Advice>& all, const StepCauses& step) {
+void advise_collectives(std::vector<Advice>& all, const StepCauses& step) {
   for (const StepCause& cause : step.causes) {
     if (cause.group != "collectives") continue;
     const double gain_s = cause.seconds;
@@ -248,7 +248,7 @@ std::vector<Advice> advise_idle(const RunData& run, double step_s) {
       fmt::format("Only copies run for {} {}: pinned memory, non_blocking=True and a separate stream "
                   "let them overlap with kernels.",
                   core::format_seconds(idle["copy"]), whole_of(step)));
-  if (is_foreign(run.run)) add_collectives(all, step);
+  if (is_foreign(run.run)) advise_collectives(all, step);
   return all;
 }
 

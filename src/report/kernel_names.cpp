@@ -64,7 +64,7 @@ constexpr std::array kLibraries = {Rule{"rooflm::", "rooflm"},
 
 /// What devices send each other, by the short name alone: "warpAllReduce" may stand among template arguments.
 /// NVSHMEM, vLLM, TensorRT-LLM, symmetric memory of PyTorch and of NCCL, RCCL.
-constexpr std::array<std::string_view, 12> kCollectives = {
+constexpr std::array<std::string_view, 12> kCollectiveNames = {
     "nccl",      "rccl",       "nvshmem",       "cross_device_reduce", "allreduce",  "all_reduce",
     "allgather", "all_gather", "reducescatter", "reduce_scatter",      "all_to_all", "alltoall"};
 
@@ -256,7 +256,7 @@ KernelName parse_kernel_name(std::string_view name) {
                     .library = first_rule(kLibraries, text, ""),
                     .kernel_class = first_rule(kClasses, text, kUnknownClass)};
   const std::string short_text = lower(kernel.short_name);
-  if (std::ranges::any_of(kCollectives, [&](std::string_view part) { return has(short_text, part); })) {
+  if (std::ranges::any_of(kCollectiveNames, [&](std::string_view part) { return has(short_text, part); })) {
     kernel.kernel_class = kCollectiveClass;
   }
   if (kernel.kernel_class != "gemm") return kernel;

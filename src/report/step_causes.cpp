@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kCompute = "compute";
 constexpr const char* kTalking = "collectives";
-constexpr double kRounding = 1e-9;  // of sums
+constexpr double kLeastRest = 1e-9;  // of sums
 
 void add_sorted(StepCauses& all, std::vector<StepCause> causes) {
   std::erase_if(causes, [](const StepCause& cause) { return cause.seconds <= 0; });
@@ -21,7 +21,7 @@ void add_sorted(StepCauses& all, std::vector<StepCause> causes) {
   all.causes.insert(all.causes.end(), causes.begin(), causes.end());
 }
 
-std::vector<StepCause> computing(const TracedKernels& kernels, double steps, double compute_s) {
+std::vector<StepCause> computing_causes(const TracedKernels& kernels, double steps, double compute_s) {
   std::map<std::string_view, double> classes;
   double tail_s = 0;
   for (const TracedKernel& kernel : kernels.all()) {
@@ -37,7 +37,7 @@ std::vector<StepCause> computing(const TracedKernels& kernels, double steps, dou
   if (rest_s < 0) {
     tail_s *= compute_s / known_s;
     for (auto& [name, seconds] : classes) seconds *= compute_s / known_s;
-  } else if (rest_s > kRounding * compute_s) {
+  } else if (rest_s > kLeastRest * compute_s) {
     classes["of other steps"] += rest_s;
   }
   std::vector<StepCause> causes;
@@ -46,7 +46,7 @@ std::vector<StepCause> computing(const TracedKernels& kernels, double steps, dou
   return causes;
 }
 
-std::vector<StepCause> talking(const ExposedCollectives& exposed) {
+std::vector<StepCause> talking_causes(const ExposedCollectives& exposed) {
   constexpr const char* kOverlap = "overlap of collectives with computation, fewer and larger messages";
   constexpr const char* kBalance = "ranks that arrive together: equal work, no rank that stalls";
   if (exposed.source == WaitSource::unknown) {
@@ -101,8 +101,8 @@ StepCauses step_causes(const RunData& run) {
   }
   const ExposedCollectives exposed = exposed_collectives(run);
   all.waits = exposed.source;
-  add_sorted(all, computing(kernels, steps, compute_s));
-  add_sorted(all, talking(exposed));
+  add_sorted(all, computing_causes(kernels, steps, compute_s));
+  add_sorted(all, talking_causes(exposed));
   add_sorted(all, std::move(idle));
   return all;
 }

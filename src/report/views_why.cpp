@@ -108,7 +108,7 @@ Table cause_table(const std::vector<Why>& parts) {
 }
 
 /// Where the time of a traced step goes; adds up to it.
-Table step_table(const StepCauses& step) {
+Table step_cause_table(const StepCauses& step) {
   Table table{.columns = {{"group", "", Show::plain, "", true},
                           {"cause", "cause"},
                           {"seconds", step.is_whole ? "of the recording" : "of a step", Show::seconds, "s"},
@@ -147,7 +147,8 @@ Table step_table(const StepCauses& step) {
 void add_why(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const std::vector<Why> parts = why_of(run);
   if (const StepCauses step = step_causes(run); step.steps > 0)
-    view.add("why.step", step.is_whole ? "Where the recording goes" : "Where a step goes", step_table(step));
+    view.add("why.step", step.is_whole ? "Where the recording goes" : "Where a step goes",
+             step_cause_table(step));
   if (parts.empty()) return;
   view.add("why", "Why it takes so long", why_table(parts));
   view.add("why.causes", "All parts together", cause_table(parts));

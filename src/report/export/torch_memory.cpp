@@ -136,11 +136,12 @@ class SnapshotWriter {
       std::vector<Action>& actions = devices_[number].actions;
       // Steps that a simulator or a plan made have no times: there events are a microsecond apart.
       const std::int64_t last = actions.empty() ? epoch_us_ : actions.back().time_us;
-      actions.push_back({.is_alloc = change.bytes > 0,
-                         .address = change.address,
-                         .bytes = std::abs(change.bytes),
-                         .time_us = change.event->time_ns > 0 ? epoch_us_ + change.event->time_ns / 1000 : last + 1,
-                         .event = change.event});
+      actions.push_back(
+          {.is_alloc = change.bytes > 0,
+           .address = change.address,
+           .bytes = std::abs(change.bytes),
+           .time_us = change.event->time_ns > 0 ? epoch_us_ + change.event->time_ns / 1000 : last + 1,
+           .event = change.event});
     }
     if (of_host > 0) {
       notes_.push_back(fmt::format(
@@ -254,11 +255,11 @@ class SnapshotWriter {
 
   /// Its blocks cover all of it, in the order of their addresses.
   void write_segment(std::size_t number, std::int64_t begin, std::int64_t end) {
-    struct Block {
+    struct Piece {
       std::int64_t address = 0, bytes = 0;
       const Action* action = nullptr;
     };
-    std::vector<Block> blocks;
+    std::vector<Piece> blocks;
     std::int64_t at = begin;
     std::int64_t live_bytes = 0;
     const auto& live = devices_[number].live;
