@@ -220,9 +220,9 @@ TEST(Biases, GradientsAreThoseOfTheLoss) {
   }
   const tests::Batch batch = tests::random_batch(kBatch * kSeq, config.vocab, 1);
   const auto loss = [&](const StepRunner::Weights& at) {
-    return StepRunner(config, kBatch, kSeq, options, at).step(batch, 0);
+    return StepRunner(config, kBatch, kSeq, options, at, 1).step(batch, 0);
   };
-  StepRunner moved(config, kBatch, kSeq, options, weights);
+  StepRunner moved(config, kBatch, kSeq, options, weights, 1);
   constexpr double kRate = 1e-3;
   static_cast<void>(moved.step(batch, kRate));
   for (const char* name : {"h.0.attention.qkv.bias", "h.1.attention.proj.bias", "h.0.feed_forward.fc1.bias",
