@@ -269,6 +269,15 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
     event.device_ns += activity.end_ns - activity.start_ns;
     if (name_of(activity).kind == "kernel") ++ops_.at(static_cast<std::size_t>(*activity.op)).launches;
   }
+  // What no step did, such as a program that JAX ran before its loop, has no time to hold beside a roof.
+  std::set<std::string> without_time;
+  for (const record::Op& op : ops_) {
+    const bool ran = std::ranges::any_of(of_step, [&](const auto& step) {
+      return step.second.at(static_cast<std::size_t>(op.op)).device_ns > 0;
+    });
+    if (!ran) without_time.insert(fmt::format("op:{}", op.op));
+  }
+  std::erase_if(predictions_, [&](const auto& row) { return without_time.contains(row.subject); });
   const auto steps = static_cast<std::int64_t>(of_step.size());
   for (record::Op& op : ops_) op.launches = steps == 0 ? 0 : (op.launches + steps / 2) / steps;
   add_phases(of_step, samples);

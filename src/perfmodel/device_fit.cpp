@@ -11,7 +11,10 @@ void fit_to_device(compile::StepOptions& step, const devices::Device& device) {
   const std::size_t element = wants.logits_in_compute_dtype ? core::size_of(step.dtype) : sizeof(float);
   step.loss_chunk_bytes = wants.logits_bytes * static_cast<std::int64_t>(sizeof(float) / element);
   step.logits_padding = wants.logits_padding;
+  // Whether updates sum gradients is an option's, whatever the device.
+  const bool sums = step.rewrites.has(compile::Rewrite::sum_in_update);
   step.rewrites = compile::parse_rewrites(wants.names);
+  step.rewrites.set(compile::Rewrite::sum_in_update, sums);
   step.background = wants.background;
 }
 

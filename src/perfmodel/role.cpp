@@ -23,6 +23,7 @@
 namespace rooflm::perfmodel {
 namespace {
 
+using compile::Rewrite;
 using program::Group;
 using program::Op;
 using program::Phase;
@@ -301,9 +302,10 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
     if (op.phase == Phase::setup) continue;
     const bool talks = moves_between_ranks(op);
     priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
-    if (!talks) calibrate(priced.times[i], op, setting);
-    if (!talks) priced.times[i] = with_link(priced.times[i], program, op, point, setting);
-    if (!talks) add_to_mix(priced.mix, op, priced.times[i]);
+    if (talks) continue;
+    calibrate(priced.times[i], op, setting);
+    priced.times[i] = with_link(priced.times[i], program, op, point, setting);
+    add_to_mix(priced.mix, op, priced.times[i]);
   }
   priced.by_link = separated_by_link(program, point, setting.cluster);
   return priced;
@@ -322,17 +324,14 @@ std::vector<double> seconds_of(const Priced& priced, double clock) {
 
 /// Copies of mapped memory leave the multiprocessors alone.
 SimulationOptions simulation_options(const Setting& setting, const PlanPoint& point) {
-  // No kernels of collectives run beside the step's own, but for sums of gradients that ZeRO 2 and 3 free
-  // early.
-  const bool is_undisturbed =
-      point.step.rewrites.has(compile::Rewrite::sum_in_update) && point.step.sharding.zero < 2;
+  // No kernels of collectives run beside the step's own, except sums of gradients that ZeRO 2 and 3 free.
+  const bool is_undisturbed = point.step.rewrites.has(Rewrite::sum_in_update) && point.step.sharding.zero < 2;
   return {.launch_host_s = setting.framework.launch_host_s,
           .matmul_slowdown = is_undisturbed ? 1 : setting.cluster.matmul_slowdown,
           .other_slowdown = is_undisturbed ? 1 : setting.cluster.other_slowdown};
 }
 
-/// What tensors take, and rooflm's kernels beside them. Other frameworks' kernels are known by their
-/// framework.
+/// What tensors take, and rooflm's kernels beside them; other frameworks' kernels are part of the framework.
 RankMemory memory_of(const Program& program, const PlanPoint& point, const Setting& setting) {
   const Framework& framework = setting.framework;
   const HeldTensors held{.has_unread_saves = framework.has_unread_saves &&
@@ -453,7 +452,7 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
 bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setting,
                                     const RankMemory& foreseen) {
   const bool updates_early = point.step.engine == compile::EngineKind::fused &&
-                             !point.step.rewrites.has(compile::Rewrite::separate_matmuls) &&
+                             !point.step.rewrites.has(Rewrite::separate_matmuls) &&
                              point.step.sharding.ranks() == 1 && point.step.optimizer.clip_norm == 0;
   const bool is_moved = buffers_take_turns(point.step.sharding) ||
                         std::min({foreseen.weight_bytes, foreseen.gradient_bytes, foreseen.activation_bytes,

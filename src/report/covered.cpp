@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "report/device_times.h"
@@ -25,11 +26,16 @@ std::optional<Covered> covered_by(const RunData& run) {
   const bool has_steps = std::ranges::any_of(run.activities, [&](const record::Activity& one) {
     return one.step.has_value() && names.is_kernel(one);
   });
+  std::set<std::int64_t> warmup;  // of which nothing is worked out
+  for (const record::Sample& sample : run.samples) {
+    if (sample.kind == kWarmup) warmup.insert(sample.step);
+  }
   Covered covered;
   std::map<std::string_view, std::array<double, kKnown.size()>> lacking;
   double all_ns = 0;
   for (const record::Activity& one : run.activities) {
-    if ((has_steps && !one.step) || (!names.is_kernel(one) && !names.is_copy(one))) continue;
+    if (has_steps && (!one.step || warmup.contains(*one.step))) continue;
+    if (!names.is_kernel(one) && !names.is_copy(one)) continue;
     const auto ns = static_cast<double>(one.end_ns - one.start_ns);
     const TimedOp* op = one.op ? run.find_op(*one.op) : nullptr;
     const std::array has = {op != nullptr && op->op.scope != kOutside, op != nullptr, one.work.has_value()};

@@ -104,7 +104,7 @@ class StepTimer {
         step.wall_s = wall->second.second;
       }
       if (number == kWholeRecording) step.kind = kTraced;
-      if (step.kind == kAllocations || step.kind == kInputs) continue;
+      if (step.kind == kAllocations || step.kind == kInputs || step.kind == kWarmup) continue;
       if (const auto event = events_.find(number); event != events_.end()) step.event_s = event->second;
       time_step(step, parts_[number]);
       times_.steps.push_back(std::move(step));
@@ -495,34 +495,6 @@ DeviceTimes device_times(const RunData& run, std::string_view device) {
   // The trace of a processor alone has no device that could be idle.
   if (std::ranges::find(run.lanes, "device", &record::Lane::kind) == run.lanes.end()) return {};
   return StepTimer(run, device).take();
-}
-
-ActivityNames::ActivityNames(const RunData& run) {
-  for (const record::ActivityName& name : run.activity_names) names_[name.name] = &name;
-}
-
-namespace {
-const std::string kNoName;
-}  // namespace
-
-const std::string& ActivityNames::kind(const record::Activity& activity) const {
-  const auto found = names_.find(activity.name);
-  return found == names_.end() ? kNoName : found->second->kind;
-}
-
-const std::string& ActivityNames::text(const record::Activity& activity) const {
-  const auto found = names_.find(activity.name);
-  return found == names_.end() ? kNoName : found->second->text;
-}
-
-bool ActivityNames::is_kernel(const record::Activity& activity) const {
-  const std::string& of = kind(activity);
-  return of == "kernel" || of == "collective";
-}
-
-bool ActivityNames::is_copy(const record::Activity& activity) const {
-  const std::string& of = kind(activity);
-  return of == "copy" || of == "memset";
 }
 
 }  // namespace rooflm::report

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/activity_names.h"
 #include "report/run_data.h"
 
 namespace rooflm::report {
@@ -71,6 +72,8 @@ struct Exposed {
 /// Kind of the sample of a step in which memory was traced, too. That slows it down: its kernels are on the
 /// timeline and in no statistics.
 inline constexpr std::string_view kAllocations = "allocations";
+/// Of the first steps of a recorded program, which take longer: they enter no statistics.
+inline constexpr std::string_view kWarmup = "warmup";
 /// Of one that begins with the copies of its inputs: likewise, but for the view of inputs.
 inline constexpr std::string_view kInputs = "inputs";
 
@@ -111,21 +114,5 @@ struct DeviceTimes {
 /// Of a run whose steps were traced, or that is a recording without steps; empty otherwise. Kernels and
 /// collectives of all devices count together, unless one device is named.
 DeviceTimes device_times(const RunData& run, std::string_view device = {});
-
-/// Kinds and names of activities by number.
-class ActivityNames {
- public:
-  explicit ActivityNames(const RunData& run);
-  /// "" for a name that the run does not have.
-  [[nodiscard]] const std::string& kind(const record::Activity& activity) const;
-  [[nodiscard]] const std::string& text(const record::Activity& activity) const;
-  /// Runs on the multiprocessors of a device: a kernel or a collective.
-  [[nodiscard]] bool is_kernel(const record::Activity& activity) const;
-  /// Moves or fills memory.
-  [[nodiscard]] bool is_copy(const record::Activity& activity) const;
-
- private:
-  std::unordered_map<std::int64_t, const record::ActivityName*> names_;
-};
 
 }  // namespace rooflm::report

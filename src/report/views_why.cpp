@@ -109,9 +109,9 @@ Table cause_table(const std::vector<Why>& parts) {
 
 /// Where the time of a traced step goes; adds up to it.
 Table step_cause_table(const StepCauses& step) {
-  Table table{.columns = {{"group", "", Show::plain, "", true},
+  Table table{.columns = {{"group", "group", Show::plain, "", true},
                           {"cause", "cause"},
-                          {"seconds", step.is_whole ? "of the recording" : "of a step", Show::seconds, "s"},
+                          {"seconds", "time", Show::seconds, "s"},
                           {"share", "share", Show::percent},
                           {"mend", "what would help"}},
               .rows = {},

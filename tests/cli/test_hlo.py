@@ -96,6 +96,14 @@ class HloTest(unittest.TestCase):
         self.assertEqual(self.rows["loop_gather_fusion"]["bytes"], 2 * 2 * 8 * 512 * 512 + 4 * 8 * 512)
         self.assertEqual(self.rows["loop_update_fusion"]["bytes"], 2 * 4 * 4 * 32 + 4)
 
+    def test_what_is_worked_out_before_a_look_up_is_not_read_as_a_whole(self):
+        text = TEXT.replace("  ROOT %gather.1 = bf16[8,512,512]{2,1,0} gather(%p0, %p1), offset_dims={2}",
+                            "  %log.1 = bf16[16000,512]{1,0} log(%p0)\n"
+                            "  ROOT %gather.1 = bf16[8,1,512]{2,1,0} gather(%log.1, %p1), offset_dims={2}")
+        text = text.replace("%loop_gather_fusion = bf16[8,512,512]", "%loop_gather_fusion = bf16[8,1,512]")
+        rows = {row["name"]: row for row in rooflm_jax.Program(text).rows()}
+        self.assertEqual(rows["loop_gather_fusion"]["bytes"], 2 * 2 * 8 * 512 + 4 * 8 * 512)
+
     def test_a_package_that_was_only_looked_for_is_marked_once_it_is_loaded(self):
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "jax.py").write_text("x = 7\n")

@@ -372,7 +372,7 @@ class Imports(unittest.TestCase):
         self.take("steps.json", steps + work)
         compared = rooflm("compare", self.record, own, "--format", "csv")
         self.assertEqual(compared.returncode, 0, compared.stderr)
-        self.assertRegex(compared.stdout, r",step,9e-05,")
+        self.assertRegex(compared.stdout, r",step,0.0001,")
         self.take("work.json", work[:2])
         for pair in ((self.record, own), (own, self.record)):
             compared = rooflm("compare", *pair)

@@ -150,9 +150,17 @@ class RoundTrips(unittest.TestCase):
         self.done("verify", again)
         return path, again
 
-    def check_steps(self, before, after, what):
+    @staticmethod
+    def says_what_steps_are(record):
+        """Older ones took other moments for the beginning of a step."""
+        with contextlib.closing(sqlite3.connect(record)) as database:
+            return database.execute("SELECT count(*) FROM fact WHERE key = 'steps'").fetchone()[0] > 0
+
+    def check_steps(self, before, after, what, is_found=True):
         """Numbers of steps count anew in nsys. The first step begins with its host where what ran before it is not in the file."""
         self.assertEqual(len(after), len(before), what)
+        if not is_found:
+            return
         for (number, was), now in zip(sorted(before.items()), [time for _, time in sorted(after.items())]):
             if number != min(before):
                 self.assertEqual(now, was, f"{what}: step {number}")
@@ -169,7 +177,7 @@ class RoundTrips(unittest.TestCase):
                         continue  # a processor alone has no table there
                     path, again = self.back(record, form, suffix)
                     again_steps, again_work, again_memory = self.figures(again)
-                    self.check_steps(steps, again_steps, what)
+                    self.check_steps(steps, again_steps, what, self.says_what_steps_are(record))
                     self.assertEqual(list(again_work.values()), list(work.values()), what)
                     if form == "kineto":
                         self.assertEqual(list(again_steps), list(steps), what)

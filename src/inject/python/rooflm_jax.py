@@ -12,6 +12,8 @@ _BYTES = {"pred": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4
 _RATES = {"bf16": "bf16", "f16": "fp16", "f32": "tf32", "f64": "fp64"}
 _NOTHING = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id",
             "add-dependency", "opt-barrier"}  # launch nothing
+_WHOLE = {"reduce", "reduce-window", "select-and-scatter", "dot", "convolution", "sort", "scatter", "fusion", "call", "custom-call",
+          "while", "map", "cholesky", "triangular-solve", "fft"}  # one element of theirs may need all of an operand
 _INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (\(.*?\)|\w+\[[^\]]*\](?:\{[^}]*\})?) ([\w\-]+)\((.*)$")
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{$")
 _SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
@@ -74,6 +76,9 @@ class _Instruction:
         """computation=%fused.3, or {1,2}, or "text"."""
         found = re.search(r"\b" + key + r'=(?:%?([\w.\-]+)|\{([^}]*)\}|"([^"]*)")', self.rest)
         return next(one for one in found.groups() if one is not None) if found else ""
+
+    def elements(self):
+        return sum(math.prod(extents) for _, extents in self.shapes)
 
     def bytes(self, but_scratch=False):
         """Of a call of a library it has scratch memory, too, which need not be written."""
@@ -162,12 +167,10 @@ class Program:
         body = self.computations.get(one.attribute("calls"), {})
         parameters = {int(part.number): name for name, part in body.items()
                       if part.opcode == "parameter" and part.number.isdigit()}
+        needed = self._needed(body)
         for place, name in parameters.items():
-            users = [user for user in body.values() if name in user.operands]
-            if place >= len(sizes) or not users:
-                continue
-            if all(user.opcode in ("slice", "dynamic-slice", "gather") and user.operands[0] == name for user in users):
-                sizes[place] = min(sizes[place], sum(user.bytes() for user in users))
+            if place < len(sizes) and body[name].elements():
+                sizes[place] = sizes[place] * needed.get(name, 0) // body[name].elements()
         for change, update in (("dynamic-update-slice", 1), ("scatter", 2)):
             for user in body.values():
                 if user.opcode != change or len(user.operands) <= update or user.operands[update] not in body:
@@ -178,6 +181,18 @@ class Program:
                 if user.is_root:
                     written = min(written, body[user.operands[update]].bytes())
         return sum(sizes), written
+
+    @staticmethod
+    def _needed(body):
+        """How many elements of each instruction its users want at most: of a table from which some are gathered, those."""
+        needed = {}
+        for one in reversed(body.values()):
+            wanted = one.elements() if one.is_root else needed.get(one.name, 0)
+            for name in one.operands if wanted else ():
+                size = body[name].elements() if name in body else 0
+                more = size if one.opcode in _WHOLE else min(size, wanted)
+                needed[name] = min(size, needed.get(name, 0) + more)
+        return needed
 
     def _flop(self, one, operands):
         """Of its products, their dtype, and those that are needed."""

@@ -118,13 +118,13 @@ class Shapes:
             self.problem = repr(problem)
 
     def add(self, call, name, taken, given, causal=False, cap=0):
-        """One call of `name`. No input is read for more than `cap` elements, where that is known."""
+        """One call of `name`. No more than `cap` elements of a tensor are read or written, where that is known."""
         if any(hasattr(one, "fake_mode") for value in (*taken, *given) for one in self.tensors(value)):
             return None
         if not self.is_on_device(taken) and not self.is_on_device(given):
             return None
         inputs = tuple(described for value in taken if (described := self.describe(value, cap)))
-        outputs = tuple(described for value in given if (described := self.describe(value)))
+        outputs = tuple(described for value in given if (described := self.describe(value, cap)))
         key = (name, *self.place(), causal, inputs, outputs)
         work = self.works.setdefault(key, {"calls": [], "cold": 0})
         work["calls"].append(call)
@@ -177,7 +177,7 @@ class Shapes:
                     size = min(one.numel() * one.element_size(), one.untyped_storage().nbytes())
                 except Exception:
                     continue
-                if is_input and cap:
+                if cap:
                     size = min(size, cap * one.element_size())
                 if is_input and before - self.touched.get(address, 0) > 2 * self.cache_bytes:
                     cold += size
@@ -234,7 +234,7 @@ class Shapes:
             rest = [value for key, value in operands.items() if key.startswith(("in_ptr", "in_out_ptr"))]
             return self.add(call, "triton::mm", [operands["arg_A"], operands["arg_B"], *rest], made)
         taken = [value for key, value in operands.items() if not key.startswith(("out_ptr", "ws_ptr"))]
-        # Each point of the kernel reads an element of each: of a table that is looked up no more than that.
+        # Each point of the kernel reads or adds to an element of each: of a table no more than that.
         return self.add(call, "triton::" + name, taken, made, cap=math.prod(sizes) if sizes else 0)
 
     def _note_flex(self, call, operands):
