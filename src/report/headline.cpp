@@ -32,7 +32,15 @@ std::string sure_by(const RunData& run, const RunFigures& figures) {
 std::string step_sentence(const RunData& run) {
   const RunFigures figures = figures_of(run);
   if (figures.step_s) {
-    return fmt::format("A step takes {}", core::format_seconds(*figures.step_s)) + sure_by(run, figures);
+    constexpr double kConfidence = 0.95, kAlike = 1.5;
+    const double low_s = figures.step_low_s.value_or(*figures.step_s);
+    const double high_s = figures.step_high_s.value_or(*figures.step_s);
+    // A few steps that differ have no median that says anything: their range does.
+    const std::string time =
+        figures.step_coverage < kConfidence && high_s > kAlike * low_s
+            ? fmt::format("{} to {}", core::format_seconds(low_s), core::format_seconds(high_s))
+            : core::format_seconds(*figures.step_s);
+    return fmt::format("A step takes {}", time) + sure_by(run, figures);
   }
   if (!is_foreign(run.run)) return "";
   const DeviceTimes& times = traced_kernels(run).times();

@@ -26,5 +26,11 @@ TEST(Headline, FewerThanSixStepsHaveNoIntervalOf95Percent) {
   EXPECT_EQ(headline_of(timed(6), {}), "A step takes 10.2 ms (95% interval 10.0 ms to 10.5 ms, 6 steps).");
 }
 
+TEST(Headline, FewStepsThatDifferAreARange) {
+  RunData run = timed(2);
+  run.samples[1].seconds = 0.9;
+  EXPECT_EQ(headline_of(run, {}), "A step takes 10.0 ms to 900 ms (2 steps).");
+}
+
 }  // namespace
 }  // namespace rooflm::report
