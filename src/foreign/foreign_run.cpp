@@ -245,6 +245,27 @@ void ForeignRun::add_phases(const std::map<std::int64_t, std::vector<record::Eve
   }
 }
 
+/// What no step did, such as a program that JAX ran before its loop, has no time to hold beside a roof, and
+/// is no part of those of its phase and the step.
+void ForeignRun::leave_out_roofs(const std::function<bool(const record::Op&)>& is_idle) {
+  std::map<std::string, std::string> phases;  // by subject
+  for (const record::Op& op : ops_) {
+    if (is_idle(op)) phases[fmt::format("op:{}", op.op)] = "phase:" + op.phase;
+  }
+  std::map<std::pair<std::string, std::string>, double> less;  // by subject and quantity
+  for (const record::Prediction& row : predictions_) {
+    const auto phase = phases.find(row.subject);
+    if (phase == phases.end()) continue;
+    less[{phase->second, row.quantity}] += row.value;
+    less[{"step", row.quantity}] += row.value;
+  }
+  std::erase_if(predictions_, [&](const auto& row) { return phases.contains(row.subject); });
+  for (record::Prediction& row : predictions_) {
+    const auto known = less.find({row.subject, row.quantity});
+    if (known != less.end()) row.value = std::max(0.0, row.value - known->second);
+  }
+}
+
 /// What the kernels, copies and fills of each op took in each step. Work of a step that is warm-up, or of
 /// none, is no op's.
 std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& samples) {
@@ -269,15 +290,11 @@ std::vector<record::Event> ForeignRun::events_of(std::vector<record::Sample>& sa
     event.device_ns += activity.end_ns - activity.start_ns;
     if (name_of(activity).kind == "kernel") ++ops_.at(static_cast<std::size_t>(*activity.op)).launches;
   }
-  // What no step did, such as a program that JAX ran before its loop, has no time to hold beside a roof.
-  std::set<std::string> without_time;
-  for (const record::Op& op : ops_) {
-    const bool ran = std::ranges::any_of(of_step, [&](const auto& step) {
+  leave_out_roofs([&](const record::Op& op) {
+    return std::ranges::none_of(of_step, [&](const auto& step) {
       return step.second.at(static_cast<std::size_t>(op.op)).device_ns > 0;
     });
-    if (!ran) without_time.insert(fmt::format("op:{}", op.op));
-  }
-  std::erase_if(predictions_, [&](const auto& row) { return without_time.contains(row.subject); });
+  });
   const auto steps = static_cast<std::int64_t>(of_step.size());
   for (record::Op& op : ops_) op.launches = steps == 0 ? 0 : (op.launches + steps / 2) / steps;
   add_phases(of_step, samples);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -118,6 +119,7 @@ class ForeignRun {
   void add_up_memory();
   void add_phases(const std::map<std::int64_t, std::vector<record::Event>>& observed,
                   std::vector<record::Sample>& samples);
+  void leave_out_roofs(const std::function<bool(const record::Op&)>& is_idle);
   std::vector<record::Event> events_of(std::vector<record::Sample>& samples);
 
   std::vector<record::Lane> lanes_;

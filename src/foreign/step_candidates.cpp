@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "core/statistics.h"
@@ -103,8 +104,33 @@ std::vector<Stretch> stretches_of(const std::vector<Unit>& units, const Repeats&
   return found;
 }
 
-std::optional<Candidate> repeated(const std::vector<Launched>& work, const std::vector<Unit>& units,
-                                  std::string what, std::size_t shortest) {
+/// Whether what repeats looks like the layers of one step: several are of one launch, a graph's, or there is
+/// other work before them and other work after them, such as an embedding and a loss.
+bool are_layers(ForeignRun& run, const std::vector<Launched>& work, const std::vector<Unit>& units,
+                const std::vector<Stretch>& stretches) {
+  const auto launch_of = [&](const Stretch& one) {
+    return run.activities()[work[units[one.first].first].activity].correlation;
+  };
+  std::size_t of_one_launch = 0;
+  for (std::size_t i = 1; i < stretches.size(); ++i) {
+    const auto launch = launch_of(stretches[i]);
+    if (launch && launch == launch_of(stretches[i - 1])) ++of_one_launch;
+  }
+  if (2 * of_one_launch > stretches.size()) return true;
+  std::set<std::int64_t> inside;
+  for (const auto& [begin, end] : stretches) {
+    for (std::size_t i = begin; i < end; ++i) inside.insert(units[i].name);
+  }
+  const auto has_other = [&](auto begin, auto end) {
+    return std::any_of(begin, end, [&](const Unit& unit) { return !inside.contains(unit.name); });
+  };
+  const auto first = units.begin() + static_cast<std::ptrdiff_t>(stretches.front().first);
+  const auto last = units.begin() + static_cast<std::ptrdiff_t>(stretches.back().second);
+  return has_other(units.begin(), first) && has_other(last, units.end());
+}
+
+std::optional<Candidate> repeated(ForeignRun& run, const std::vector<Launched>& work,
+                                  const std::vector<Unit>& units, std::string what, std::size_t shortest) {
   std::vector<std::int64_t> names;
   for (const Unit& unit : units) names.push_back(unit.name);
   const auto repeats = find_repeats(names, {.least = 4, .shortest = shortest});
@@ -112,6 +138,8 @@ std::optional<Candidate> repeated(const std::vector<Launched>& work, const std::
   constexpr double kLessSure = 0.75;
   Candidate made{.what = std::move(what), .weight = kLessSure};
   const std::vector<Stretch> stretches = stretches_of(units, *repeats, best_cut(work, units, *repeats));
+  made.may_be_layers =
+      run.steps_by.kind == StepsBy::Kind::automatic && are_layers(run, work, units, stretches);
   for (std::size_t i = 0; i < stretches.size(); ++i) {
     const auto [begin, end] = stretches[i];
     const bool has_next = i + 1 < stretches.size() && stretches[i + 1].first == end;
@@ -172,6 +200,7 @@ void judge(ForeignRun& run, const std::vector<Launched>& work, Candidate& candid
 bool is_credible(const Candidate& candidate) {
   constexpr double kLeastShare = 0.1, kLeastNamedShare = 0.02, kLeastWindow = 0.5, kLeastNamedWindow = 0.25;
   constexpr double kLeastRegularity = 0.5;
+  if (candidate.may_be_layers) return false;
   if (candidate.is_named)
     return candidate.share >= kLeastNamedShare && candidate.window_share >= kLeastNamedWindow;
   return candidate.share >= kLeastShare && candidate.window_share >= kLeastWindow &&
@@ -185,13 +214,14 @@ std::vector<Candidate> candidates_of(ForeignRun& run, const std::vector<Launched
   if (kind != Kind::kernels && kind != Kind::graph) all = range_candidates(run, work);
   std::optional<std::size_t> periods;
   if (kind == Kind::automatic || kind == Kind::kernels) {
-    if (auto made = repeated(work, kernel_units(run, work), "kernels that repeat", 2)) {
+    if (auto made = repeated(run, work, kernel_units(run, work), "kernels that repeat", 2)) {
       periods = made->steps.size();
       all.push_back(std::move(*made));
     }
   }
   if (kind == Kind::automatic || kind == Kind::graph) {
-    if (auto made = repeated(work, graph_units(work), "graph launches", 1)) all.push_back(std::move(*made));
+    if (auto made = repeated(run, work, graph_units(work), "graph launches", 1))
+      all.push_back(std::move(*made));
   }
   // A range that is executed as often as kernels repeat has the same steps, and a name.
   constexpr double kConfirmed = 0.8, kAlmost = 0.9;
@@ -250,6 +280,8 @@ std::optional<Candidate> choose_steps(ForeignRun& run, const std::vector<Launche
     refused = fmt::format("{} ({} times) cover {:.1f}% of the device's time", best_refused->what,
                           best_refused->steps.size(), 100 * best_refused->share);
     if (best_refused->kernels < 2) refused += " and launch less than two kernels each";
+    if (best_refused->may_be_layers)
+      refused += ", but may be layers of one step (--steps-by kernels takes them)";
   }
   return best;
 }

@@ -31,10 +31,11 @@ struct Candidate {
   double weight = 0;   ///< how sure such steps are, from 0 to 1
   bool is_named = false;
   std::vector<HostStep> steps{};
-  double share = 0;         ///< of the time of all kernels that its steps launched
-  double window_share = 0;  ///< the same of what was launched from the first to the last
-  double regularity = 1;    ///< how much two consecutive steps have in common, from 0 to 1: the median
-  std::size_t kernels = 0;  ///< of a step: the median
+  double share = 0;            ///< of the time of all kernels that its steps launched
+  double window_share = 0;     ///< the same of what was launched from the first to the last
+  double regularity = 1;       ///< how much two consecutive steps have in common, from 0 to 1: the median
+  std::size_t kernels = 0;     ///< of a step: the median
+  bool may_be_layers = false;  ///< what repeats is as likely a part of one step
   [[nodiscard]] double score() const { return weight * share * regularity; }
 };
 

@@ -285,7 +285,7 @@ std::string path_of_name_scopes(const std::string& op_name) {
     if (std::ranges::find(kNoNames, part) != kNoNames.end()) continue;
     // "layers_3" is layer 3.
     const std::string base = base_of(part);
-    if (base != part) part = base + "." + part.substr(base.size() + 1);
+    if (base != part) part = fmt::format("{}.{}", base, part.substr(base.size() + 1));
     path += (path.empty() ? "" : ".") + part;
   }
   return path;

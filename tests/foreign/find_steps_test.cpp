@@ -256,6 +256,27 @@ TEST(Steps, ThatRepeatMayHaveSomethingInBetween) {
   EXPECT_LT(spans[15].second - spans[15].first, 110) << "what was before was no step";
 }
 
+/// One pass of a model: what it does for each layer repeats, too.
+TEST(Steps, LayersBetweenAnEmbeddingAndALossAreNone) {
+  MadeProgram program;
+  program.launch("embedding", 0, 10, 20);
+  for (int layer = 0; layer < 12; ++layer) {
+    program.launch("attention", 20 + 40 * layer, 30 + 40 * layer, 50 + 40 * layer);
+    program.launch("mlp", 30 + 40 * layer, 50 + 40 * layer, 70 + 40 * layer);
+  }
+  program.launch("loss", 600, 610, 620);
+  EXPECT_TRUE(program.find().empty());
+  EXPECT_EQ(program.find("kernels").size(), 12U);
+}
+
+TEST(Steps, LayersOfOneGraphAreNone) {
+  MadeProgram program;
+  std::vector<std::string> names{"embedding"};
+  for (int layer = 0; layer < 12; ++layer) names.insert(names.end(), {"attention", "mlp"});
+  program.replay(names, 0, 10, 20);
+  EXPECT_TRUE(program.find().empty());
+}
+
 TEST(Steps, OneNumberTwiceIsOneStep) {
   MadeProgram program;  // as the host and as the device saw them
   for (std::int64_t n = 0; n < 6; ++n) {
