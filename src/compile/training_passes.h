@@ -33,7 +33,7 @@ bool is_compact(const StepOptions& options);
 /// `op` becomes part of micro-batch `index`; `count` of them on each of `ranks` ranks form the step's batch.
 void give_share(program::Op& op, int index, int count, int ranks);
 void chunk_loss(program::Program& step, const StepOptions& options);
-void mark_products(program::Program& step, const StepOptions& options);
+void mark_products(program::Program& program, const StepOptions& options);
 passes::Fp8Options fp8_options(const StepOptions& options);
 
 }  // namespace rooflm::compile
