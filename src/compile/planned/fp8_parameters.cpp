@@ -8,6 +8,7 @@
 
 #include "compile/passes/op_like.h"
 #include "compile/planned/collective_copies.h"
+#include "program/fp8.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
