@@ -37,7 +37,7 @@ std::string inputs_in(const nlohmann::json& extra) {
     const nlohmann::json& shape = (*shapes)[i];
     const std::string extents = shape.empty() ? "" : shape.dump();
     if (dtype.empty() && extents.empty()) continue;
-    text += (text.empty() ? "" : ", ") + dtype + extents;
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", dtype, extents);
   }
   return text;
 }
@@ -177,8 +177,8 @@ class OperatorSumming {
   std::string stack_at(const record::Activity& activity, const std::vector<std::size_t>& frames) {
     if (frames.empty()) return inputs_of(activity.extra).stack;
     std::vector<std::string> innermost_first;
-    for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-      innermost_first.push_back(names_.text(run_.activities[*frame]));
+    for (const std::size_t frame : std::views::reverse(frames)) {
+      innermost_first.push_back(names_.text(run_.activities[frame]));
     }
     return stack_of(innermost_first);
   }
