@@ -8,7 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
 #include <set>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
