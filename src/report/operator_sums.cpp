@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -179,9 +179,8 @@ class OperatorSumming {
   std::string stack_at(const record::Activity& activity, const std::vector<std::size_t>& frames) {
     if (frames.empty()) return inputs_of(activity.extra).stack;
     std::vector<std::string> innermost_first;
-    for (const std::size_t frame : std::views::reverse(frames)) {
-      innermost_first.push_back(names_.text(run_.activities[frame]));
-    }
+    std::transform(frames.rbegin(), frames.rend(), std::back_inserter(innermost_first),
+                   [&](std::size_t frame) { return names_.text(run_.activities[frame]); });
     return stack_of(innermost_first);
   }
 
