@@ -381,6 +381,15 @@ std::string format_cell(const Cell& cell, Show show) {
   return number != nullptr && std::isfinite(*number) ? format_number(*number, show) : "-";
 }
 
+bool says_something(const Cell& cell) {
+  const auto* text = std::get_if<std::string>(&cell);
+  return text == nullptr ? !std::holds_alternative<std::monostate>(cell) : !text->empty();
+}
+
+std::string more_rows(std::size_t count, std::string_view what) {
+  return fmt::format("{} more {} (--top 0 shows all)", count, what);
+}
+
 std::string format_json_row(const Row& row) {
   std::string out = "{";
   for (const auto& [key, cell] : row.cells()) {

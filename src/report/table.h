@@ -21,6 +21,8 @@ class Row {
   void reserve(std::size_t cells) { cells_.reserve(cells); }
   /// Sets a value, replacing the one of the same key.
   void set(std::string_view key, Cell value);
+  /// Adds a value whose key is new.
+  void append(std::string_view key, Cell value) { cells_.emplace_back(key, std::move(value)); }
   /// As set, before all others when the key is new.
   void set_first(std::string_view key, Cell value);
   /// nullptr when absent.
@@ -77,6 +79,10 @@ Format parse_format(std::string_view name);
 inline constexpr const char* kFormats = "table|md|csv|json";
 
 std::string format_cell(const Cell& cell, Show show);
+/// Whether it is a value, and no empty text.
+bool says_something(const Cell& cell);
+/// "12 more kernels (--top 0 shows all)".
+std::string more_rows(std::size_t count, std::string_view what);
 /// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC 4180). json:
 /// an array with one object per row and line; numbers stay numbers, what is not finite becomes null.
 /// `width`: of the terminal, 0 for no limit; a wider table is printed in blocks of columns that repeat the

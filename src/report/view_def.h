@@ -29,6 +29,8 @@ struct ViewDef {
   ViewInfo info;
   void (*of_run)(const RunData&, const ViewOptions&, View&) = nullptr;
   void (*of_all)(const RecordSet&, const ViewOptions&, View&) = nullptr;
+  /// All columns of its tables; nullptr where what was recorded names them.
+  std::vector<Column> (*columns)() = nullptr;
 };
 
 inline constexpr std::string_view kNeedsOpTimes = "observed steps (rooflm profile)";

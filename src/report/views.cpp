@@ -137,6 +137,14 @@ std::string view_names() {
 
 const ViewInfo& find_view(std::string_view name) { return find_def(name).info; }
 
+std::optional<std::vector<Column>> columns_of_view(std::string_view name) {
+  const ViewDef& def = find_def(name);
+  if (def.columns == nullptr) return std::nullopt;
+  std::vector<Column> columns = def.columns();
+  columns.insert(columns.end(), {{"run", "run"}, {"which", "run"}});
+  return columns;
+}
+
 bool lacks_records(const View& view) { return view.note.starts_with(kNothingToShow); }
 
 View make_view(std::string_view name, const RecordSet& set, const ViewOptions& options) {

@@ -1,7 +1,8 @@
 // The view of the longest stretches without a kernel.
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "report/gaps.h"
 #include "report/traced_kernels.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -16,55 +18,67 @@ namespace {
 
 constexpr std::size_t kMostGaps = 1000;
 
-Row gap_row(const RunData& run, const TracedKernels& kernels, const Gap& gap) {
-  const DeviceStep* step = kernels.times().find(gap.step);
-  const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
-  const auto in_s = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
-  Row row;
-  row.set("step", gap.step == kWholeRecording ? Cell() : Cell(gap.step));
-  row.set("at_s", in_s(gap.start_ns - gap.step_start_ns));
-  row.set("recorded_s", in_s(gap.start_ns));
-  row.set("seconds", gap.seconds());
-  row.set("step_share", step == nullptr ? Cell() : cell_of(ratio_of(gap.seconds(), step->span_s())));
-  row.set("device", gap.device.empty() ? run.setting("device") : gap.device);
-  row.set("cause", std::string(name_of(gap.cause())));
-  row.set("next", next == nullptr ? "end of the step" : next->name->short_name);
-  row.set("part",
-          next == nullptr || next->op == nullptr ? Cell() : Cell(next->op->op.phase + " " + next->op->part));
-  const auto text = [](const std::string& value) { return value.empty() ? Cell() : Cell(value); };
-  row.set("host", text(gap.host));
-  row.set("within", text(gap.within));
-  row.set("line", text(gap.line));
-  for (std::size_t i = 0; i < kIdleCauses; ++i)
-    row.set(std::string(name_of(static_cast<IdleCause>(i))) + "_s", gap.cause_s.at(i));
-  return row;
+/// A gap with what it is in and what ended it.
+struct ShownGap {
+  Gap gap;
+  const DeviceStep* step = nullptr;
+  const TracedKernel* next = nullptr;
+  std::string device{};
+
+  [[nodiscard]] std::optional<std::int64_t> step_number() const {
+    return gap.step == kWholeRecording ? std::nullopt : std::optional(gap.step);
+  }
+  [[nodiscard]] std::optional<double> step_share() const {
+    return step == nullptr ? std::nullopt : ratio_of(gap.seconds(), step->span_s());
+  }
+  [[nodiscard]] std::string before() const {
+    return next == nullptr ? "end of the step" : next->name->short_name;
+  }
+  [[nodiscard]] std::string part() const {
+    return next == nullptr || next->op == nullptr ? "" : next->op->op.phase + " " + next->op->part;
+  }
+};
+
+const TypedColumns<ShownGap>& gap_columns() {
+  static const TypedColumns<ShownGap> columns = [] {
+    constexpr double kNano = 1e-9;
+    TypedColumns<ShownGap> all = {
+        {"step", "step", &ShownGap::step_number, Seen::when_known},
+        {"at_s", "at",
+         [](const ShownGap& shown) {
+           return static_cast<double>(shown.gap.start_ns - shown.gap.step_start_ns) * kNano;
+         },
+         Show::seconds},
+        {"recorded_s", [](const ShownGap& shown) { return static_cast<double>(shown.gap.start_ns) * kNano; }},
+        {"seconds", "gap", [](const ShownGap& shown) { return shown.gap.seconds(); }, Show::seconds},
+        {"step_share", "of the step", &ShownGap::step_share, Show::percent},
+        {"device", "device", &ShownGap::device},
+        {"cause", "mostly", [](const ShownGap& shown) { return shown.gap.cause(); }},
+        {"next", "before", &ShownGap::before},
+        {"part", "part", &ShownGap::part, Seen::when_known},
+        {"host", "the host was in", [](const ShownGap& shown) { return shown.gap.host; }, Seen::when_known},
+        {"line", "line", [](const ShownGap& shown) { return shown.gap.line; }, Seen::when_known},
+        {"within", "within", [](const ShownGap& shown) { return shown.gap.within; }, Seen::when_known}};
+    for (std::size_t i = 0; i < kIdleCauses; ++i) {
+      const std::string key = std::string(name_of(static_cast<IdleCause>(i))) + "_s";
+      all.add({key.c_str(), [i](const ShownGap& shown) { return shown.gap.cause_s.at(i); }});
+    }
+    return all;
+  }();
+  return columns;
 }
 
 void add_gaps_view(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
-  const std::vector<Gap> gaps = gaps_of(run, options.top == 0 ? kMostGaps : options.top);
-  Table table{.columns = {{"step", "step"},
-                          {"at_s", "at", Show::seconds, "s"},
-                          {"seconds", "gap", Show::seconds, "s"},
-                          {"step_share", "of the step", Show::percent},
-                          {"device", "device"},
-                          {"cause", "mostly"},
-                          {"next", "before"},
-                          {"part", "part"},
-                          {"host", "the host was in"},
-                          {"line", "line"},
-                          {"within", "within"}},
-              .rows = {},
-              .notes = {}};
-  for (const Gap& gap : gaps) table.rows.push_back(gap_row(run, kernels, gap));
-  // What nobody recorded needs no column.
-  for (const char* key : {"step", "part", "within", "line", "host"}) {
-    const bool is_known = std::ranges::any_of(
-        table.rows, [&](const Row& row) { return !std::holds_alternative<std::monostate>(*row.find(key)); });
-    if (!is_known) std::erase_if(table.columns, [&](const Column& column) { return column.key == key; });
+  std::vector<ShownGap> shown;
+  for (Gap& gap : gaps_of(run, options.top == 0 ? kMostGaps : options.top)) {
+    const std::string device = gap.device.empty() ? run.setting("device") : gap.device;
+    const DeviceStep* step = kernels.times().find(gap.step);
+    const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
+    shown.push_back({.gap = std::move(gap), .step = step, .next = next, .device = device});
   }
-  view.add("gaps", "Longest gaps", std::move(table));
+  view.add("gaps", "Longest gaps", gap_columns().table(shown));
 }
 
 constexpr std::array kGapViews = {ViewDef{
@@ -80,7 +94,7 @@ constexpr std::array kGapViews = {ViewDef{
          .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record, rooflm import)",
          .is_on_page = true},
     .of_run = add_gaps_view,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(gap_columns()); }}};
 
 }  // namespace
 
