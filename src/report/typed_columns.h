@@ -46,6 +46,9 @@ Cell cell_from(const T& value) {
   }
 }
 
+/// A text, or nothing where it is "".
+inline Cell known_text(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
+
 /// A column of a table that has a row for each R. `value`: a member of R, or a function of one.
 template <class R>
 struct TypedColumn {
