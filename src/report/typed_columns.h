@@ -106,6 +106,15 @@ class TypedColumns {
     return *this;
   }
 
+  /// The same with another title for the column of that key, where a title depends on the record.
+  [[nodiscard]] TypedColumns with_title(std::string_view key, std::string title) const {
+    TypedColumns changed = *this;
+    for (TypedColumn<R>& one : changed.columns_) {
+      if (one.column.key == key) one.column.title = title;
+    }
+    return changed;
+  }
+
   [[nodiscard]] const std::vector<TypedColumn<R>>& list() const { return columns_; }
 
   [[nodiscard]] Row row(const R& value) const {
