@@ -291,7 +291,7 @@ class Imports(unittest.TestCase):
                                "args": {"device": 0, "stream": 7, "correlation": number}})
         self.take("a.json", {"traceEvents": events},
                   says=["steps: 6 of kernels that repeat (40 kernels each), 100.0% of the device's time; "
-                        "kernels run for 87.0% of the recording"])
+                        "kernels run for 87.0% of the time from the first to the last of them"])
         self.check_views()
         self.take("a.json", {"traceEvents": events}, more=["--steps-by", "none"], says=["steps: none"])
         self.check_views()
