@@ -36,22 +36,22 @@ struct ActivityGroup {
 };
 
 const TypedColumns<ActivityGroup>& activity_columns() {
-  using Group = ActivityGroup;
+  using Named = ActivityGroup;
   static const TypedColumns<ActivityGroup> columns = {
-      {"kind", "kind", &Group::kind},
-      {"time_share", "of kind", [](const Group& one) { return ratio_of(one.total_s, one.kind_s); },
+      {"kind", "kind", &Named::kind},
+      {"time_share", "of kind", [](const Named& one) { return ratio_of(one.total_s, one.kind_s); },
        Show::percent},
-      {"total_s", "total", &Group::total_s, Show::seconds},
-      {"instances", "instances", [](const Group& one) { return one.seconds.size(); }},
-      {"avg_s", [](const Group& one) { return core::mean(one.seconds); }},
-      {"med_s", "med", [](const Group& one) { return core::median(one.seconds); }, Show::seconds},
-      {"min_s", "min", [](const Group& one) { return std::ranges::min(one.seconds); }, Show::seconds},
-      {"max_s", "max", [](const Group& one) { return std::ranges::max(one.seconds); }, Show::seconds},
-      {"bytes", "bytes", [](const Group& one) { return one.bytes > 0 ? Cell(one.bytes) : Cell(); },
+      {"total_s", "total", &Named::total_s, Show::seconds},
+      {"instances", "instances", [](const Named& one) { return one.seconds.size(); }},
+      {"avg_s", [](const Named& one) { return core::mean(one.seconds); }},
+      {"med_s", "med", [](const Named& one) { return core::median(one.seconds); }, Show::seconds},
+      {"min_s", "min", [](const Named& one) { return std::ranges::min(one.seconds); }, Show::seconds},
+      {"max_s", "max", [](const Named& one) { return std::ranges::max(one.seconds); }, Show::seconds},
+      {"bytes", "bytes", [](const Named& one) { return one.bytes > 0 ? Cell(one.bytes) : Cell(); },
        Show::bytes},
-      {"byte_per_s", &Group::byte_per_s},
-      {"lanes", "lanes", [](const Group& one) { return one.lanes.size(); }},
-      {"name", "name", &Group::name}};
+      {"byte_per_s", &Named::byte_per_s},
+      {"lanes", "lanes", [](const Named& one) { return one.lanes.size(); }},
+      {"name", "name", &Named::name}};
   return columns;
 }
 
