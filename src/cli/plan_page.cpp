@@ -42,6 +42,7 @@ class PlanRecord {
   }
   void add(const Question& question) {
     add("study_name", "plan");
+    add("study_answer", "plan");
     add("study", question.title);
     add("question", question.text);
     add("study_views", question.views);

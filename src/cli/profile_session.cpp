@@ -41,6 +41,9 @@ void ProfileSession::describe(const Study& study) {
   record().add(record::Environment{.key = "study_name", .value = study.name, .unit = {}});
   record().add(record::Environment{.key = "study", .value = study.title, .unit = {}});
   record().add(record::Environment{.key = "question", .value = study.question, .unit = {}});
+  // Records of earlier versions lack this: their study's name says which answer it has.
+  record().add(record::Environment{
+      .key = "study_answer", .value = study.answer.empty() ? "none" : study.answer, .unit = {}});
   record().add(record::Environment{
       .key = "study_views", .value = fmt::format("{}", fmt::join(views, ",")), .unit = {}});
 }

@@ -16,6 +16,7 @@
 #include "core/printable.h"
 #include "core/text_input.h"
 #include "record/config.h"
+#include "report/answers.h"
 #include "report/views.h"
 
 namespace rooflm::cli {
@@ -24,8 +25,8 @@ namespace {
 /// Studies are written by hand.
 constexpr std::uint64_t kMostStudyBytes = 1U << 20U;
 
-const std::vector<std::string> kKeys = {"title",     "question", "kind", "views",
-                                        "gpu_views", "options",  "large"};
+const std::vector<std::string> kKeys = {"title", "question",  "kind",    "answer",
+                                        "views", "gpu_views", "options", "large"};
 }  // namespace
 
 /// Options of a run's configuration, of measuring, and of single ops.
@@ -60,7 +61,9 @@ class Parser {
     study.name = name;
     study.title = text_of("title");
     study.question = text_of("question");
-    if (table_.contains("kind")) study.kind = kind_of(*table_.get("kind"));
+    if (table_.contains("kind"))
+      study.kind = one_of("kind", {"profile", "gemm", "attention", "formats", "serving"});
+    if (table_.contains("answer")) study.answer = one_of("answer", report::answer_names());
     study.options = options_of("options");
     study.large = options_of("large");
     study.views = views_of("views");
@@ -93,13 +96,11 @@ class Parser {
     return node->as_string()->get();
   }
 
-  std::string kind_of(const toml::node& node) const {
-    const std::vector<std::string> kinds = {"profile", "gemm", "attention", "formats", "serving"};
-    std::string kind = text_of("kind");
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
-      fail(node, core::unknown_name("kind", kind, kinds));
-    }
-    return kind;
+  std::string one_of(const char* key, const std::vector<std::string>& known) const {
+    std::string name = text_of(key);
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail(*table_.get(key), core::unknown_name(key, name, known));
+    return name;
   }
 
   /// Values as typed on the command line; numbers and lists of them are accepted too.

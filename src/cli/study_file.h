@@ -22,6 +22,7 @@ struct Study {
   std::string kind = "profile";
   std::map<std::string, std::string> options;  ///< "seq" -> "64:512:64": as on the command line
   std::map<std::string, std::string> large;    ///< what --large replaces in `options`
+  std::string answer;                          ///< of report::answer_names, "" for none
   std::vector<std::string> views;              ///< of `rooflm report`
   std::vector<std::string> gpu_views;          ///< more of them, where steps of a GPU are traced
   std::string where;                           ///< the file, for messages

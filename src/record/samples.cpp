@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "record/read_rows.h"
 
 namespace rooflm::record {
 namespace {
@@ -29,14 +30,7 @@ void mark_outliers(std::span<Sample> samples) {
 }  // namespace
 
 std::vector<Sample> read_samples(const Database& database, std::int64_t run) {
-  Statement rows =
-      database.prepare("SELECT step, phase, seconds, kind FROM sample WHERE run = ? ORDER BY step, phase");
-  rows.bind(run);
-  std::vector<Sample> samples;
-  while (rows.step()) {
-    samples.push_back(
-        {.step = rows.integer(0), .phase = rows.text(1), .seconds = rows.number(2), .kind = rows.text(3)});
-  }
+  std::vector<Sample> samples = rows_of_run<Sample>(database, run);
   mark_outliers(samples);
   return samples;
 }

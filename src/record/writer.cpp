@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -24,6 +25,7 @@
 #include "record/samples.h"
 #include "record/schema.h"
 #include "record/stack_places.h"
+#include "record/tables.h"
 
 namespace rooflm::record {
 namespace {
@@ -54,15 +56,20 @@ std::string insert_sql(std::string_view table, std::string_view columns, std::st
 }
 
 template <class... Values>
-void bind_all(Statement& statement, const Values&... values) {
-  (statement.bind(values), ...);
-}
-
-template <class... Values>
 void insert(Statement& statement, const Values&... values) {
-  bind_all(statement, values...);
+  (statement.bind(values), ...);
   statement.run();
 }
+
+template <class Row>
+void bind_row(Statement& statement, const Row& row) {
+  each_column(row, [&](const auto& value) { statement.bind(value); });
+}
+
+/// Tables whose rows do not belong to a run.
+template <class Row>
+constexpr bool kIsOfRecord = std::is_same_v<Row, Environment> || std::is_same_v<Row, Ceiling> ||
+                             std::is_same_v<Row, Run> || std::is_same_v<Row, Cell>;
 
 std::string_view type_name(const std::string& /*value*/) { return "text"; }
 std::string_view type_name(std::int64_t /*value*/) { return "integer"; }
@@ -90,55 +97,6 @@ void set_up(const Database& database, const std::string& command, std::int64_t e
   database.execute("COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
-/// A prepared statement for each table.
-struct Inserts {
-  explicit Inserts(const Database& database)
-      : environment(database.prepare(insert_sql("environment", "key, value, unit", "INSERT OR REPLACE"))),
-        ceiling(database.prepare(
-            insert_sql("ceiling",
-                       "device, what, level, dtype, threads, value, unit, ci_low, ci_high, samples, problem, "
-                       "source, measured_utc"))),
-        run(database.prepare(insert_sql("run", "label, kind, status"))),
-        config(database.prepare(insert_sql("config", "run, key, value, type"))),
-        run_status(database.prepare("UPDATE run SET status = ? WHERE id = ?")),
-        fact(database.prepare(insert_sql("fact", "run, key, value, unit, text", "INSERT OR REPLACE"))),
-        sample(database.prepare(insert_sql("sample", "run, step, phase, seconds, kind"))),
-        outlier(database.prepare("UPDATE sample SET outlier = 1 WHERE run = ? AND step = ? AND phase = ?")),
-        op(database.prepare(
-            insert_sql("op",
-                       "run, op, kind, class, kernel, name, phase, scope, dtype, shapes, micro_batch, "
-                       "recomputed, matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, "
-                       "library, variant, workspace_bytes, lane"))),
-        event(database.prepare(insert_sql("event", kEventColumns))),
-        events(database.prepare(insert_sql("event", kEventColumns, "INSERT", kEventsPerInsert))),
-        lane(database.prepare(insert_sql("lane", "run, lane, kind, device, stream, thread, name"))),
-        activity_name(database.prepare(insert_sql("activity_name", "run, name, kind, text"))),
-        stack(database.prepare(insert_sql("stack", "run, place, caller, frame"))),
-        stack_frame(database.prepare(insert_sql("stack_frame", "run, frame, text"))),
-        activity_extra(database.prepare(insert_sql("activity_extra", "run, extra, text"))),
-        activity(database.prepare(insert_sql("activity", kActivityColumns))),
-        activities(database.prepare(insert_sql("activity", kActivityColumns, "INSERT", kEventsPerInsert))),
-        counter(database.prepare(
-            insert_sql("counter", "run, phase, scope, name, value, unit, source, op, activity"))),
-        gauge(database.prepare(insert_sql("gauge", "run, device, name, time_ns, value, unit"))),
-        tensor(database.prepare(
-            insert_sql("tensor", "run, tensor, name, role, dtype, shape, bytes, first_op, last_op, offset"))),
-        memory_event(database.prepare(
-            insert_sql("memory_event", "run, seq, op, tensor, bytes, live_bytes, time_ns, device, address"))),
-        activity_work(database.prepare(insert_sql("activity_work", "run, activity, work"))),
-        kernel_work(database.prepare(insert_sql(
-            "kernel_work", "run, work, call, shapes, dtype, matmul_flop, needed_flop, bytes, far_bytes"))),
-        prediction(database.prepare(insert_sql("prediction", "run, subject, quantity, value, unit, bound"))),
-        cell(database.prepare(insert_sql("cell", "series, row, col, value, text, unit"))) {}
-
-  static constexpr std::string_view kEventColumns = "run, step, op, start_ns, device_ns, wall_ns";
-  static constexpr std::string_view kActivityColumns =
-      "run, id, name, lane, start_ns, end_ns, correlation, bytes, step, op, extra";
-  Statement environment, ceiling, run, config, run_status, fact, sample, outlier, op, event, events, lane,
-      activity_name, stack, stack_frame, activity_extra, activity, activities, counter, gauge, tensor,
-      memory_event, activity_work, kernel_work, prediction, cell;
-};
-
 }  // namespace
 
 struct Writer::State {
@@ -148,7 +106,6 @@ struct Writer::State {
            std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::system_clock::now().time_since_epoch())
                .count());
-    inserts = std::make_unique<Inserts>(database);
     // A transaction is always open, so another process that wants to write sees the lock.
     begin();
   }
@@ -177,29 +134,63 @@ struct Writer::State {
     if (Clock::now() - begun >= kBatchTime) commit();
   }
 
-  template <class Row, class Insert>
-  void add_all(std::span<const Row> rows, const Insert& insert_row) {
+  /// The statement that inserts `count` rows, prepared once. `more`: columns beside those of Table<Row>.
+  template <class Row>
+  Statement& insert_of(std::size_t count = 1, std::string_view verb = "INSERT", std::string_view more = "") {
+    const std::pair key(Table<Row>::kName, count);
+    const auto found = inserts.find(key);
+    if (found != inserts.end()) return found->second;
+    const std::string columns =
+        fmt::format("{}{}{}", kIsOfRecord<Row> ? "" : "run, ", columns_of_table<Row>(), more);
+    return inserts.try_emplace(key, database.prepare(insert_sql(Table<Row>::kName, columns, verb, count)))
+        .first->second;
+  }
+  /// One of a table whose rows are never seen outside of this file.
+  Statement& insert_of(std::string_view table, std::string_view columns) {
+    const auto found = inserts.find({table, 1});
+    if (found != inserts.end()) return found->second;
+    return inserts.try_emplace({table, 1}, database.prepare(insert_sql(table, columns))).first->second;
+  }
+
+  template <class Row>
+  void add_row(const Row& row, std::string_view verb = "INSERT") {
+    Statement& statement = insert_of<Row>(1, verb);
+    bind_row(statement, row);
+    statement.run();
+  }
+
+  template <class Row>
+  void add_all(std::int64_t run, std::span<const Row> rows) {
+    Statement& statement = insert_of<Row>();
     while (!rows.empty()) {
       const auto part = rows.first(std::min(rows.size(), kRowsPerLook));
-      for (const Row& row : part) insert_row(row);
+      for (const Row& row : part) {
+        if constexpr (!kIsOfRecord<Row>) statement.bind(run);
+        bind_row(statement, row);
+        statement.run();
+      }
       rows = rows.subspan(part.size());
       commit_when_due();
     }
   }
 
-  /// Writes rows of tables that may have a million: many per statement, then the rest one by one.
+  /// Writes rows of tables that may have a million: many per statement, then the rest one by one. `bind_more`
+  /// binds the columns `more`.
   template <class Row, class Bind>
-  void add_many(std::span<const Row> rows, Statement& one, Statement& many, const Bind& bind_row) {
-    while (rows.size() >= kEventsPerInsert) {
-      for (const Row& row : rows.first(kEventsPerInsert)) bind_row(many, row);
-      many.run();
-      rows = rows.subspan(kEventsPerInsert);
-      commit_when_due();
+  void add_many(std::int64_t run, std::span<const Row> rows, std::string_view more, const Bind& bind_more) {
+    while (!rows.empty()) {
+      const std::size_t count = rows.size() >= kEventsPerInsert ? kEventsPerInsert : 1;
+      Statement& statement = insert_of<Row>(count, "INSERT", more);
+      for (const Row& row : rows.first(count)) {
+        statement.bind(run);
+        bind_row(statement, row);
+        bind_more(statement, row);
+      }
+      statement.run();
+      rows = rows.subspan(count);
+      if (count > 1) commit_when_due();
     }
-    add_all(rows, [&](const Row& row) {
-      bind_row(one, row);
-      one.run();
-    });
+    commit_when_due();
   }
 
   StackPlaces& places(std::int64_t run) {
@@ -209,10 +200,10 @@ struct Writer::State {
         .try_emplace(
             run,
             [this, run](std::int64_t frame, std::string_view text) {
-              insert(inserts->stack_frame, run, frame, text);
+              insert(insert_of("stack_frame", "run, frame, text"), run, frame, text);
             },
             [this, run](std::int64_t place, std::int64_t caller, std::int64_t frame) {
-              insert(inserts->stack, run, place, caller, frame);
+              insert(insert_of("stack", "run, place, caller, frame"), run, place, caller, frame);
             })
         .first->second;
   }
@@ -239,14 +230,14 @@ struct Writer::State {
     if (text.empty()) return std::nullopt;
     auto& known = extras[run];
     const auto [found, is_new] = known.try_emplace(text, static_cast<std::int64_t>(known.size()));
-    if (is_new) insert(inserts->activity_extra, run, found->second, text);
+    if (is_new) insert(insert_of("activity_extra", "run, extra, text"), run, found->second, text);
     return found->second;
   }
 
   RecordFile file;
   Database database;
-  std::map<std::int64_t, StackPlaces> stacks;  ///< by run
-  std::unique_ptr<Inserts> inserts;            ///< made once the tables exist
+  std::map<std::int64_t, StackPlaces> stacks;                             ///< by run
+  std::map<std::pair<std::string_view, std::size_t>, Statement> inserts;  ///< by table and count of rows
   std::map<std::int64_t, std::unordered_map<std::string, std::int64_t>> extras;  ///< by run
   Clock::time_point epoch = Clock::now();
   Clock::time_point begun;
@@ -283,14 +274,13 @@ void Writer::set_epoch(std::int64_t utc_ns) {
 }
 
 void Writer::add(const Environment& row) {
-  insert(state_->inserts->environment, row.key, row.value, row.unit);
+  state_->add_row(row, "INSERT OR REPLACE");
   state_->commit_when_due();
 }
 
 void Writer::add(const Ceiling& row) {
   state_->keep();
-  insert(state_->inserts->ceiling, row.device, row.what, row.level, row.dtype, row.threads, row.value,
-         row.unit, row.ci_low, row.ci_high, row.samples, row.problem, row.source, row.measured_utc);
+  state_->add_row(row);
   state_->commit_when_due();
 }
 
@@ -303,115 +293,69 @@ void Writer::replace(const Ceiling& row) {
 
 std::int64_t Writer::begin_run(const Run& r) {
   state_->keep();
-  insert(state_->inserts->run, r.label, r.kind, r.status);
+  state_->add_row(r);
   const std::int64_t id = state_->database.last_insert_id();
   for (const auto& [key, value] : r.config.entries()) {
-    std::visit([&, &key = key](
-                   const auto& typed) { insert(state_->inserts->config, id, key, typed, type_name(typed)); },
-               value);
+    std::visit(
+        [&, &key = key](const auto& typed) {
+          insert(state_->insert_of("config", "run, key, value, type"), id, key, typed, type_name(typed));
+        },
+        value);
   }
   state_->commit_when_due();
   return id;
 }
 
 void Writer::end_run(std::int64_t run, const std::string& status) {
-  insert(state_->inserts->run_status, status, run);
+  Statement changed = state_->database.prepare("UPDATE run SET status = ? WHERE id = ?");
+  insert(changed, status, run);
+  Statement outlier =
+      state_->database.prepare("UPDATE sample SET outlier = 1 WHERE run = ? AND step = ? AND phase = ?");
   for (const Sample& sample : read_samples(state_->database, run)) {
-    if (sample.outlier) insert(state_->inserts->outlier, run, sample.step, sample.phase);
+    if (sample.outlier) insert(outlier, run, sample.step, sample.phase);
   }
   state_->commit_when_due();
 }
 
 void Writer::add(std::int64_t run, const Fact& fact) {
-  insert(state_->inserts->fact, run, fact.key, fact.value, fact.unit, fact.text);
+  Statement& statement = state_->insert_of<Fact>(1, "INSERT OR REPLACE");
+  statement.bind(run);
+  bind_row(statement, fact);
+  statement.run();
   state_->commit_when_due();
 }
 
-void Writer::add(std::int64_t run, std::span<const Sample> rows) {
-  state_->add_all(rows, [&](const Sample& r) {
-    insert(state_->inserts->sample, run, r.step, r.phase, r.seconds, r.kind);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const Op> rows) {
-  state_->add_all(rows, [&](const Op& r) {
-    insert(state_->inserts->op, run, r.op, r.kind, r.op_class, r.kernel, r.name, r.phase, r.scope, r.dtype,
-           r.shapes, r.micro_batch, r.recomputed, r.matmul_flop, r.elementwise_flop, r.bytes_read,
-           r.bytes_written, r.launches, r.library, r.variant, r.workspace_bytes, r.lane);
-  });
-}
-
 void Writer::add(std::int64_t run, std::span<const Event> rows) {
-  state_->add_many(rows, state_->inserts->event, state_->inserts->events,
-                   [run](Statement& statement, const Event& r) {
-                     bind_all(statement, run, r.step, r.op, r.start_ns, r.device_ns, r.wall_ns);
-                   });
-}
-
-void Writer::add(std::int64_t run, std::span<const Lane> rows) {
-  state_->add_all(rows, [&](const Lane& r) {
-    insert(state_->inserts->lane, run, r.lane, r.kind, r.device, r.stream, r.thread, r.name);
-  });
+  state_->add_many(run, rows, "", [](Statement& /*statement*/, const Event& /*row*/) {});
 }
 
 void Writer::add(std::int64_t run, std::span<const ActivityName> rows) {
-  state_->add_all(rows, [&](const ActivityName& r) {
-    const bool is_stack = r.kind == "sample";
-    insert(state_->inserts->activity_name, run, r.name, r.kind,
-           is_stack ? std::to_string(state_->places(run).place_of(r.text)) : r.text);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const Activity> rows) {
-  state_->add_many(rows, state_->inserts->activity, state_->inserts->activities,
-                   [&](Statement& statement, const Activity& r) {
-                     bind_all(statement, run, r.id, r.name, r.lane, r.start_ns, r.end_ns, r.correlation,
-                              r.bytes, r.step, r.op, state_->extra_of(run, r.extra));
-                   });
-  for (const Activity& r : rows) {
-    if (r.work) insert(state_->inserts->activity_work, run, r.id, *r.work);
+  for (const ActivityName& row : rows) {
+    ActivityName stored = row;
+    if (row.kind == "sample") stored.text = std::to_string(state_->places(run).place_of(row.text));
+    state_->add_all(run, std::span<const ActivityName>(&stored, 1));
   }
 }
 
-void Writer::add(std::int64_t run, std::span<const KernelWork> rows) {
-  state_->add_all(rows, [&](const KernelWork& r) {
-    insert(state_->inserts->kernel_work, run, r.work, r.call, r.shapes, r.dtype, r.matmul_flop, r.needed_flop,
-           r.bytes, r.far_bytes);
+void Writer::add(std::int64_t run, std::span<const Activity> rows) {
+  state_->add_many(run, rows, ", extra", [&](Statement& statement, const Activity& row) {
+    statement.bind(state_->extra_of(run, row.extra));
   });
+  Statement& works = state_->insert_of("activity_work", "run, activity, work");
+  for (const Activity& row : rows) {
+    if (row.work) insert(works, run, row.id, *row.work);
+  }
 }
 
-void Writer::add(std::int64_t run, std::span<const Counter> rows) {
-  state_->add_all(rows, [&](const Counter& r) {
-    insert(state_->inserts->counter, run, r.phase, r.scope, r.name, r.value, r.unit, r.source, r.op,
-           r.activity);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const Gauge> rows) {
-  state_->add_all(rows, [&](const Gauge& r) {
-    insert(state_->inserts->gauge, run, r.device, r.name, r.time_ns, r.value, r.unit);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const Tensor> rows) {
-  state_->add_all(rows, [&](const Tensor& r) {
-    insert(state_->inserts->tensor, run, r.tensor, r.name, r.role, r.dtype, r.shape, r.bytes, r.first_op,
-           r.last_op, r.offset);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) {
-  state_->add_all(rows, [&](const MemoryEvent& r) {
-    insert(state_->inserts->memory_event, run, r.seq, r.op, r.tensor, r.bytes, r.live_bytes, r.time_ns,
-           r.device, r.address);
-  });
-}
-
-void Writer::add(std::int64_t run, std::span<const Prediction> rows) {
-  state_->add_all(rows, [&](const Prediction& r) {
-    insert(state_->inserts->prediction, run, r.subject, r.quantity, r.value, r.unit, r.bound);
-  });
-}
+void Writer::add(std::int64_t run, std::span<const Sample> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Op> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Lane> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const KernelWork> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Counter> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Gauge> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Tensor> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const Prediction> rows) { state_->add_all(run, rows); }
 
 void Writer::replace(std::int64_t run, std::span<const Prediction> rows) {
   Statement former = state_->database.prepare("DELETE FROM prediction WHERE run = ?");
@@ -421,9 +365,7 @@ void Writer::replace(std::int64_t run, std::span<const Prediction> rows) {
 
 void Writer::add(std::span<const Cell> rows) {
   state_->keep();
-  state_->add_all(rows, [&](const Cell& r) {
-    insert(state_->inserts->cell, r.series, r.row, r.col, r.value, r.text, r.unit);
-  });
+  state_->add_all(0, rows);
 }
 
 void Writer::commit() { state_->commit(); }

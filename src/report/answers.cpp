@@ -351,12 +351,11 @@ std::string answer_input(const RecordSet& set) {
 }
 
 struct Answer {
-  std::string_view study;
+  std::string_view name;
   std::string (*make)(const RecordSet& set);
 };
 constexpr std::array kAnswers = {Answer{"blocks", answer_blocks},
                                  Answer{"heads", answer_heads},
-                                 Answer{"head_size", answer_heads},
                                  Answer{"growth", answer_growth},
                                  Answer{"end_to_end", answer_end_to_end},
                                  Answer{"context", answer_context},
@@ -368,7 +367,6 @@ constexpr std::array kAnswers = {Answer{"blocks", answer_blocks},
                                  Answer{"ops", answer_ops},
                                  Answer{"attention_parts", answer_attention_parts},
                                  Answer{"memory", answer_memory},
-                                 Answer{"allocators", answer_memory},
                                  Answer{"roofline", answer_roofline},
                                  Answer{"limits", answer_limits},
                                  Answer{"input", answer_input},
@@ -401,15 +399,23 @@ StudyText study_of(const RecordSet& set) {
     StudyText text{.name = environment_of(file, "study_name"),
                    .title = environment_of(file, "study"),
                    .question = environment_of(file, "question"),
-                   .views = names_in(environment_of(file, "study_views"))};
+                   .views = names_in(environment_of(file, "study_views")),
+                   .answer = environment_of(file, "study_answer")};
+    if (text.answer.empty()) text.answer = text.name;
     if (!text.title.empty()) return text;
   }
   return {};
 }
 
+std::vector<std::string> answer_names() {
+  std::vector<std::string> names;
+  for (const Answer& answer : kAnswers) names.emplace_back(answer.name);
+  return names;
+}
+
 std::string answer_of(const RecordSet& set) {
-  const std::string name = study_of(set).name;
-  const auto* const found = std::ranges::find(kAnswers, name, &Answer::study);
+  const std::string name = study_of(set).answer;
+  const auto* const found = std::ranges::find(kAnswers, name, &Answer::name);
   std::string text = found == kAnswers.end() ? "" : found->make(set);
   if (text.empty() || std::ranges::find(kUntimed, name) != kUntimed.end()) return text;
   if (const std::string load = load_sentence(set); !load.empty())

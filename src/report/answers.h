@@ -14,12 +14,16 @@ struct StudyText {
   std::string title;               ///< one line
   std::string question;            ///< a sentence or two
   std::vector<std::string> views;  ///< that answer it, the most telling first; records of old have none
+  std::string answer;              ///< of answer_names, or ""; records of old: `name`
 };
 /// From the first file of a study; empty texts without one.
 StudyText study_of(const RecordSet& set);
 
+/// What a study may ask to be answered: "blocks", "growth", ...
+std::vector<std::string> answer_names();
+
 /// One or two sentences that answer the study's question with the numbers of the record; "" for a study
-/// without an answer, and if the record lacks the numbers.
+/// that asks for none, and if the record lacks the numbers.
 std::string answer_of(const RecordSet& set);
 
 }  // namespace rooflm::report

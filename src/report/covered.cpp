@@ -89,27 +89,21 @@ std::string covered_text(const RunData& run) {
   return text;
 }
 
-Table lacks_table(const Covered& covered, std::size_t top) {
-  Table table{.columns = {{"time_share", "time %", Show::percent}, {"lacks", "lacks"}, {"name", "name"}},
-              .rows = {},
-              .notes = {}};
-  for (const Covered::Lack& lack : covered.lacks) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", covered.lacks.size() - top));
-      break;
-    }
-    std::string lacks;
-    for (std::size_t i = 0; i < kKnown.size(); ++i) {
-      if (lack.part.at(i) > 0) lacks += fmt::format("{}{}", lacks.empty() ? "" : ", ", kKnown.at(i));
-    }
-    Row row;
-    row.set("time_share", lack.share);
-    row.set("lacks", lacks);
-    row.set("name", lack.name);
-    row.set("full_name", lack.full_name);
-    table.rows.push_back(std::move(row));
+std::string Covered::Lack::names() const {
+  std::string names;
+  for (std::size_t i = 0; i < kKnown.size(); ++i) {
+    if (part.at(i) > 0) names += fmt::format("{}{}", names.empty() ? "" : ", ", kKnown.at(i));
   }
-  return table;
+  return names;
+}
+
+const TypedColumns<Covered::Lack>& lack_columns() {
+  using Lack = Covered::Lack;
+  static const TypedColumns<Lack> columns = {{"time_share", "time %", &Lack::share, Show::percent},
+                                             {"lacks", "lacks", &Lack::names},
+                                             {"name", "name", &Lack::name},
+                                             {"full_name", &Lack::full_name}};
+  return columns;
 }
 
 }  // namespace rooflm::report

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "report/run_data.h"
-#include "report/view.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::report {
 
@@ -25,6 +25,8 @@ struct Covered {
     std::string name{}, full_name{};
     double share = 0;                          ///< of device time, of what lacks most
     std::array<double, kKnown.size()> part{};  ///< what lacks each
+    /// "module, price".
+    [[nodiscard]] std::string names() const;
   };
   std::vector<Lack> lacks{};
   [[nodiscard]] bool knows_nothing() const {
@@ -39,7 +41,7 @@ std::optional<Covered> covered_by(const RunData& run);
 /// "99.8% has a module, 100.0% a phase, 97.1% a price; without a price: gather_kernel 1.2%, ..."
 std::string covered_text(const RunData& run);
 
-/// A row for each kernel that lacks something; `top` of them, 0: all.
-Table lacks_table(const Covered& covered, std::size_t top);
+/// Of a table with a row for each kernel that lacks something.
+const TypedColumns<Covered::Lack>& lack_columns();
 
 }  // namespace rooflm::report

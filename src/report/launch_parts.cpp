@@ -24,26 +24,25 @@ std::string text_of(const std::array<std::int64_t, 3>& extent) {
   return fmt::format("{}x{}x{}", extent[0], extent[1], extent[2]);
 }
 
-struct PartLaunches {
+struct LaunchesByShape {
   std::size_t launches = 0;
   std::map<std::pair<std::string, std::string>, Launch> by_shape;  ///< of kernel, grid and block
 };
 
 }  // namespace
 
-Table launch_parts(const RunData& run, const TracedKernels& kernels) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"heads", "H"},
-                          {"launches", "kernels per step"},
-                          {"grid", "grid"},
-                          {"block", "block"},
-                          {"blocks", "blocks"},
-                          {"kernel", "longest kernel"}},
-              .rows = {},
-              .notes = {}};
+const TypedColumns<PartLaunches>& part_launch_columns() {
+  static const TypedColumns<PartLaunches> columns = {
+      {"phase", "phase", &PartLaunches::phase},    {"part", "part", &PartLaunches::part},
+      {"heads", "H", &PartLaunches::heads},        {"launches", "kernels per step", &PartLaunches::launches},
+      {"grid", "grid", &PartLaunches::grid},       {"block", "block", &PartLaunches::block},
+      {"blocks", "blocks", &PartLaunches::blocks}, {"kernel", "longest kernel", &PartLaunches::kernel}};
+  return columns;
+}
+
+std::vector<PartLaunches> part_launches(const RunData& run, const TracedKernels& kernels) {
   std::vector<std::pair<std::string, std::string>> order;
-  std::map<std::pair<std::string, std::string>, PartLaunches> parts;
+  std::map<std::pair<std::string, std::string>, LaunchesByShape> parts;
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch->blocks() == 0) continue;
     const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->part};
@@ -55,23 +54,22 @@ Table launch_parts(const RunData& run, const TracedKernels& kernels) {
     launch.kernel = &kernel;
     launch.seconds += kernel.seconds();
   }
+  std::vector<PartLaunches> all;
   for (const auto& key : order) {
-    const PartLaunches& part = parts.at(key);
+    const LaunchesByShape& part = parts.at(key);
     const auto longest =
         std::ranges::max_element(part.by_shape, {}, [](const auto& each) { return each.second.seconds; });
     const TracedKernel& kernel = *longest->second.kernel;
-    Row row;
-    row.set("phase", key.first);
-    row.set("part", key.second);
-    row.set("heads", run.run.config.integer("heads") ? Cell(*run.run.config.integer("heads")) : Cell());
-    row.set("launches", static_cast<double>(part.launches) / static_cast<double>(kernels.steps()));
-    row.set("grid", text_of(kernel.launch->grid));
-    row.set("block", text_of(kernel.launch->block));
-    row.set("blocks", kernel.launch->blocks());
-    row.set("kernel", kernel.name->short_name);
-    table.rows.push_back(std::move(row));
+    all.push_back({.phase = key.first,
+                   .part = key.second,
+                   .heads = run.run.config.integer("heads"),
+                   .launches = static_cast<double>(part.launches) / static_cast<double>(kernels.steps()),
+                   .grid = text_of(kernel.launch->grid),
+                   .block = text_of(kernel.launch->block),
+                   .blocks = kernel.launch->blocks(),
+                   .kernel = kernel.name->short_name});
   }
-  return table;
+  return all;
 }
 
 }  // namespace rooflm::report

@@ -47,6 +47,9 @@ Cell cell_from(const T& value) {
   }
 }
 
+/// A text, or nothing where it is "".
+inline Cell known_text(const std::string& text) { return text.empty() ? Cell() : Cell(text); }
+
 /// A column of a table that has a row for each R. `value`: a member of R, or a function of one.
 template <class R>
 struct TypedColumn {
@@ -102,6 +105,15 @@ class TypedColumns {
       columns_.emplace_back(one.column, of_row, one.seen);
     }
     return *this;
+  }
+
+  /// The same with another title for the column of that key, where a title depends on the record.
+  [[nodiscard]] TypedColumns with_title(std::string_view key, std::string title) const {
+    TypedColumns changed = *this;
+    for (TypedColumn<R>& one : changed.columns_) {
+      if (one.column.key == key) one.column.title = title;
+    }
+    return changed;
   }
 
   [[nodiscard]] const std::vector<TypedColumn<R>>& list() const { return columns_; }

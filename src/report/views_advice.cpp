@@ -10,6 +10,7 @@
 
 #include "report/advice.h"
 #include "report/sweep.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -25,29 +26,38 @@ std::string no_advice(const RecordSet& set) {
   return text + (is_tried ? ", apart from changes that another run shown here already has." : ".");
 }
 
+/// Advice and the run that it is for.
+struct AdviceRow {
+  std::string which, run;
+  Advice advice;
+};
+
+const TypedColumns<AdviceRow>& advice_columns() {
+  static const TypedColumns<AdviceRow> columns = {
+      {"gain_s", "at most", [](const AdviceRow& row) { return row.advice.gain_s; }, Show::seconds},
+      {"step_share", "of the step", [](const AdviceRow& row) { return row.advice.step_share; },
+       Show::percent},
+      {"text", "what to try", [](const AdviceRow& row) { return row.advice.text; }},
+      {"which", &AdviceRow::which},
+      {"run", &AdviceRow::run},
+      {"subject", [](const AdviceRow& row) { return row.advice.subject; }},
+      {"setting", [](const AdviceRow& row) { return row.advice.setting; }},
+      {"value", [](const AdviceRow& row) { return row.advice.value; }}};
+  return columns;
+}
+
 void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   constexpr std::size_t kMost = 4;
-  Table table{.columns = {{"gain_s", "at most", Show::seconds, "s"},
-                          {"step_share", "of the step", Show::percent},
-                          {"text", "what to try"}},
-              .rows = {},
-              .notes = {}};
   const std::vector<RunName> names = run_names(set.runs);
+  std::vector<AdviceRow> rows;
+  for (const Advice& advice : advise(set, kMost)) {
+    rows.push_back(
+        {.which = names[advice.run].which, .run = set.runs[advice.run].run.label, .advice = advice});
+  }
+  Table table = advice_columns().table(rows);
   if (set.runs.size() > 1)
     table.columns.insert(table.columns.begin(), {"which", "run", Show::plain, "", true});
-  for (const Advice& advice : advise(set, kMost)) {
-    Row row;
-    row.set("which", names[advice.run].which);
-    row.set("run", set.runs[advice.run].run.label);
-    row.set("gain_s", advice.gain_s);
-    row.set("step_share", cell_of(advice.step_share));
-    row.set("text", advice.text);
-    row.set("subject", advice.subject);
-    row.set("setting", advice.setting);
-    row.set("value", advice.value);
-    table.rows.push_back(std::move(row));
-  }
-  if (table.rows.empty() && std::ranges::any_of(set.runs, is_advisable)) view.note = no_advice(set);
+  if (rows.empty() && std::ranges::any_of(set.runs, is_advisable)) view.note = no_advice(set);
   view.add("advice", "What to fix first", std::move(table));
 }
 
@@ -60,7 +70,8 @@ constexpr std::array kAdviceViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = true},
             .of_run = nullptr,
-            .of_all = add_advice},
+            .of_all = add_advice,
+            .columns = [] { return columns_of(advice_columns()); }},
 };
 
 }  // namespace

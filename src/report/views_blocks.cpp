@@ -1,54 +1,49 @@
 // Views of the blocks of a step: time, classes of ops, launch gap.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/grouped.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
 
-std::vector<Column> block_columns(const char* title) {
-  return {{"phase", "phase"},
-          {"block", title},
-          {"ops", "ops"},
-          {"launches", "launches"},
-          {"device_s", "device", Show::seconds, "s"},
-          {"wall_s", "wall", Show::seconds, "s"},
-          {"time_share", "of kernels", Show::percent},
-          {"flop", "FLOP", Show::si, "flop"},
-          {"bytes", "bytes", Show::bytes, "byte"},
-          {"roof_s", "roof", Show::seconds, "s"},
-          {"share", "share", Show::percent},
-          {"bound", "bound"}};
-}
-
-Row block_row(const Group& group) {
-  const Work& work = group.work;
-  Row row;
-  row.set("phase", group.phase);
-  row.set("block", group.name);
-  row.set("ops", work.ops);
-  row.set("launches", work.launches);
-  row.set("device_s", cell_of(work.measured_s()));
-  row.set("wall_s", cell_of(work.shown_wall_s()));
-  row.set("time_share", cell_of(group.time_share));
-  const bool is_priced = work.is_priced();
-  row.set("flop", is_priced ? Cell(work.matmul_flop + work.elementwise_flop) : Cell());
-  row.set("bytes", is_priced ? Cell(work.bytes) : Cell());
-  row.set("roof_s", cell_of(work.roof_s));
-  row.set("share", cell_of(work_figures(work).roof_share));
-  row.set("bound", work.bound);
-  return row;
+const TypedColumns<Group>& block_columns() {
+  static const TypedColumns<Group> columns = {
+      {"phase", "phase", &Group::phase},
+      {"block", "block", &Group::name},
+      {"ops", "ops", [](const Group& group) { return group.work.ops; }},
+      {"launches", "launches", [](const Group& group) { return group.work.launches; }},
+      {"device_s", "device", [](const Group& group) { return group.work.measured_s(); }, Show::seconds},
+      {"wall_s", "wall", [](const Group& group) { return group.work.shown_wall_s(); }, Show::seconds},
+      {"time_share", "of kernels", &Group::time_share, Show::percent},
+      {"flop", "FLOP",
+       [](const Group& group) {
+         const Work& work = group.work;
+         return work.is_priced() ? std::optional(work.matmul_flop + work.elementwise_flop) : std::nullopt;
+       },
+       Show::si, "flop"},
+      {"bytes", "bytes",
+       [](const Group& group) {
+         return group.work.is_priced() ? std::optional(group.work.bytes) : std::nullopt;
+       },
+       Show::bytes},
+      {"roof_s", "roof", [](const Group& group) { return group.work.roof_s; }, Show::seconds},
+      {"share", "share", [](const Group& group) { return work_figures(group.work).roof_share; },
+       Show::percent},
+      {"bound", "bound", [](const Group& group) { return group.work.bound; }}};
+  return columns;
 }
 
 /// Blocks stacked, one column per phase.
@@ -67,15 +62,9 @@ Chart block_chart(const std::vector<Group>& blocks) {
   return chart;
 }
 
-bool has_parts(const std::vector<Group>& parts) {
-  for (const Group& part : parts) {
-    if (part.name.find('/') != std::string::npos) return true;
-  }
-  return false;
-}
-
 /// Device seconds, FLOP and bytes of one class in forward and in the whole step.
 struct ClassSum {
+  std::string name{};
   double forward_s = 0, step_s = 0, forward_flop = 0, step_flop = 0, step_bytes = 0, roof_s = 0;
   bool has_roof = true;
 
@@ -93,31 +82,48 @@ struct ClassSum {
   }
 };
 
-Row class_row(const std::string& name, const ClassSum& sum, const ClassSum& total) {
-  Row row;
-  row.set("class", name);
-  row.set("forward_s", sum.forward_s);
-  row.set("forward_share", cell_of(ratio_of(sum.forward_s, total.forward_s)));
-  row.set("forward_flop_share", cell_of(ratio_of(sum.forward_flop, total.forward_flop)));
-  row.set("step_s", sum.step_s);
-  row.set("step_share", cell_of(ratio_of(sum.step_s, total.step_s)));
-  row.set("step_flop_share", cell_of(ratio_of(sum.step_flop, total.step_flop)));
-  row.set("step_bytes_share", cell_of(ratio_of(sum.step_bytes, total.step_bytes)));
-  row.set("roof_s", sum.has_roof ? Cell(sum.roof_s) : Cell());
-  row.set("share", sum.has_roof ? cell_of(ratio_of(sum.roof_s, sum.step_s)) : Cell());
-  return row;
+/// A class beside all of them.
+struct ClassShare {
+  ClassSum sum, total;
+  [[nodiscard]] std::optional<double> of(double ClassSum::*what) const {
+    return ratio_of(sum.*what, total.*what);
+  }
+  [[nodiscard]] std::optional<double> roof_s() const {
+    return sum.has_roof ? std::optional(sum.roof_s) : std::nullopt;
+  }
+};
+
+const TypedColumns<ClassShare>& class_share_columns() {
+  using Share = ClassShare;
+  static const TypedColumns<ClassShare> columns = {
+      {"class", "class", [](const Share& one) { return one.sum.name; }},
+      {"forward_s", "forward", [](const Share& one) { return one.sum.forward_s; }, Show::seconds},
+      {"forward_share", "of forward", [](const Share& one) { return one.of(&ClassSum::forward_s); },
+       Show::percent},
+      {"forward_flop_share", "of its FLOP", [](const Share& one) { return one.of(&ClassSum::forward_flop); },
+       Show::percent},
+      {"step_s", "in kernels", [](const Share& one) { return one.sum.step_s; }, Show::seconds},
+      {"step_share", "of kernels", [](const Share& one) { return one.of(&ClassSum::step_s); }, Show::percent},
+      {"step_flop_share", "of its FLOP", [](const Share& one) { return one.of(&ClassSum::step_flop); },
+       Show::percent},
+      {"step_bytes_share", "of its bytes", [](const Share& one) { return one.of(&ClassSum::step_bytes); },
+       Show::percent},
+      {"roof_s", "roof", &Share::roof_s, Show::seconds},
+      {"share", "share", [](const Share& one) { return ratio_of(one.roof_s(), one.sum.step_s); },
+       Show::percent}};
+  return columns;
 }
 
 /// The chart of classes: forward against the whole step, each as 100 %.
-Chart class_chart(const std::vector<std::pair<std::string, ClassSum>>& sums) {
+Chart class_chart(const std::vector<ClassSum>& sums) {
   Chart chart{.id = "classes",
               .title = "Op classes, forward against the whole step",
               .kind = ChartKind::stacked100,
               .x = {.title = "part of the step", .categories = {kPhases[0].data(), kStep}},
               .y = {.title = "device time", .unit = "s"}};
-  for (const auto& [name, sum] : sums) {
+  for (const ClassSum& sum : sums) {
     chart.series.push_back(
-        {.name = name, .points = {{.x = 0, .y = sum.forward_s}, {.x = 1, .y = sum.step_s}}});
+        {.name = sum.name, .points = {{.x = 0, .y = sum.forward_s}, {.x = 1, .y = sum.step_s}}});
   }
   return chart;
 }
@@ -130,130 +136,104 @@ void note_alone(const RunData& run, Table& table) {
 void add_blocks(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
   const std::vector<Group> blocks = blocks_of(run);
-  Table table{.columns = block_columns("block"), .rows = {}, .notes = {}};
-  for (const Group& block : blocks) table.rows.push_back(block_row(block));
+  Table table = block_columns().table(blocks);
   note_alone(run, table);
   view.add("blocks", "Blocks", std::move(table));
-  const std::vector<Group> parts = parts_of(run);
-  if (has_parts(parts)) {
-    Table detail{.columns = block_columns("part"), .rows = {}, .notes = {}};
-    for (const Group& part : parts) {
-      if (part.name.find('/') != std::string::npos) detail.rows.push_back(block_row(part));
-    }
-    view.add("blocks.parts", "Parts of the blocks", std::move(detail));
-  }
+  std::vector<Group> parts = parts_of(run);
+  std::erase_if(parts, [](const Group& part) { return part.name.find('/') == std::string::npos; });
+  view.add("blocks.parts", "Parts of the blocks", block_columns().with_title("block", "part").table(parts));
   view.add(block_chart(blocks));
 }
 
 void add_classes(const RunData& run, const ViewOptions& /*options*/, View& view) {
   if (!run.has_op_times()) return;
-  std::vector<std::pair<std::string, ClassSum>> sums;
-  std::map<std::string, std::size_t> index;
+  core::Grouped<std::string, ClassSum> sums;
   ClassSum total;
   for (const Group& group : group_ops(run, [](const TimedOp& op) { return op.op.op_class; })) {
-    const auto [entry, is_new] = index.try_emplace(group.name, sums.size());
-    if (is_new) sums.emplace_back(group.name, ClassSum());
-    sums[entry->second].second.add(group);
+    sums.at(group.name, [&] { return ClassSum{.name = group.name}; }).add(group);
     total.add(group);
   }
-  Table table{.columns = {{"class", "class"},
-                          {"forward_s", "forward", Show::seconds, "s"},
-                          {"forward_share", "of forward", Show::percent},
-                          {"forward_flop_share", "of its FLOP", Show::percent},
-                          {"step_s", run.is_part ? "shown" : "in kernels", Show::seconds, "s"},
-                          {"step_share", share_title(run), Show::percent},
-                          {"step_flop_share", "of its FLOP", Show::percent},
-                          {"step_bytes_share", "of its bytes", Show::percent},
-                          {"roof_s", "roof", Show::seconds, "s"},
-                          {"share", "share", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  for (const auto& [name, sum] : sums) table.rows.push_back(class_row(name, sum, total));
-  view.add("classes", "Op classes", std::move(table));
-  view.add(class_chart(sums));
+  std::vector<ClassShare> shares;
+  for (const ClassSum& sum : sums.values()) shares.push_back({.sum = sum, .total = total});
+  view.add("classes", "Op classes",
+           class_share_columns()
+               .with_title("step_s", run.is_part ? "shown" : "in kernels")
+               .with_title("step_share", share_title(run))
+               .table(shares));
+  view.add(class_chart(sums.values()));
 }
 
 /// Kernels of one block and phase in traced steps, and the time before them in which the device ran nothing.
 struct GapSum {
+  std::string phase{}, block{};
   double kernels = 0, part_s = 0, idle_s = 0;
 };
+
+const TypedColumns<GapSum>& device_gap_columns() {
+  static const TypedColumns<GapSum> columns = {
+      {"phase", "phase", &GapSum::phase},
+      {"block", "block", &GapSum::block},
+      {"kernels", "kernels per step", &GapSum::kernels},
+      {"kernel_s", "in kernels", &GapSum::part_s, Show::seconds},
+      {"idle_s", "idle before them", &GapSum::idle_s, Show::seconds},
+      {"gap_s", "per kernel", [](const GapSum& sum) { return ratio_of(sum.idle_s, sum.kernels); },
+       Show::seconds},
+      {"idle_share", "idle share",
+       [](const GapSum& sum) { return ratio_of(sum.idle_s, sum.idle_s + sum.part_s); }, Show::percent}};
+  return columns;
+}
 
 /// Gaps on a device: what lies before each kernel, where the host submits steps as a whole and has no wall
 /// times of ops.
 Table device_gap_table(const RunData& run) {
   const TracedKernels& kernels = traced_kernels(run);
   const auto steps = static_cast<double>(kernels.steps());
-  std::vector<std::pair<std::string, std::string>> order;
-  std::map<std::pair<std::string, std::string>, GapSum> sums;
+  core::Grouped<std::pair<std::string, std::string>, GapSum> sums;
+  const auto sum_of = [&](const record::Op& op, const std::string& block) -> GapSum& {
+    return sums.at({op.phase, block}, [&] { return GapSum{.phase = op.phase, .block = block}; });
+  };
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced || kernel.op == nullptr) continue;
-    const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->block};
-    const auto [entry, is_new] = sums.try_emplace(key);
-    if (is_new) order.push_back(key);
-    entry->second.kernels += 1 / steps;
-    entry->second.part_s += kernel.part_s() / steps;
+    GapSum& sum = sum_of(kernel.op->op, kernel.op->block);
+    sum.kernels += 1 / steps;
+    sum.part_s += kernel.part_s() / steps;
   }
   for (const Idle& idle : kernels.times().idle) {
     const DeviceStep* step = kernels.times().find(idle.step);
     const TracedKernel* next = idle.next ? kernels.find(*idle.next) : nullptr;
     if (step == nullptr || step->kind != kTraced || next == nullptr || next->op == nullptr) continue;
-    sums[{next->op->op.phase, next->op->block}].idle_s +=
+    sum_of(next->op->op, next->op->block).idle_s +=
         static_cast<double>(idle.end_ns - idle.start_ns) * 1e-9 / steps;
   }
-  Table table{.columns = {{"phase", "phase"},
-                          {"block", "block"},
-                          {"kernels", "kernels per step"},
-                          {"kernel_s", "in kernels", Show::seconds, "s"},
-                          {"idle_s", "idle before them", Show::seconds, "s"},
-                          {"gap_s", "per kernel", Show::seconds, "s"},
-                          {"idle_share", "idle share", Show::percent}},
-              .rows = {},
-              .notes = {"from traced steps; idle before a kernel: no kernel ran, for any reason (view device "
-                        "tells them apart); time in which several kernels run is divided among them"}};
-  for (const auto& key : order) {
-    const GapSum& sum = sums.at(key);
-    Row row;
-    row.set("phase", key.first);
-    row.set("block", key.second);
-    row.set("kernels", sum.kernels);
-    row.set("kernel_s", sum.part_s);
-    row.set("idle_s", sum.idle_s);
-    row.set("gap_s", cell_of(ratio_of(sum.idle_s, sum.kernels)));
-    row.set("idle_share", cell_of(ratio_of(sum.idle_s, sum.idle_s + sum.part_s)));
-    table.rows.push_back(std::move(row));
-  }
+  Table table = device_gap_columns().table(sums.values());
+  table.notes.emplace_back(
+      "from traced steps; idle before a kernel: no kernel ran, for any reason (view device "
+      "tells them apart); time in which several kernels run is divided among them");
   return table;
 }
 
+const TypedColumns<Group>& launch_gap_columns() {
+  static const TypedColumns<Group> columns = {
+      {"phase", "phase", &Group::phase},
+      {"block", "block", &Group::name},
+      {"launches", "launches", [](const Group& group) { return group.work.launches; }},
+      {"wall_s", "wall", [](const Group& group) { return group.work.shown_wall_s(); }, Show::seconds},
+      {"device_s", "device", [](const Group& group) { return group.work.device_s; }, Show::seconds},
+      {"outside_s", "outside kernels", [](const Group& group) { return group.work.shown_outside_s(); },
+       Show::seconds},
+      {"gap_s", "per launch", [](const Group& group) { return group.work.shown_gap_s(); }, Show::seconds},
+      {"outside_share", "of wall",
+       [](const Group& group) { return ratio_of(group.work.shown_outside_s(), group.work.shown_wall_s()); },
+       Show::percent}};
+  return columns;
+}
+
 void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"block", "block"},
-                          {"launches", "launches"},
-                          {"wall_s", "wall", Show::seconds, "s"},
-                          {"device_s", "device", Show::seconds, "s"},
-                          {"outside_s", "outside kernels", Show::seconds, "s"},
-                          {"gap_s", "per launch", Show::seconds, "s"},
-                          {"outside_share", "of wall", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  bool has_wall = false;
-  for (const Group& block : blocks_of(run)) {
-    const Work& work = block.work;
-    if (work.timed_ops == 0) continue;
-    const auto wall_s = work.shown_wall_s();
-    const auto outside_s = work.shown_outside_s();
-    Row row;
-    row.set("phase", block.phase);
-    row.set("block", block.name);
-    row.set("launches", work.launches);
-    row.set("wall_s", cell_of(wall_s));
-    row.set("device_s", work.device_s);
-    row.set("outside_s", cell_of(outside_s));
-    row.set("gap_s", cell_of(work.shown_gap_s()));
-    row.set("outside_share", cell_of(ratio_of(outside_s, wall_s)));
-    has_wall = has_wall || wall_s.has_value();
-    table.rows.push_back(std::move(row));
-  }
+  std::vector<Group> blocks = blocks_of(run);
+  std::erase_if(blocks, [](const Group& block) { return block.work.timed_ops == 0; });
+  const bool has_wall =
+      std::ranges::any_of(blocks, [](const Group& block) { return block.work.shown_wall_s().has_value(); });
+  Table table = launch_gap_columns().table(blocks);
   note_alone(run, table);
   // Records without wall times of blocks: the device's own gaps say more than a table of nothing.
   Table on_device = device_gap_table(run);
@@ -270,7 +250,7 @@ constexpr std::array kBlocksViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = true},
             .of_run = add_blocks,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(block_columns()); }},
     ViewDef{.place = 50,
             .info = {.name = "classes",
                      .title = "Op classes",
@@ -279,7 +259,7 @@ constexpr std::array kBlocksViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},
             .of_run = add_classes,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(class_share_columns()); }},
     ViewDef{.place = 70,
             .info = {.name = "gap",
                      .title = "Launch gap",
@@ -289,7 +269,7 @@ constexpr std::array kBlocksViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},
             .of_run = add_gap,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(launch_gap_columns(), device_gap_columns()); }},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "report/launch_parts.h"
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -23,59 +25,78 @@ namespace {
 constexpr double kViewsDeviceNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
+const TypedColumns<DeviceStep>& step_columns() {
+  static const TypedColumns<DeviceStep> columns = [] {
+    TypedColumns<DeviceStep> all = {
+        {"step", "step",
+         [](const DeviceStep& step) {
+           return step.step == kWholeRecording ? std::nullopt : std::optional(step.step);
+         }},
+        {"kind", "kind",
+         [](const DeviceStep& step) {
+           return step.step == kWholeRecording ? std::string("whole recording") : step.kind;
+         }},
+        {"kernels", "kernels", &DeviceStep::kernels},
+        {"wall_s", "wall", &DeviceStep::span_s, Show::seconds},
+        {"event_s", "device events", &DeviceStep::event_s, Show::seconds},
+        {"exclusive_s", "exclusive", &DeviceStep::exclusive_s, Show::seconds},
+        {"shared_s", "shared", &DeviceStep::shared_s, Show::seconds},
+        {"idle_s", "idle", &DeviceStep::idle_total_s, Show::seconds},
+        {"idle_within_s", &DeviceStep::idle_within_s}};
+    for (std::size_t i = 0; i < kIdleCauses; ++i) {
+      const std::string name(name_of(static_cast<IdleCause>(i)));
+      all.add({("idle_" + name + "_s").c_str(), name.c_str(),
+               [i](const DeviceStep& step) { return step.idle_s.at(i); }, Show::seconds});
+    }
+    return all;
+  }();
+  return columns;
+}
+
 Table step_table(const RunData& run, const DeviceTimes& times, std::size_t top) {
-  Table table{.columns = {{"step", "step"},
-                          {"kind", "kind"},
-                          {"kernels", "kernels"},
-                          {"wall_s", "wall", Show::seconds, "s"},
-                          {"event_s", "device events", Show::seconds, "s"},
-                          {"exclusive_s", "exclusive", Show::seconds, "s"},
-                          {"shared_s", "shared", Show::seconds, "s"},
-                          {"idle_s", "idle", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {"exclusive: one kernel ran; shared: several; idle: none; together they are the wall "
-                        "time of the step. device events: time by the step's own timestamps"}};
-  for (std::size_t i = 0; i < kIdleCauses; ++i) {
-    const std::string name(name_of(static_cast<IdleCause>(i)));
-    table.columns.push_back({"idle_" + name + "_s", name, Show::seconds, "s"});
-  }
+  Table table = step_columns().table(times.steps, top, "steps");
+  std::vector<std::string> notes = {
+      "exclusive: one kernel ran; shared: several; idle: none; together they are the wall "
+      "time of the step. device events: time by the step's own timestamps"};
   const auto traced_s = phase_median(run, kSubmit, kTraced);
   const auto plain_s = phase_median(run, kSubmit);
   if (traced_s && plain_s) {
-    table.notes.push_back(
+    notes.push_back(
         fmt::format("submitting a step takes the host {} when traced and {} in plain steps; a traced replay "
                     "starts on the device after that",
                     core::format_seconds(*traced_s), core::format_seconds(*plain_s)));
   }
-  for (const DeviceStep& step : times.steps) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more steps (--top 0 shows all)", times.steps.size() - top));
-      break;
-    }
-    Row row;
-    row.set("step", step.step == kWholeRecording ? Cell() : Cell(step.step));
-    row.set("kind", step.step == kWholeRecording ? "whole recording" : step.kind);
-    row.set("kernels", static_cast<std::int64_t>(step.kernels));
-    row.set("wall_s", step.span_s());
-    row.set("event_s", cell_of(step.event_s));
-    row.set("exclusive_s", step.exclusive_s);
-    row.set("shared_s", step.shared_s);
-    row.set("idle_s", step.idle_total_s());
-    row.set("idle_within_s", step.idle_within_s);
-    for (std::size_t i = 0; i < kIdleCauses; ++i) {
-      row.set("idle_" + std::string(name_of(static_cast<IdleCause>(i))) + "_s", step.idle_s.at(i));
-    }
-    table.rows.push_back(std::move(row));
-  }
+  table.notes.insert(table.notes.begin(), notes.begin(), notes.end());
   return table;
 }
 
-/// Of one stream in traced steps.
+/// Of one stream in traced steps: sums over all of them.
 struct LaneSum {
-  std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+  std::vector<std::pair<std::int64_t, std::int64_t>> spans{};
   double exclusive_s = 0, shared_s = 0;
   std::size_t kernels = 0, copies = 0;
 };
+
+/// Of one stream in a traced step.
+struct Lane {
+  std::string name{};
+  std::optional<std::string> device{};
+  double kernels = 0, copies = 0, busy_s = 0;
+  std::optional<double> busy_share{};
+  double exclusive_s = 0, shared_s = 0;
+};
+
+const TypedColumns<Lane>& lane_columns() {
+  static const TypedColumns<Lane> columns = {{"lane", "lane", &Lane::name},
+                                             {"device", "device", &Lane::device},
+                                             {"kernels", "kernels per step", &Lane::kernels},
+                                             {"copies", "copies per step", &Lane::copies},
+                                             {"busy_s", "busy", &Lane::busy_s, Show::seconds},
+                                             {"busy_share", "of step", &Lane::busy_share, Show::percent},
+                                             {"exclusive_s", "exclusive", &Lane::exclusive_s, Show::seconds},
+                                             {"shared_s", "part of shared", &Lane::shared_s, Show::seconds}};
+  return columns;
+}
 
 /// Seconds that at least one of the spans covers.
 double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
@@ -89,7 +110,8 @@ double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
   return static_cast<double>(covered) * kViewsDeviceNano;
 }
 
-Table lane_table(const RunData& run, const TracedKernels& kernels, std::size_t top) {
+/// The busiest first.
+std::vector<Lane> lanes_of(const RunData& run, const TracedKernels& kernels) {
   const ActivityNames names(run);
   std::map<std::int64_t, LaneSum> lanes;
   double span_s = 0;
@@ -112,49 +134,49 @@ Table lane_table(const RunData& run, const TracedKernels& kernels, std::size_t t
     lane.shared_s += kernel.time.shared_ns * kViewsDeviceNano;
     ++lane.kernels;
   }
-  Table table{.columns = {{"lane", "lane"},
-                          {"device", "device"},
-                          {"kernels", "kernels per step"},
-                          {"copies", "copies per step"},
-                          {"busy_s", "busy", Show::seconds, "s"},
-                          {"busy_share", "of step", Show::percent},
-                          {"exclusive_s", "exclusive", Show::seconds, "s"},
-                          {"shared_s", "part of shared", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
   const auto steps = static_cast<double>(kernels.steps());
-  std::vector<std::pair<double, std::int64_t>> order;  // busiest first
-  for (const auto& [number, lane] : lanes) order.emplace_back(-covered_s(lane.spans), number);
-  std::ranges::sort(order);
-  for (const auto& [negative_s, number] : order) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more streams (--top 0 shows all)", order.size() - top));
-      break;
-    }
-    const LaneSum& lane = lanes.at(number);
+  std::vector<Lane> order;
+  for (const auto& [number, lane] : lanes) {
     const auto known = std::ranges::find(run.lanes, number, &record::Lane::lane);
-    const double busy_s = -negative_s;
-    Row row;
-    row.set("lane", known == run.lanes.end() || known->name.empty() ? std::to_string(number) : known->name);
-    row.set("device", known == run.lanes.end() ? Cell() : Cell(known->device));
-    row.set("kernels", static_cast<double>(lane.kernels) / steps);
-    row.set("copies", static_cast<double>(lane.copies) / steps);
-    row.set("busy_s", busy_s / steps);
-    row.set("busy_share", cell_of(ratio_of(busy_s, span_s)));
-    row.set("exclusive_s", lane.exclusive_s / steps);
-    row.set("shared_s", lane.shared_s / steps);
-    table.rows.push_back(std::move(row));
+    const bool is_known = known != run.lanes.end();
+    const double busy_s = covered_s(lane.spans);
+    order.push_back({.name = is_known && !known->name.empty() ? known->name : std::to_string(number),
+                     .device = is_known ? std::optional(known->device) : std::nullopt,
+                     .kernels = static_cast<double>(lane.kernels) / steps,
+                     .copies = static_cast<double>(lane.copies) / steps,
+                     .busy_s = busy_s / steps,
+                     .busy_share = ratio_of(busy_s, span_s),
+                     .exclusive_s = lane.exclusive_s / steps,
+                     .shared_s = lane.shared_s / steps});
   }
-  return table;
+  std::ranges::stable_sort(order, std::ranges::greater{}, &Lane::busy_s);
+  return order;
 }
 
 /// Idle time by cause and by what came after it.
 struct IdleSum {
-  std::vector<double> seconds;
-  double total_s = 0;
+  std::string cause{}, phase{}, next{};
+  std::vector<double> seconds{};
+  double total_s = 0, all_s = 0;  ///< of this one, of all together
+  double steps = 0;
 };
 
-Table idle_table(const TracedKernels& kernels, std::size_t top) {
+const TypedColumns<IdleSum>& idle_columns() {
+  static const TypedColumns<IdleSum> columns = {
+      {"cause", "cause", &IdleSum::cause},
+      {"phase", "phase", &IdleSum::phase},
+      {"next", "before", &IdleSum::next},
+      {"step_s", "in a step", [](const IdleSum& sum) { return sum.total_s / sum.steps; }, Show::seconds},
+      {"time_share", "of idle", [](const IdleSum& sum) { return ratio_of(sum.total_s, sum.all_s); },
+       Show::percent},
+      {"gaps", "gaps per step",
+       [](const IdleSum& sum) { return static_cast<double>(sum.seconds.size()) / sum.steps; }},
+      {"med_s", "med", [](const IdleSum& sum) { return core::median(sum.seconds); }, Show::seconds},
+      {"max_s", "max", [](const IdleSum& sum) { return std::ranges::max(sum.seconds); }, Show::seconds}};
+  return columns;
+}
+
+std::vector<IdleSum> idle_sums(const TracedKernels& kernels) {
   std::map<std::array<std::string, 3>, IdleSum> sums;
   double all_s = 0;
   for (const Idle& idle : kernels.times().idle) {
@@ -171,82 +193,73 @@ Table idle_table(const TracedKernels& kernels, std::size_t top) {
     sum.total_s += sum.seconds.back();
     all_s += sum.seconds.back();
   }
-  std::vector<std::pair<std::array<std::string, 3>, IdleSum>> order(sums.begin(), sums.end());
-  std::ranges::stable_sort(order,
-                           [](const auto& a, const auto& b) { return a.second.total_s > b.second.total_s; });
-  Table table{.columns = {{"cause", "cause"},
-                          {"phase", "phase"},
-                          {"next", "before"},
-                          {"step_s", "in a step", Show::seconds, "s"},
-                          {"time_share", "of idle", Show::percent},
-                          {"gaps", "gaps per step"},
-                          {"med_s", "med", Show::seconds, "s"},
-                          {"max_s", "max", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
-  const auto steps = static_cast<double>(kernels.steps());
-  for (const auto& [key, sum] : order) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more (--top 0 shows all)", order.size() - top));
-      break;
-    }
-    Row row;
-    row.set("cause", key[0]);
-    row.set("phase", key[1]);
-    row.set("next", key[2]);
-    row.set("step_s", sum.total_s / steps);
-    row.set("time_share", cell_of(ratio_of(sum.total_s, all_s)));
-    row.set("gaps", static_cast<double>(sum.seconds.size()) / steps);
-    row.set("med_s", core::median(sum.seconds));
-    row.set("max_s", *std::ranges::max_element(sum.seconds));
-    table.rows.push_back(std::move(row));
+  std::vector<IdleSum> order;
+  for (auto& [key, sum] : sums) {
+    IdleSum& one = order.emplace_back(std::move(sum));
+    one.cause = key[0];
+    one.phase = key[1];
+    one.next = key[2];
+    one.all_s = all_s;
+    one.steps = static_cast<double>(kernels.steps());
   }
-  return table;
+  std::ranges::stable_sort(order, std::ranges::greater{}, &IdleSum::total_s);
+  return order;
 }
 
 void add_device(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels& kernels = traced_kernels(run);
   if (kernels.steps() == 0) return;
   view.add("device", "Traced steps", step_table(run, kernels.times(), options.top));
-  view.add("device.lanes", "Streams", lane_table(run, kernels, options.top));
-  view.add("device.idle", "Idle time by cause", idle_table(kernels, options.top));
+  view.add("device.lanes", "Streams", lane_columns().table(lanes_of(run, kernels), options.top, "streams"));
+  view.add("device.idle", "Idle time by cause", idle_columns().table(idle_sums(kernels), options.top, "rows"));
 }
 
 /// Kernels of one block and phase.
 struct LaunchSum {
-  std::vector<double> grids, warps;
+  std::string phase{}, block{};
+  std::vector<double> grids{}, warps{};
   double seconds = 0, sm_share = 0, occupancy = 0, occupancy_s = 0, tail_s = 0;
+  double steps = 0;
 };
 
-Row launch_row(const std::pair<std::string, std::string>& key, const LaunchSum& sum, double steps) {
-  Row row;
-  row.set("phase", key.first);
-  row.set("block", key.second);
-  row.set("launches", static_cast<double>(sum.grids.size()) / steps);
-  row.set("step_s", sum.seconds / steps);
-  row.set("grid_min", *std::ranges::min_element(sum.grids));
-  row.set("grid_med", core::median(sum.grids));
-  row.set("grid_mean", core::mean(sum.grids));
-  row.set("grid_max", *std::ranges::max_element(sum.grids));
-  row.set("warps_mean", core::mean(sum.warps));
-  row.set("sm_share", sum.sm_share > 0 ? cell_of(ratio_of(sum.sm_share, sum.seconds)) : Cell());
-  row.set("occupancy", sum.occupancy_s > 0 ? cell_of(ratio_of(sum.occupancy, sum.occupancy_s)) : Cell());
-  row.set("tail_s", sum.tail_s / steps);
-  return row;
+const TypedColumns<LaunchSum>& launch_columns() {
+  using Sum = LaunchSum;
+  static const TypedColumns<LaunchSum> columns = {
+      {"phase", "phase", &Sum::phase},
+      {"block", "block", &Sum::block},
+      {"launches", "kernels per step",
+       [](const Sum& sum) { return static_cast<double>(sum.grids.size()) / sum.steps; }},
+      {"step_s", "time", [](const Sum& sum) { return sum.seconds / sum.steps; }, Show::seconds},
+      {"grid_min", "grid min", [](const Sum& sum) { return std::ranges::min(sum.grids); }},
+      {"grid_med", "med", [](const Sum& sum) { return core::median(sum.grids); }},
+      {"grid_mean", "mean", [](const Sum& sum) { return core::mean(sum.grids); }},
+      {"grid_max", "max", [](const Sum& sum) { return std::ranges::max(sum.grids); }},
+      {"warps_mean", "warps per block", [](const Sum& sum) { return core::mean(sum.warps); }, Show::fixed1},
+      {"sm_share", "of SMs",
+       [](const Sum& sum) { return sum.sm_share > 0 ? ratio_of(sum.sm_share, sum.seconds) : std::nullopt; },
+       Show::percent},
+      {"occupancy", "occupancy",
+       [](const Sum& sum) {
+         return sum.occupancy_s > 0 ? ratio_of(sum.occupancy, sum.occupancy_s) : std::nullopt;
+       },
+       Show::percent},
+      {"tail_s", "tail", [](const Sum& sum) { return sum.tail_s / sum.steps; }, Show::seconds}};
+  return columns;
 }
 
-void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  const TracedKernels& kernels = traced_kernels(run);
-  if (kernels.steps() == 0) return;
+std::vector<LaunchSum> launch_sums(const RunData& run, const TracedKernels& kernels) {
   const double multiprocessors = run.number("multiprocessors").value_or(0);
-  std::vector<std::pair<std::string, std::string>> order;
-  std::map<std::pair<std::string, std::string>, LaunchSum> sums;
+  std::vector<LaunchSum> sums;
+  std::map<std::pair<std::string, std::string>, std::size_t> index;  // by phase and block
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch->blocks() == 0) continue;
-    const std::pair<std::string, std::string> key{kernel.op->op.phase, kernel.op->block};
-    const auto [entry, is_new] = sums.try_emplace(key);
-    if (is_new) order.push_back(key);
-    LaunchSum& sum = entry->second;
+    const auto [entry, is_new] = index.try_emplace({kernel.op->op.phase, kernel.op->block}, sums.size());
+    if (is_new) {
+      sums.push_back({.phase = kernel.op->op.phase,
+                      .block = kernel.op->block,
+                      .steps = static_cast<double>(kernels.steps())});
+    }
+    LaunchSum& sum = sums[entry->second];
     const auto blocks = static_cast<double>(kernel.launch->blocks());
     const double seconds = kernel.seconds();
     sum.grids.push_back(blocks);
@@ -259,27 +272,19 @@ void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view
     }
     sum.tail_s += seconds * kernel.launch->tail().value_or(0);
   }
-  Table table{
-      .columns = {{"phase", "phase"},
-                  {"block", "block"},
-                  {"launches", "kernels per step"},
-                  {"step_s", "time", Show::seconds, "s"},
-                  {"grid_min", "grid min"},
-                  {"grid_med", "med"},
-                  {"grid_mean", "mean"},
-                  {"grid_max", "max"},
-                  {"warps_mean", "warps per block", Show::fixed1},
-                  {"sm_share", "of SMs", Show::percent},
-                  {"occupancy", "occupancy", Show::percent},
-                  {"tail_s", "tail", Show::seconds, "s"}},
-      .rows = {},
-      .notes = {"grid: blocks of one launch. of SMs and occupancy are weighted by time; tail: time in which "
-                "the last wave of blocks leaves multiprocessors empty, if all blocks take equally long"}};
-  for (const auto& key : order) {
-    table.rows.push_back(launch_row(key, sums.at(key), static_cast<double>(kernels.steps())));
-  }
+  return sums;
+}
+
+void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view) {
+  const TracedKernels& kernels = traced_kernels(run);
+  if (kernels.steps() == 0) return;
+  Table table = launch_columns().table(launch_sums(run, kernels));
+  table.notes.emplace_back(
+      "grid: blocks of one launch. of SMs and occupancy are weighted by time; tail: time in which "
+      "the last wave of blocks leaves multiprocessors empty, if all blocks take equally long");
   view.add("launches", "Kernels per block", std::move(table));
-  view.add("launches.parts", "Grids and blocks by part", launch_parts(run, kernels));
+  view.add("launches.parts", "Grids and blocks by part",
+           part_launch_columns().table(part_launches(run, kernels)));
 }
 
 constexpr std::array kDeviceViews = {
@@ -297,7 +302,7 @@ constexpr std::array kDeviceViews = {
                  .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record)",
                  .is_on_page = false},
         .of_run = add_device,
-        .of_all = nullptr},
+        .columns = [] { return columns_of(step_columns(), lane_columns(), idle_columns()); }},
     ViewDef{.place = 43,
             .info = {.name = "launches",
                      .title = "Kernels per block",
@@ -305,7 +310,7 @@ constexpr std::array kDeviceViews = {
                      .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
                      .is_on_page = false},
             .of_run = add_launches,
-            .of_all = nullptr}};
+            .columns = [] { return columns_of(launch_columns(), part_launch_columns()); }}};
 
 }  // namespace
 

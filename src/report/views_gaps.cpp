@@ -34,8 +34,8 @@ struct ShownGap {
   [[nodiscard]] std::string before() const {
     return next == nullptr ? "end of the step" : next->name->short_name;
   }
-  [[nodiscard]] std::string part() const {
-    return next == nullptr || next->op == nullptr ? "" : next->op->op.phase + " " + next->op->part;
+  [[nodiscard]] Cell part() const {
+    return next == nullptr || next->op == nullptr ? Cell() : next->op->op.phase + " " + next->op->part;
   }
 };
 
@@ -56,9 +56,11 @@ const TypedColumns<ShownGap>& gap_columns() {
         {"cause", "mostly", [](const ShownGap& shown) { return shown.gap.cause(); }},
         {"next", "before", &ShownGap::before},
         {"part", "part", &ShownGap::part, Seen::when_known},
-        {"host", "the host was in", [](const ShownGap& shown) { return shown.gap.host; }, Seen::when_known},
-        {"line", "line", [](const ShownGap& shown) { return shown.gap.line; }, Seen::when_known},
-        {"within", "within", [](const ShownGap& shown) { return shown.gap.within; }, Seen::when_known}};
+        {"host", "the host was in", [](const ShownGap& shown) { return known_text(shown.gap.host); },
+         Seen::when_known},
+        {"line", "line", [](const ShownGap& shown) { return known_text(shown.gap.line); }, Seen::when_known},
+        {"within", "within", [](const ShownGap& shown) { return known_text(shown.gap.within); },
+         Seen::when_known}};
     for (std::size_t i = 0; i < kIdleCauses; ++i) {
       const std::string key = std::string(name_of(static_cast<IdleCause>(i))) + "_s";
       all.add({key.c_str(), [i](const ShownGap& shown) { return shown.gap.cause_s.at(i); }});

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "report/memory_curve.h"
 #include "report/saved_tensors.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -37,57 +39,50 @@ std::int64_t bytes_of(const MemoryMoment& moment, const std::string& role) {
   return found == moment.by_role.end() ? 0 : found->second;
 }
 
+/// A column for each role that some tensor has.
 Table phase_table(const MemoryCurve& curve) {
-  Table table{.columns = {{"phase", "highest in"}, {"live_bytes", "live", Show::bytes, "byte"}},
-              .rows = {},
-              .notes = {}};
-  const std::set<std::string> roles = roles_of(curve);
-  for (const std::string& role : roles) table.columns.push_back({role, role, Show::bytes, "byte"});
-  for (const MemoryMoment& moment : curve.phase_peaks()) {
-    Row row;
-    row.set("phase", moment.phase);
-    row.set("op", moment.op);
-    row.set("live_bytes", moment.live_bytes);
-    for (const std::string& role : roles) row.set(role, bytes_of(moment, role));
-    table.rows.push_back(std::move(row));
+  TypedColumns<MemoryMoment> columns = {{"phase", "highest in", &MemoryMoment::phase},
+                                        {"op", &MemoryMoment::op},
+                                        {"live_bytes", "live", &MemoryMoment::live_bytes, Show::bytes}};
+  for (const std::string& role : roles_of(curve)) {
+    columns.add({role.c_str(), role.c_str(),
+                 [role](const MemoryMoment& moment) { return bytes_of(moment, role); }, Show::bytes});
   }
-  return table;
+  return columns.table(curve.phase_peaks());
+}
+
+/// A tensor that is alive at the peak, and the op that allocated it.
+struct ShownHolder {
+  Holder holder;
+  const TimedOp* op = nullptr;
+};
+
+const TypedColumns<ShownHolder>& holder_columns() {
+  using Shown = ShownHolder;
+  static const TypedColumns<ShownHolder> columns = {
+      {"tensor", "tensor", [](const Shown& one) { return one.holder.tensor->name; }},
+      {"role", "role", [](const Shown& one) { return one.holder.tensor->role; }},
+      {"scope", "made in", [](const Shown& one) { return one.op == nullptr ? Cell() : one.op->op.scope; }},
+      {"kind", "by", [](const Shown& one) { return one.op == nullptr ? Cell() : one.op->op.kind; }},
+      {"op", [](const Shown& one) { return one.holder.allocated_by; }},
+      {"shape", [](const Shown& one) { return one.holder.tensor->shape; }},
+      {"dtype", [](const Shown& one) { return one.holder.tensor->dtype; }},
+      {"bytes", "bytes", [](const Shown& one) { return one.holder.bytes; }, Show::bytes},
+      {"share", "of peak", [](const Shown& one) { return one.holder.share; }, Show::percent}};
+  return columns;
 }
 
 Table holder_table(const RunData& run, const MemoryCurve& curve, std::size_t top) {
-  Table table{.columns = {{"tensor", "tensor"},
-                          {"role", "role"},
-                          {"scope", "made in"},
-                          {"kind", "by"},
-                          {"bytes", "bytes", Show::bytes, "byte"},
-                          {"share", "of peak", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  const std::vector<Holder> holders = curve.holders(curve.peak_event());
-  const std::size_t shown = top == 0 ? holders.size() : std::min(top, holders.size());
+  std::vector<ShownHolder> holders;
+  for (const Holder& holder : curve.holders(curve.peak_event()))
+    holders.push_back({.holder = holder, .op = run.find_op(holder.allocated_by)});
+  Table table = holder_columns().table(holders, top, "tensors");
   std::int64_t rest_bytes = 0;
-  for (std::size_t i = 0; i < holders.size(); ++i) {
-    const Holder& holder = holders[i];
-    if (i >= shown) {
-      rest_bytes += holder.bytes;
-      continue;
-    }
-    const TimedOp* op = run.find_op(holder.allocated_by);
-    Row row;
-    row.set("tensor", holder.tensor->name);
-    row.set("role", holder.tensor->role);
-    row.set("scope", op == nullptr ? Cell() : Cell(op->op.scope));
-    row.set("kind", op == nullptr ? Cell() : Cell(op->op.kind));
-    row.set("op", holder.allocated_by);
-    row.set("shape", holder.tensor->shape);
-    row.set("dtype", holder.tensor->dtype);
-    row.set("bytes", holder.bytes);
-    row.set("share", cell_of(holder.share));
-    table.rows.push_back(std::move(row));
-  }
+  for (std::size_t i = table.rows.size(); i < holders.size(); ++i) rest_bytes += holders[i].holder.bytes;
   if (rest_bytes > 0) {
-    table.notes.push_back(fmt::format("{} more tensors hold {} together (--top 0 shows all)",
-                                      holders.size() - shown, format_cell(Cell(rest_bytes), Show::bytes)));
+    table.notes = {fmt::format("{} more tensors hold {} together (--top 0 shows all)",
+                               holders.size() - table.rows.size(),
+                               format_cell(Cell(rest_bytes), Show::bytes))};
   }
   return table;
 }
@@ -155,18 +150,27 @@ std::map<std::string, StepMemory> memory_of_steps(const RunData& run) {
   return devices;
 }
 
+struct StepEnd {
+  std::int64_t step = 0;
+  std::string device;
+  double allocated = 0, reserved = 0;
+};
+
+const TypedColumns<StepEnd>& step_end_columns() {
+  static const TypedColumns<StepEnd> columns = {{"step", "step", &StepEnd::step},
+                                                {"device", "device", &StepEnd::device},
+                                                {"allocated", "allocated", &StepEnd::allocated, Show::bytes},
+                                                {"reserved", "reserved", &StepEnd::reserved, Show::bytes}};
+  return columns;
+}
+
 void add_memory_of_steps(const RunData& run, View& view) {
   std::vector<std::int64_t> steps;
   for (const record::Sample& sample : run.samples) {
     if (sample.phase == kStep) steps.push_back(sample.step);
   }
   std::ranges::sort(steps);
-  Table table{.columns = {{"step", "step"},
-                          {"device", "device"},
-                          {"allocated", "allocated", Show::bytes, "byte"},
-                          {"reserved", "reserved", Show::bytes, "byte"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<StepEnd> shown;
   bool leaves_out = false;
   for (const auto& [device, memory] : memory_of_steps(run)) {
     // One of each for every step, in order; else nobody knows which is whose.
@@ -175,16 +179,10 @@ void add_memory_of_steps(const RunData& run, View& view) {
       const bool is_same = i > 0 && memory.allocated[i] == memory.allocated[i - 1] &&
                            memory.reserved[i] == memory.reserved[i - 1];
       leaves_out = leaves_out || is_same;
-      if (is_same) continue;
-      Row row;
-      row.set("step", steps[i]);
-      row.set("device", device);
-      row.set("allocated", memory.allocated[i]);
-      row.set("reserved", memory.reserved[i]);
-      table.rows.push_back(std::move(row));
+      if (!is_same) shown.push_back({steps[i], device, memory.allocated[i], memory.reserved[i]});
     }
   }
-  if (table.rows.empty()) return;
+  Table table = step_end_columns().table(shown);
   if (leaves_out) table.notes.emplace_back("steps that end like the previous one are left out");
   view.add("memory.steps", "Allocated and reserved at the end of steps", std::move(table));
 }
@@ -203,31 +201,42 @@ void add_memory(const RunData& run, const ViewOptions& options, View& view) {
   add_memory_of_steps(run, view);
 }
 
+/// What a block saves, beside all of it.
+struct SavedShare {
+  SavedGroup group;
+  std::int64_t all_bytes = 0;
+  [[nodiscard]] std::optional<double> share() const {
+    return ratio_of(static_cast<double>(group.bytes), static_cast<double>(all_bytes));
+  }
+  [[nodiscard]] std::optional<std::int64_t> per_layer_bytes() const {
+    return group.layers == 0 ? std::nullopt : std::optional(group.bytes / group.layers);
+  }
+};
+
+const TypedColumns<SavedShare>& saved_columns() {
+  static const TypedColumns<SavedShare> columns = {
+      {"block", "block", [](const SavedShare& one) { return one.group.part; }},
+      {"tensors", "tensors", [](const SavedShare& one) { return one.group.tensors; }},
+      {"bytes", "bytes", [](const SavedShare& one) { return one.group.bytes; }, Show::bytes},
+      {"share", "share", &SavedShare::share, Show::percent},
+      {"per_layer_bytes", "per layer", &SavedShare::per_layer_bytes, Show::bytes}};
+  return columns;
+}
+
 void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const SavedTensors saved = saved_tensors(run);
-  Table table{.columns = {{"block", "block"},
-                          {"tensors", "tensors"},
-                          {"bytes", "bytes", Show::bytes, "byte"},
-                          {"share", "share", Show::percent},
-                          {"per_layer_bytes", "per layer", Show::bytes, "byte"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<SavedShare> shares;
   Chart chart{.id = "saved",
               .title = "Saved for backward by block",
               .kind = ChartKind::bar,
               .x = {.title = "block"},
               .y = {.title = "bytes", .unit = "byte"}};
   for (const SavedGroup& group : saved.groups) {
-    Row row;
-    row.set("block", group.part);
-    row.set("tensors", group.tensors);
-    row.set("bytes", group.bytes);
-    row.set("share", cell_of(ratio_of(static_cast<double>(group.bytes), static_cast<double>(saved.bytes))));
-    row.set("per_layer_bytes", group.layers == 0 ? Cell() : Cell(group.bytes / group.layers));
-    table.rows.push_back(std::move(row));
+    shares.push_back({.group = group, .all_bytes = saved.bytes});
     series_named(chart, "saved")
         .points.push_back({.x = category_index(chart.x, group.part), .y = static_cast<double>(group.bytes)});
   }
+  Table table = saved_columns().table(shares);
   if (!table.rows.empty()) {
     table.notes.push_back(fmt::format("{} together, alive at once after op {}",
                                       format_cell(Cell(saved.bytes), Show::bytes), saved.op));
@@ -236,27 +245,39 @@ void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {
   view.add(std::move(chart));
 }
 
+struct MemoryFact {
+  std::string what;
+  double value = 0;
+  std::string unit, shown, meaning;
+};
+
+const TypedColumns<MemoryFact>& fact_columns() {
+  static const TypedColumns<MemoryFact> columns = {{"what", "what", &MemoryFact::what},
+                                                   {"value", &MemoryFact::value},
+                                                   {"unit", &MemoryFact::unit},
+                                                   {"shown", "value", &MemoryFact::shown},
+                                                   {"meaning", "meaning", &MemoryFact::meaning}};
+  return columns;
+}
+
 void add_allocator(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{
-      .columns = {{"what", "what"}, {"shown", "value"}, {"meaning", "meaning"}}, .rows = {}, .notes = {}};
+  std::vector<MemoryFact> facts;
   for (const auto& [key, meaning] : kMemoryFacts) {
     const record::Fact* fact = run.fact(key);
     if (fact == nullptr || !fact->value) continue;
     const bool is_host_only = std::string_view(key) == "rss_increase_bytes" && is_on_gpu(run);
     const bool is_bytes = fact->unit == "B" || std::string_view(key).ends_with("_bytes");
     const bool is_share = fact->unit == "share" || std::string_view(key) == "fragmentation";
-    Row row;
-    row.set("what", std::string(key));
-    row.set("value", *fact->value);
-    row.set("unit", fact->unit);
-    row.set("shown",
-            format_cell(Cell(*fact->value), is_bytes ? Show::bytes : (is_share ? Show::percent : Show::si)));
-    row.set("meaning",
-            fact->text.empty() ? std::string(meaning) : std::string(meaning) + " (" + fact->text + ")");
-    if (is_host_only)
-      row.set("meaning", std::string("growth of the process on the host; GPU memory is not included"));
-    table.rows.push_back(std::move(row));
+    const std::string more = fact->text.empty() ? "" : " (" + fact->text + ")";
+    facts.push_back({.what = key,
+                     .value = *fact->value,
+                     .unit = fact->unit,
+                     .shown = format_cell(Cell(*fact->value),
+                                          is_bytes ? Show::bytes : (is_share ? Show::percent : Show::si)),
+                     .meaning = is_host_only ? "growth of the process on the host; GPU memory is not included"
+                                             : meaning + more});
   }
+  Table table = fact_columns().table(facts);
   const auto growth = ratio_of(run.number("rss_increase_bytes"), run.number("needed_bytes"));
   if (growth && !is_on_gpu(run))
     table.notes.push_back(fmt::format("the process grew by {:.2f} times what was planned", *growth));
@@ -272,8 +293,7 @@ constexpr std::array kMemoryViews = {
                      .needs = kNeedsMemory,
                      .is_on_page = true,
                      .warns_of_load = false},
-            .of_run = add_memory,
-            .of_all = nullptr},
+            .of_run = add_memory},
     ViewDef{
         .place = 110,
         .info = {.name = "saved",
@@ -284,7 +304,7 @@ constexpr std::array kMemoryViews = {
                  .is_on_page = false,
                  .warns_of_load = false},
         .of_run = add_saved,
-        .of_all = nullptr},
+        .columns = [] { return columns_of(saved_columns()); }},
     ViewDef{.place = 120,
             .info = {.name = "allocator",
                      .title = "Allocator and arena",
@@ -293,7 +313,7 @@ constexpr std::array kMemoryViews = {
                      .is_on_page = false,
                      .warns_of_load = false},
             .of_run = add_allocator,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(fact_columns()); }},
 };
 
 }  // namespace

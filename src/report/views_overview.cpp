@@ -15,39 +15,42 @@
 #include "report/headline.h"
 #include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/why.h"
 
 namespace rooflm::report {
 namespace {
 
-/// Lines of what, value as shown, and the number with its unit for programs.
-class Lines {
- public:
-  void add(const char* what, const std::string& shown) {
-    if (shown.empty()) return;
-    Row row;
-    row.set("what", std::string(what));
-    row.set("shown", shown);
-    rows_.push_back(std::move(row));
-  }
+/// What, its value as shown, and the number with its unit for programs.
+struct Line {
+  std::string what, shown;
+  std::optional<double> value{};
+  std::string unit{};
+};
 
+const TypedColumns<Line>& line_columns() {
+  static const TypedColumns<Line> columns = {
+      {"what", "what", &Line::what},
+      {"shown", "value", &Line::shown},
+      {"value", &Line::value},
+      {"unit", [](const Line& line) { return line.value ? Cell(line.unit) : Cell(); }}};
+  return columns;
+}
+
+struct Lines {
+  std::vector<Line> all{};
+
+  void add(const char* what, const std::string& shown) {
+    if (!shown.empty()) all.push_back({.what = what, .shown = shown});
+  }
   void add(const char* what, const std::optional<double>& value, const char* unit, Show show,
            const std::string& more = "") {
     if (!value) return;
     std::string shown = format_cell(Cell(*value), show);
     if (show == Show::si) shown += fmt::format("{}{}", shown.find(' ') == std::string::npos ? " " : "", unit);
-    add(what, shown + more);
-    rows_.back().set("value", *value);
-    rows_.back().set("unit", std::string(unit));
+    all.push_back({.what = what, .shown = shown + more, .value = value, .unit = unit});
   }
-
-  [[nodiscard]] Table table() && {
-    return {.columns = {{"what", "what"}, {"shown", "value"}}, .rows = std::move(rows_), .notes = {}};
-  }
-
- private:
-  std::vector<Row> rows_;
 };
 
 /// "" for a program that is not ours.
@@ -147,24 +150,30 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
   if (!is_on_gpu(run)) lines.add("clock", run.text("clock_note"));
   lines.add("observer", run.text("observer_cost"));
   lines.add("tracing", run.text(run.fact("tracing") == nullptr ? "tracing_cost" : "tracing"));
-  view.add("overview", "Run", std::move(lines).table());
+  view.add("overview", "Run", line_columns().table(lines.all));
+}
+
+struct MachineLine {
+  std::string file;  ///< "" where there is one record
+  record::Environment entry;
+};
+
+const TypedColumns<MachineLine>& machine_columns() {
+  static const TypedColumns<MachineLine> columns = {
+      {"file", "file", [](const MachineLine& line) { return known_text(line.file); }, Seen::when_known},
+      {"key", "machine", [](const MachineLine& line) { return line.entry.key; }},
+      {"value", "as found", [](const MachineLine& line) { return line.entry.value; }},
+      {"unit", "unit", [](const MachineLine& line) { return line.entry.unit; }}};
+  return columns;
 }
 
 void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  Table table{
-      .columns = {{"key", "machine"}, {"value", "as found"}, {"unit", "unit"}}, .rows = {}, .notes = {}};
-  if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});
+  std::vector<MachineLine> lines;
   for (const RecordFile& file : set.files) {
-    for (const record::Environment& entry : file.environment) {
-      Row row;
-      if (set.files.size() > 1) row.set("file", file.name);
-      row.set("key", entry.key);
-      row.set("value", entry.value);
-      row.set("unit", entry.unit);
-      table.rows.push_back(std::move(row));
-    }
+    for (const record::Environment& entry : file.environment)
+      lines.push_back({.file = set.files.size() > 1 ? file.name : "", .entry = entry});
   }
-  view.add("overview.machine", "Machine", std::move(table));
+  view.add("overview.machine", "Machine", machine_columns().table(lines));
 }
 
 constexpr std::array kOverviewViews = {
@@ -176,7 +185,8 @@ constexpr std::array kOverviewViews = {
                      .is_on_page = true,
                      .warns_of_load = false},
             .of_run = add_overview,
-            .of_all = add_machine},
+            .of_all = add_machine,
+            .columns = [] { return columns_of(line_columns(), machine_columns()); }},
 };
 
 }  // namespace

@@ -2,57 +2,65 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/statistics.h"
 #include "core/units.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
 
-void set_summary(Row& row, const core::Summary& time) {
-  row.set("median_s", time.median);
-  row.set("ci_low_s", time.median_ci.low);
-  row.set("ci_high_s", time.median_ci.high);
-  row.set("mean_s", time.mean);
-  row.set("std_s", time.std);
-  row.set("mad_s", time.mad);
-  row.set("min_s", time.min);
-  row.set("max_s", time.max);
-  row.set("samples", static_cast<std::int64_t>(time.count));
-  row.set("outliers", static_cast<std::int64_t>(time.outliers));
+const TypedColumns<core::Summary>& summary_columns() {
+  using core::Summary;
+  static const TypedColumns<Summary> columns = {
+      {"median_s", "median", &Summary::median, Show::seconds},
+      {"ci_low_s", "from", [](const Summary& time) { return time.median_ci.low; }, Show::seconds},
+      {"ci_high_s", "to", [](const Summary& time) { return time.median_ci.high; }, Show::seconds},
+      {"mean_s", "mean", &Summary::mean, Show::seconds},
+      {"std_s", "std", &Summary::std, Show::seconds},
+      {"mad_s", "MAD", &Summary::mad, Show::seconds},
+      {"min_s", "min", &Summary::min, Show::seconds},
+      {"max_s", "max", &Summary::max, Show::seconds},
+      {"samples", "n", &Summary::count},
+      {"outliers", "outliers", &Summary::outliers}};
+  return columns;
 }
 
-std::vector<Column> summary_columns() {
-  return {{"median_s", "median", Show::seconds, "s"},
-          {"ci_low_s", "from", Show::seconds, "s"},
-          {"ci_high_s", "to", Show::seconds, "s"},
-          {"mean_s", "mean", Show::seconds, "s"},
-          {"std_s", "std", Show::seconds, "s"},
-          {"mad_s", "MAD", Show::seconds, "s"},
-          {"min_s", "min", Show::seconds, "s"},
-          {"max_s", "max", Show::seconds, "s"},
-          {"samples", "n"},
-          {"outliers", "outliers"}};
+struct Phase {
+  std::string name;
+  core::Summary time;
+  Roof roof;
+  WorkFigures figures;
+};
+
+Phase phase_of(const RunData& run, const std::string& name, const core::Summary& time) {
+  const Work work = phase_work(run, name);
+  const Roof roof = phase_roof(run, name, work);
+  return {.name = name,
+          .time = time,
+          .roof = roof,
+          .figures = work_figures(work, roof.roof_s, time.median, phase_median(run, kStep))};
 }
 
-Row phase_row(const RunData& run, const std::string& phase, const core::Summary& time) {
-  Row row;
-  row.set("phase", phase);
-  set_summary(row, time);
-  const Work work = phase_work(run, phase);
-  const Roof roof = phase_roof(run, phase, work);
-  const WorkFigures figures = work_figures(work, roof.roof_s, time.median, phase_median(run, kStep));
-  row.set("share_of_step", cell_of(figures.step_share));
-  row.set("roof_s", cell_of(roof.roof_s));
-  row.set("bound", roof.bound);
-  row.set("share", cell_of(figures.roof_share));
-  return row;
+const TypedColumns<Phase>& phase_columns() {
+  static const TypedColumns<Phase> columns =
+      TypedColumns<Phase>({{"phase", "phase", &Phase::name}})
+          .add(summary_columns(), &Phase::time)
+          .add({"share_of_step", "of step", [](const Phase& phase) { return phase.figures.step_share; },
+                Show::percent})
+          .add({"roof_s", "roof", [](const Phase& phase) { return phase.roof.roof_s; }, Show::seconds})
+          .add({"bound", [](const Phase& phase) { return phase.roof.bound; }})
+          .add(
+              {"share", "share", [](const Phase& phase) { return phase.figures.roof_share; }, Show::percent});
+  return columns;
 }
 
 /// What lies between a step's beginning and its first phase, where that is much.
@@ -67,11 +75,7 @@ void add_wait_note(const RunData& run, Table& table) {
 }
 
 void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = summary_columns(), .rows = {}, .notes = {}};
-  table.columns.insert(table.columns.begin(), Column{"phase", "phase"});
-  table.columns.push_back({"share_of_step", "of step", Show::percent});
-  table.columns.push_back({"roof_s", "roof", Show::seconds, "s"});
-  table.columns.push_back({"share", "share", Show::percent});
+  std::vector<Phase> phases;
   Chart chart{.id = "phases",
               .title = "Phases of the step",
               .note = "Medians of wall time without observer.",
@@ -81,117 +85,109 @@ void add_phases(const RunData& run, const ViewOptions& /*options*/, View& view) 
   for (const std::string& phase : phases_of(run)) {
     const auto time = phase_time(run, phase);
     if (!time) continue;
-    table.rows.push_back(phase_row(run, phase, *time));
+    phases.push_back(phase_of(run, phase, *time));
     const double x = category_index(chart.x, run.run.label);
     chart.series.push_back({.name = phase, .points = {{.x = x, .y = time->median}}});
   }
-  if (const auto time = phase_time(run, kStep)) table.rows.push_back(phase_row(run, kStep, *time));
+  if (const auto time = phase_time(run, kStep)) phases.push_back(phase_of(run, kStep, *time));
+  Table table = phase_columns().table(phases);
   add_wait_note(run, table);
   view.add("phases", "Phases", std::move(table));
   view.add(std::move(chart));
 }
 
+const TypedColumns<record::Sample>& sample_columns() {
+  using record::Sample;
+  static const TypedColumns<Sample> columns = {{"step", "step", &Sample::step},
+                                               {"phase", "phase", &Sample::phase},
+                                               {"seconds", "time", &Sample::seconds, Show::seconds},
+                                               {"kind", "kind", &Sample::kind},
+                                               {"outlier", "outlier", &Sample::outlier}};
+  return columns;
+}
+
 void add_samples(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"step", "step"},
-                          {"phase", "phase"},
-                          {"seconds", "time", Show::seconds, "s"},
-                          {"kind", "kind"},
-                          {"outlier", "outlier"}},
-              .rows = {},
-              .notes = {}};
   Chart chart{.id = "samples",
               .title = "Time of each step",
               .kind = ChartKind::line,
               .x = {.title = "step"},
               .y = {.title = "time", .unit = "s"}};
   for (const record::Sample& sample : run.samples) {
-    Row row;
-    row.set("step", sample.step);
-    row.set("phase", sample.phase);
-    row.set("seconds", sample.seconds);
-    row.set("kind", sample.kind);
-    row.set("outlier", sample.outlier);
-    table.rows.push_back(std::move(row));
     series_named(chart, sample.phase + (sample.kind == "plain" ? "" : ", " + sample.kind))
         .points.push_back({.x = static_cast<double>(sample.step), .y = sample.seconds});
   }
-  view.add("samples", "Samples", std::move(table));
+  view.add("samples", "Samples", sample_columns().table(run.samples));
   view.add(std::move(chart));
 }
 
-/// Traced steps against their partners, and those against plain ones: what a profiler costs that is attached.
-Table tracing_table(const RunData& run) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"plain_s", "plain", Show::seconds, "s"},
-                          {"untraced_s", "untraced", Show::seconds, "s"},
-                          {"traced_s", "traced", Show::seconds, "s"},
-                          {"cost", "cost of tracing", Show::percent},
-                          {"attached_cost", "of being attached", Show::percent},
-                          {"traced_steps", "steps of each"}},
-              .rows = {},
-              .notes = {}};
+std::vector<std::string> phases_and_step(const RunData& run) {
   std::vector<std::string> phases = phases_of(run);
   phases.emplace_back(kStep);
-  for (const std::string& phase : phases) {
-    const auto traced = phase_time(run, phase, "traced");
-    const auto untraced = phase_time(run, phase, "untraced");
-    if (!traced || !untraced) continue;
-    const auto plain_s = phase_median(run, phase);
-    const auto more = [](std::optional<double> with, std::optional<double> without) {
-      const auto ratio = ratio_of(with, without);
-      return ratio ? Cell(*ratio - 1) : Cell();
-    };
-    Row row;
-    row.set("phase", phase);
-    row.set("plain_s", cell_of(plain_s));
-    row.set("untraced_s", untraced->median);
-    row.set("traced_s", traced->median);
-    row.set("cost", more(traced->median, untraced->median));
-    row.set("attached_cost", more(untraced->median, plain_s));
-    row.set("traced_steps", static_cast<std::int64_t>(traced->count));
-    table.rows.push_back(std::move(row));
+  return phases;
+}
+
+/// A phase in two kinds of steps: as it is, and watched.
+struct Watched {
+  std::string phase;
+  std::optional<double> plain_s;
+  core::Summary without, with;
+  Work work;
+  [[nodiscard]] double cost() const { return with.median / without.median - 1; }
+  [[nodiscard]] std::optional<double> attached_cost() const {
+    const auto ratio = ratio_of(without.median, plain_s);
+    return ratio ? std::optional(*ratio - 1) : std::nullopt;
   }
-  if (!run.text("tracing_cost").empty()) table.notes.push_back(run.text("tracing_cost"));
-  return table;
+};
+
+/// Of the phases that were timed in steps of both kinds.
+std::vector<Watched> watched_phases(const RunData& run, const char* without_kind, const char* with_kind) {
+  std::vector<Watched> all;
+  for (const std::string& phase : phases_and_step(run)) {
+    const auto without = phase_time(run, phase, without_kind);
+    const auto with = phase_time(run, phase, with_kind);
+    if (!without || !with) continue;
+    all.push_back({.phase = phase,
+                   .plain_s = phase_median(run, phase),
+                   .without = *without,
+                   .with = *with,
+                   .work = phase_work(run, phase)});
+  }
+  return all;
+}
+
+/// Traced steps against their partners, and those against plain ones: what a profiler costs that is attached.
+const TypedColumns<Watched>& tracing_columns() {
+  static const TypedColumns<Watched> columns = {
+      {"phase", "phase", &Watched::phase},
+      {"plain_s", "plain", &Watched::plain_s, Show::seconds},
+      {"untraced_s", "untraced", [](const Watched& one) { return one.without.median; }, Show::seconds},
+      {"traced_s", "traced", [](const Watched& one) { return one.with.median; }, Show::seconds},
+      {"cost", "cost of tracing", &Watched::cost, Show::percent},
+      {"attached_cost", "of being attached", &Watched::attached_cost, Show::percent},
+      {"traced_steps", "steps of each", [](const Watched& one) { return one.with.count; }}};
+  return columns;
+}
+
+const TypedColumns<Watched>& overhead_columns() {
+  static const TypedColumns<Watched> columns = {
+      {"phase", "phase", &Watched::phase},
+      {"plain_s", "plain", [](const Watched& one) { return one.without.median; }, Show::seconds},
+      {"observed_s", "observed", [](const Watched& one) { return one.with.median; }, Show::seconds},
+      {"cost", "cost", &Watched::cost, Show::percent},
+      {"plain_mean_s", "plain mean", [](const Watched& one) { return one.without.mean; }, Show::seconds},
+      {"plain_std_s", "std", [](const Watched& one) { return one.without.std; }, Show::seconds},
+      {"observed_mean_s", "observed mean", [](const Watched& one) { return one.with.mean; }, Show::seconds},
+      {"observed_std_s", "std", [](const Watched& one) { return one.with.std; }, Show::seconds},
+      {"plain_steps", "plain steps", [](const Watched& one) { return one.without.count; }},
+      {"observed_steps", "observed steps", [](const Watched& one) { return one.with.count; }},
+      {"device_s", "in kernels", [](const Watched& one) { return one.work.measured_s(); }, Show::seconds},
+      {"outside_share", "outside kernels",
+       [](const Watched& one) { return ratio_of(one.work.outside_s(), one.work.wall_s); }, Show::percent}};
+  return columns;
 }
 
 void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"plain_s", "plain", Show::seconds, "s"},
-                          {"observed_s", "observed", Show::seconds, "s"},
-                          {"cost", "cost", Show::percent},
-                          {"plain_mean_s", "plain mean", Show::seconds, "s"},
-                          {"plain_std_s", "std", Show::seconds, "s"},
-                          {"observed_mean_s", "observed mean", Show::seconds, "s"},
-                          {"observed_std_s", "std", Show::seconds, "s"},
-                          {"plain_steps", "plain steps"},
-                          {"observed_steps", "observed steps"},
-                          {"device_s", "in kernels", Show::seconds, "s"},
-                          {"outside_share", "outside kernels", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  std::vector<std::string> phases = phases_of(run);
-  phases.emplace_back(kStep);
-  for (const std::string& phase : phases) {
-    const auto plain = phase_time(run, phase);
-    const auto observed = phase_time(run, phase, "observed");
-    if (!plain || !observed) continue;
-    const Work work = phase_work(run, phase);
-    Row row;
-    row.set("phase", phase);
-    row.set("plain_s", plain->median);
-    row.set("observed_s", observed->median);
-    row.set("cost", observed->median / plain->median - 1);
-    row.set("plain_mean_s", plain->mean);
-    row.set("plain_std_s", plain->std);
-    row.set("observed_mean_s", observed->mean);
-    row.set("observed_std_s", observed->std);
-    row.set("plain_steps", static_cast<std::int64_t>(plain->count));
-    row.set("observed_steps", static_cast<std::int64_t>(observed->count));
-    row.set("device_s", cell_of(work.measured_s()));
-    row.set("outside_share", cell_of(ratio_of(work.outside_s(), work.wall_s)));
-    table.rows.push_back(std::move(row));
-  }
+  Table table = overhead_columns().table(watched_phases(run, "plain", "observed"));
   for (const char* key :
        {"device_ranks", "observer_cost", "drift", "others_share", "clock_note", "stop_reason"}) {
     const std::string text = run.text(key);
@@ -200,7 +196,9 @@ void add_overhead(const RunData& run, const ViewOptions& /*options*/, View& view
   }
   if (!run.text("tracing").empty()) table.notes.push_back(run.text("tracing"));
   view.add("overhead", "Observed steps against plain ones", std::move(table));
-  view.add("overhead.tracing", "Traced steps against untraced ones", tracing_table(run));
+  Table traced = tracing_columns().table(watched_phases(run, "untraced", "traced"));
+  if (!run.text("tracing_cost").empty()) traced.notes.push_back(run.text("tracing_cost"));
+  view.add("overhead.tracing", "Traced steps against untraced ones", std::move(traced));
 }
 
 constexpr std::array kTimeViews = {
@@ -213,7 +211,7 @@ constexpr std::array kTimeViews = {
                      .needs = kNeedsSamples,
                      .is_on_page = true},
             .of_run = add_phases,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(phase_columns()); }},
     ViewDef{.place = 130,
             .info = {.name = "samples",
                      .title = "Samples",
@@ -221,7 +219,7 @@ constexpr std::array kTimeViews = {
                      .needs = kNeedsSamples,
                      .is_on_page = true},
             .of_run = add_samples,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(sample_columns()); }},
     ViewDef{.place = 170,
             .info = {.name = "overhead",
                      .title = "What measuring costs",
@@ -231,7 +229,7 @@ constexpr std::array kTimeViews = {
                      .is_on_page = false,
                      .warns_of_load = false},
             .of_run = add_overhead,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(overhead_columns(), tracing_columns()); }},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ TEST(StudyFile, TextsNumbersAndListsAreOptionsAsTyped) {
   const auto study = cli::parse_study(R"(
 title = "One"
 question = "What?"
+answer = "growth"
 views = ["sweep", "growth"]
 gpu_views = ["launches"]
 [options]
@@ -36,6 +37,7 @@ model = "gpt2"
 )",
                                       "mine", "mine.toml");
   EXPECT_EQ(study.kind, "profile");
+  EXPECT_EQ(study.answer, "growth");
   EXPECT_EQ(study.options.at("seq"), "128,256");
   EXPECT_EQ(study.options.at("batch"), "4");
   EXPECT_EQ(study.options.at("engine"), "eager,fused");
@@ -49,6 +51,7 @@ TEST(StudyFile, ErrorsNameLineAndKey) {
   EXPECT_EQ(error_of(head + "[options]\nseqs = 4\n").find("mine.toml:5: unknown option 'seqs'"), 0U);
   EXPECT_NE(error_of(head + "[options]\nseqs = 4\n").find("did you mean 'seq'"), std::string::npos);
   EXPECT_EQ(error_of("titel = \"a\"\n").find("mine.toml:1: unknown key 'titel'"), 0U);
+  EXPECT_EQ(error_of(head + "answer = \"growt\"\n").find("mine.toml:4: unknown answer 'growt'"), 0U);
   EXPECT_EQ(error_of(head + "kind = \"gem\"\n").find("mine.toml:4: unknown kind 'gem'"), 0U);
   EXPECT_EQ(error_of(head + "[options]\nseq = true\n").find("mine.toml:5: 'seq' must be"), 0U);
   EXPECT_EQ(error_of(head + "options = 3\n").find("mine.toml:4: 'options' must be a table"), 0U);
