@@ -124,13 +124,10 @@ int run(const PeaksOptions& options) {
     if (!options.record.empty())
       throw core::UsageError("peaks: nothing is measured on a device of the catalog: leave out -o");
     const Table table = datasheet_table(advertised);
-    require_columns(table, style);
     write_out(show_table(table, style));
     return 0;
   }
-  report::RecordFile example;
-  example.ceilings.emplace_back();
-  require_columns(report::peaks_table(example), style);
+  require_columns(report::columns_of(report::peaks_columns()), style);
   const core::StopSignals signals;
   check_outputs({{"-o", options.record}}, {}, options.overwrite);
   std::vector<std::pair<std::string, std::vector<ComputeDtype>>> wanted;

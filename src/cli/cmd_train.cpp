@@ -18,8 +18,7 @@ namespace {
 
 int run(const TrainArguments& arguments, const lab::Ranks& ranks) {
   const TableStyle style = arguments.style();
-  const report::RunData example;
-  require_columns(report::train_table({&example, 1}), style);
+  require_columns(report::columns_of(report::train_columns()), style);
   const core::StopSignals signals;
   lab::TrainPlan plan = arguments.plan(ranks);
   const bool is_first = ranks::is_first(ranks);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/column_names.h"
@@ -68,9 +69,10 @@ void require_columns_of_views(std::span<const std::string> views, const TableSty
   require_column_names(style.columns.names, groups_of_views(views));
 }
 
-void require_columns(const Table& example, const TableStyle& style) {
-  const Table* table = &example;
-  report::check_columns(style.columns, {&table, 1});
+void require_columns(std::vector<Column> columns, const TableStyle& style) {
+  const Table table{.columns = std::move(columns), .rows = {}, .notes = {}};
+  const Table* tables = &table;
+  report::check_columns(style.columns, {&tables, 1});
 }
 
 std::string show_table(const Table& table, const TableStyle& style) {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "cli/output.h"
@@ -39,8 +40,8 @@ struct TableOptions {
   [[nodiscard]] TableStyle style() const;
 };
 
-/// Throws core::UsageError for columns that a table like `example` does not have: before it is measured.
-void require_columns(const Table& example, const TableStyle& style);
+/// Throws core::UsageError for columns other than these: before anything is measured.
+void require_columns(std::vector<Column> columns, const TableStyle& style);
 /// The same where tables depend on what is measured: for columns that none of the groups of
 /// cli/column_names.h has, or none of the views.
 void require_columns_of(std::span<const std::string> groups, const TableStyle& style);

@@ -31,23 +31,6 @@ std::optional<double> instruction_peak(const record::Ceiling& product,
   return peak;
 }
 
-Row row_of(const record::Ceiling& ceiling) {
-  Row row;
-  row.set("what", ceiling.what);
-  row.set("device", ceiling.device);
-  row.set("level", ceiling.level);
-  row.set("dtype", ceiling.dtype);
-  row.set("threads", std::int64_t{ceiling.threads});
-  row.set("value", ceiling.value);
-  row.set("unit", ceiling.unit);
-  row.set("ci_low", ceiling.ci_low);
-  row.set("ci_high", ceiling.ci_high);
-  row.set("samples", ceiling.samples);
-  row.set("problem", ceiling.problem);
-  row.set("measured_utc", ceiling.measured_utc);
-  return row;
-}
-
 /// Bytes of one multiply-add of a loop that makes one for each number that it writes, as saxpy does: doubles
 /// on the host, floats on a GPU. Nothing for other loops.
 std::optional<double> bytes_per_multiply_add(const record::Ceiling& ceiling) {
@@ -58,19 +41,17 @@ std::optional<double> bytes_per_multiply_add(const record::Ceiling& ceiling) {
 }
 
 /// Behind the last matmul of the device and dtype, or at the end.
-void add_missing(std::vector<Row>& rows, const std::string& device, const std::string& dtype,
+void add_missing(std::vector<CeilingRow>& rows, const std::string& device, const std::string& dtype,
                  const std::string& reason) {
-  Row row;
-  row.set("what", "instruction");
-  row.set("device", device);
-  row.set("level", "");
-  row.set("dtype", dtype);
-  row.set("value", Cell{});
-  row.set("unit", "flop/s");
-  row.set("problem", reason);
-  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& other) {
-    return other.text("what").starts_with(kMatmul) && other.text("device") == device &&
-           other.text("dtype") == dtype;
+  CeilingRow row;
+  row.what = "instruction";
+  row.device = device;
+  row.dtype = dtype;
+  row.unit = "flop/s";
+  row.problem = reason;
+  row.is_missing = true;
+  const auto last = std::find_if(rows.rbegin(), rows.rend(), [&](const CeilingRow& other) {
+    return other.what.starts_with(kMatmul) && other.device == device && other.dtype == dtype;
   });
   rows.insert(last == rows.rend() ? rows.end() : last.base(), std::move(row));
 }
@@ -98,20 +79,49 @@ constexpr const char* kKeptNote = "Ceilings are cached for later commands; --rem
 
 }  // namespace
 
-std::vector<Row> ceiling_rows(std::span<const record::Ceiling> ceilings) {
-  std::vector<Row> rows;
+std::vector<CeilingRow> ceiling_rows(std::span<const record::Ceiling> ceilings) {
+  std::vector<CeilingRow> rows;
   for (const record::Ceiling& ceiling : ceilings) {
-    Row& row = rows.emplace_back(row_of(ceiling));
+    CeilingRow& row = rows.emplace_back(CeilingRow{ceiling});
     if (const auto bytes = bytes_per_multiply_add(ceiling)) {
-      row.set("flop_per_s", 2 * ceiling.value / *bytes);
-      row.set("intensity", 2 / *bytes);
+      row.flop_per_s = 2 * ceiling.value / *bytes;
+      row.intensity = 2 / *bytes;
     }
-    if (!ceiling.what.starts_with(kMatmul)) continue;
-    if (const auto share = ratio_of(ceiling.value, instruction_peak(ceiling, ceilings))) {
-      row.set("share_of_instruction", *share);
-    }
+    if (ceiling.what.starts_with(kMatmul))
+      row.share_of_instruction = ratio_of(ceiling.value, instruction_peak(ceiling, ceilings));
   }
   return rows;
+}
+
+TypedColumns<CeilingRow> ceiling_columns(const char* value, const char* low, const char* high) {
+  using Of = CeilingRow;
+  const auto measured = [](auto member) {
+    return [member](const Of& row) { return row.is_missing ? std::nullopt : std::optional(row.*member); };
+  };
+  return {{"what", "what", &Of::what},
+          {"device", "device", &Of::device},
+          {"level", "level", &Of::level},
+          {"dtype", "dtype", &Of::dtype},
+          {"threads", "threads", measured(&Of::threads)},
+          {"value", value, measured(&Of::value), Show::si},
+          {"unit", "unit", &Of::unit},
+          {"share_of_instruction", "of instr.", &Of::share_of_instruction, Show::percent},
+          {"flop_per_s", "FLOP/s", &Of::flop_per_s, Show::si, "flop/s"},
+          {"intensity", "FLOP/B", &Of::intensity, Show::fixed2, "flop/byte"},
+          {"ci_low", low, measured(&Of::ci_low), Show::si},
+          {"ci_high", high, measured(&Of::ci_high), Show::si}};
+}
+
+const TypedColumns<CeilingRow>& peaks_columns() {
+  static const TypedColumns<CeilingRow> columns =
+      ceiling_columns("value", "low", "high")
+          .add({"samples", "samples",
+                [](const CeilingRow& row) {
+                  return row.is_missing ? std::nullopt : std::optional(row.samples);
+                }})
+          .add({"problem", "problem", &CeilingRow::problem})
+          .add({"measured_utc", &CeilingRow::measured_utc});
+  return columns;
 }
 
 std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceiling> ceilings,
@@ -135,28 +145,14 @@ std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceil
 }
 
 Table peaks_table(const RecordFile& file) {
-  Table table{.columns = {{"what", "what"},
-                          {"device", "device"},
-                          {"level", "level"},
-                          {"dtype", "dtype"},
-                          {"threads", "threads"},
-                          {"value", "value", Show::si},
-                          {"unit", "unit"},
-                          {"share_of_instruction", "of instr.", Show::percent},
-                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
-                          {"ci_low", "low", Show::si},
-                          {"ci_high", "high", Show::si},
-                          {"samples", "samples"},
-                          {"problem", "problem"}},
-              .rows = ceiling_rows(file.ceilings),
-              .notes = {"", kIntervalNote, kProductNote, kInstructionNote, kMemoryNote, kSaxpyNote, kLinkNote,
-                        kKeptNote}};
+  std::vector<CeilingRow> rows = ceiling_rows(file.ceilings);
   for (const record::Environment& line : file.environment) {
-    if (const auto of = record::missing_peak_of(line.key)) {
-      add_missing(table.rows, of->first, of->second, line.value);
-    }
+    if (const auto of = record::missing_peak_of(line.key))
+      add_missing(rows, of->first, of->second, line.value);
   }
+  Table table = peaks_columns().table(rows);
+  table.notes = {"",          kIntervalNote, kProductNote, kInstructionNote,
+                 kMemoryNote, kSaxpyNote,    kLinkNote,    kKeptNote};
   return table;
 }
 

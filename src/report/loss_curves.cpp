@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "report/train_rows.h"
+#include "report/typed_columns.h"
 #include "report/view.h"
 
 namespace rooflm::report {
@@ -76,7 +77,52 @@ std::optional<double> largest_difference(const LossCurve& first, const LossCurve
   return largest;
 }
 
+/// Means over one stretch of the tokens.
+struct LossRow {
+  std::string run{};
+  double tokens = 0, loss = 0, first_loss = 0;
+  [[nodiscard]] std::optional<double> difference() const {
+    return first_loss != 0 ? std::optional(loss / first_loss - 1) : std::nullopt;
+  }
+};
+
+const TypedColumns<LossRow>& loss_columns() {
+  static const TypedColumns<LossRow> columns = {
+      {"run", "run", &LossRow::run},
+      {"tokens", "up to", &LossRow::tokens, Show::si, "token"},
+      {"loss", "loss", &LossRow::loss, Show::plain, "nats"},
+      {"first_loss", "loss of the first", &LossRow::first_loss, Show::plain, "nats"},
+      {"difference", "difference", &LossRow::difference, Show::percent2}};
+  return columns;
+}
+
+/// What a curve and the first one need for one loss.
+struct EqualLossRow {
+  std::string run{};
+  double loss = 0;
+  std::optional<double> largest_difference{}, tokens{}, first_tokens{}, train_s{}, first_train_s{};
+  [[nodiscard]] std::optional<double> tokens_ratio() const { return ratio_of(tokens, first_tokens); }
+  [[nodiscard]] std::optional<double> time_ratio() const { return ratio_of(train_s, first_train_s); }
+};
+
+const TypedColumns<EqualLossRow>& equal_loss_columns() {
+  using Of = EqualLossRow;
+  static const TypedColumns<Of> columns = {
+      {"run", "run", &Of::run},
+      {"largest_difference", "largest difference", &Of::largest_difference, Show::percent2},
+      {"loss", "at a loss of", &Of::loss, Show::plain, "nats"},
+      {"tokens_ratio", "tokens / first", &Of::tokens_ratio, Show::fixed3},
+      {"time_ratio", "time / first", &Of::time_ratio, Show::fixed3},
+      {"tokens", "tokens", &Of::tokens, Show::si, "token"},
+      {"first_tokens", "first's tokens", &Of::first_tokens, Show::si, "token"},
+      {"train_s", "time", &Of::train_s, Show::seconds},
+      {"first_train_s", "first's time", &Of::first_train_s, Show::seconds}};
+  return columns;
+}
+
 }  // namespace
+
+std::vector<Column> columns_of_losses() { return columns_of(loss_columns(), equal_loss_columns()); }
 
 std::vector<LossCurve> loss_curves(const RecordSet& set) {
   std::vector<LossCurve> curves;
@@ -103,14 +149,8 @@ std::vector<LossCurve> loss_curves(const RecordSet& set) {
 }
 
 Table loss_table(std::span<const LossCurve> curves) {
-  Table table{.columns = {{"run", "run", Show::plain, "", true},
-                          {"tokens", "up to", Show::si, "token"},
-                          {"loss", "loss", Show::plain, "nats"},
-                          {"first_loss", "loss of the first", Show::plain, "nats"},
-                          {"difference", "difference", Show::percent2}},
-              .rows = {},
-              .notes = {}};
-  if (curves.size() < 2) return table;
+  if (curves.size() < 2) return {};
+  std::vector<LossRow> rows;
   const double all = common_tokens(curves);
   for (const LossCurve& curve : curves.subspan(1)) {
     for (int i = 0; i < kStretches; ++i) {
@@ -119,15 +159,11 @@ Table loss_table(std::span<const LossCurve> curves) {
       const auto loss = mean_loss(curve, from, to);
       const auto first = mean_loss(curves.front(), from, to);
       if (!loss || !first) continue;
-      Row row;
-      row.set("run", curve.name);
-      row.set("tokens", to);
-      row.set("loss", *loss);
-      row.set("first_loss", *first);
-      row.set("difference", *first != 0 ? Cell(*loss / *first - 1) : Cell());
-      table.rows.push_back(std::move(row));
+      rows.push_back({.run = curve.name, .tokens = to, .loss = *loss, .first_loss = *first});
     }
   }
+  Table table = loss_columns().table(rows);
+  table.columns.front().is_group = true;
   table.notes.push_back(
       fmt::format("Means over ten equal stretches of the tokens that all runs have seen, compared with {}.",
                   curves.front().name));
@@ -135,18 +171,8 @@ Table loss_table(std::span<const LossCurve> curves) {
 }
 
 Table equal_loss_table(std::span<const LossCurve> curves) {
-  Table table{.columns = {{"run", "run"},
-                          {"largest_difference", "largest difference", Show::percent2},
-                          {"loss", "at a loss of", Show::plain, "nats"},
-                          {"tokens_ratio", "tokens / first", Show::fixed3},
-                          {"time_ratio", "time / first", Show::fixed3},
-                          {"tokens", "tokens", Show::si, "token"},
-                          {"first_tokens", "first's tokens", Show::si, "token"},
-                          {"train_s", "time", Show::seconds, "s"},
-                          {"first_train_s", "first's time", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
-  if (curves.size() < 2) return table;
+  if (curves.size() < 2) return {};
+  std::vector<EqualLossRow> rows;
   const LossCurve& first = curves.front();
   for (const LossCurve& curve : curves.subspan(1)) {
     const double end = std::min(tokens_of(first), tokens_of(curve));
@@ -161,20 +187,15 @@ Table equal_loss_table(std::span<const LossCurve> curves) {
       if (!seen || of.step_s <= 0) return std::nullopt;
       return *seen / of.tokens_per_step * of.step_s;
     };
-    const auto train_s = seconds(curve, tokens);
-    const auto first_train_s = seconds(first, first_tokens);
-    Row row;
-    row.set("run", curve.name);
-    row.set("largest_difference", cell_of(largest_difference(first, curve, end, window)));
-    row.set("loss", loss);
-    row.set("tokens", cell_of(tokens));
-    row.set("first_tokens", cell_of(first_tokens));
-    row.set("tokens_ratio", cell_of(ratio_of(tokens, first_tokens)));
-    row.set("train_s", cell_of(train_s));
-    row.set("first_train_s", cell_of(first_train_s));
-    row.set("time_ratio", cell_of(ratio_of(train_s, first_train_s)));
-    table.rows.push_back(std::move(row));
+    rows.push_back({.run = curve.name,
+                    .loss = loss,
+                    .largest_difference = largest_difference(first, curve, end, window),
+                    .tokens = tokens,
+                    .first_tokens = first_tokens,
+                    .train_s = seconds(curve, tokens),
+                    .first_train_s = seconds(first, first_tokens)});
   }
+  Table table = equal_loss_columns().table(rows);
   table.notes.emplace_back(
       "Losses are smoothed: means over a twentieth of the tokens that both runs have seen. The loss to reach "
       "is the higher of their two final ones. A run that needs more tokens loses part of what its faster "

@@ -30,4 +30,7 @@ struct LossCurve {
 /// of their two last losses, smoothed by the mean of the last twentieth of the tokens that both have seen.
 [[nodiscard]] Table equal_loss_table(std::span<const LossCurve> curves);
 
+/// Of both tables.
+[[nodiscard]] std::vector<Column> columns_of_losses();
+
 }  // namespace rooflm::report

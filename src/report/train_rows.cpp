@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/ratio.h"
 #include "core/units.h"
@@ -33,54 +34,60 @@ void add_notes(Table& table, std::span<const RunData> runs) {
   }
 }
 
+std::optional<double> train_step_s(const RunData& run) {
+  return ratio_of(run.number("train_s"), run.number("trained_steps"));
+}
+
 }  // namespace
 
 bool is_training(const RunData& run) { return run.run.kind == "train" && run.number("train_s").has_value(); }
 
-Row train_row(const RunData& run) {
-  const auto val_loss = run.number("val_loss");
-  const auto peak = peak_of(run);
-  const auto step_s = ratio_of(run.number("train_s"), run.number("trained_steps"));
-  const std::string checkpoint = run.text("checkpoint");
-  Row row;
-  row.set("model", run.setting("model"));
-  row.set("status", std::string(run.run.status == "success" ? "done" : "stopped"));
-  row.set("engine", run.setting("engine"));
-  row.set("dtype", run.setting("dtype"));
-  row.set("params", whole(run.run.config.number("params")));
-  row.set("step", whole(run.number("step")));
-  row.set("steps", whole(run.number("steps")));
-  row.set("tokens", whole(run.number("trained_tokens")));
-  row.set("loss", cell_of(run.number("loss")));
-  row.set("val_loss", cell_of(val_loss));
-  row.set("val_perplexity", val_loss ? Cell(std::exp(*val_loss)) : Cell());
-  row.set("best_val_loss", cell_of(run.number("best_val_loss")));
-  row.set("val_unigram_entropy", cell_of(run.number("val_unigram_entropy")));
-  row.set("tokens_per_s", cell_of(ratio_of(run.number("tokens"), step_s)));
-  row.set("mfu", cell_of(core::mfu_of(model_flop_of_rank(run), step_s, peak)));
-  row.set("peak_flop_per_s", cell_of(peak));
-  row.set("train_s", cell_of(run.number("train_s")));
-  row.set("loss_scale", cell_of(run.number("loss_scale")));
-  row.set("skipped_steps", whole(run.number("skipped_steps")));
-  row.set("checkpoint", checkpoint.empty() ? Cell() : Cell(checkpoint));
-  return row;
+const TypedColumns<RunData>& train_columns() {
+  static const TypedColumns<RunData> columns = [] {
+    const auto setting = [](const char* key) {
+      return [key](const RunData& run) { return run.setting(key); };
+    };
+    const auto number = [](const char* key) { return [key](const RunData& run) { return run.number(key); }; };
+    const auto count = [](const char* key) {
+      return [key](const RunData& run) { return whole(run.number(key)); };
+    };
+    return TypedColumns<RunData>{
+        {"model", "model", setting("model")},
+        {"status", "status",
+         [](const RunData& run) { return run.run.status == "success" ? "done" : "stopped"; }},
+        {"engine", setting("engine")},
+        {"dtype", setting("dtype")},
+        {"params", [](const RunData& run) { return whole(run.run.config.number("params")); }},
+        {"step", "step", count("step")},
+        {"steps", count("steps")},
+        {"tokens", "tokens", count("trained_tokens"), Show::si},
+        {"loss", "loss", number("loss")},
+        {"val_loss", "val loss", number("val_loss")},
+        {"val_perplexity",
+         [](const RunData& run) {
+           const auto loss = run.number("val_loss");
+           return loss ? std::optional(std::exp(*loss)) : std::nullopt;
+         }},
+        {"best_val_loss", number("best_val_loss")},
+        {"val_unigram_entropy", "unigram entropy", number("val_unigram_entropy")},
+        {"tokens_per_s", "tokens/s",
+         [](const RunData& run) { return ratio_of(run.number("tokens"), train_step_s(run)); }, Show::si},
+        {"mfu", "MFU",
+         [](const RunData& run) {
+           return core::mfu_of(model_flop_of_rank(run), train_step_s(run), peak_of(run));
+         },
+         Show::percent},
+        {"peak_flop_per_s", peak_of},
+        {"train_s", "train s", number("train_s"), Show::fixed1, "s"},
+        {"loss_scale", number("loss_scale")},
+        {"skipped_steps", count("skipped_steps")},
+        {"checkpoint", "checkpoint", [](const RunData& run) { return known_text(run.text("checkpoint")); }}};
+  }();
+  return columns;
 }
 
 Table train_table(std::span<const RunData> runs) {
-  Table table{.columns = {{"model", "model"},
-                          {"status", "status"},
-                          {"step", "step"},
-                          {"tokens", "tokens", Show::si},
-                          {"loss", "loss"},
-                          {"val_loss", "val loss"},
-                          {"val_unigram_entropy", "unigram entropy"},
-                          {"tokens_per_s", "tokens/s", Show::si},
-                          {"mfu", "MFU", Show::percent},
-                          {"train_s", "train s", Show::fixed1, "s"},
-                          {"checkpoint", "checkpoint"}},
-              .rows = {},
-              .notes = {}};
-  for (const RunData& run : runs) table.rows.push_back(train_row(run));
+  Table table = train_columns().table(runs);
   add_notes(table, runs);
   return table;
 }

@@ -5,6 +5,7 @@
 
 #include "report/run_data.h"
 #include "report/table.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::report {
 
@@ -13,7 +14,7 @@ bool is_training(const RunData& run);
 
 /// Losses, speed and how far it came; what is not known is null. tokens_per_s and MFU are of all steps of the
 /// process, waiting for data included, while those of figures_of are of the median step.
-Row train_row(const RunData& run);
+const TypedColumns<RunData>& train_columns();
 
 /// The table of `rooflm train`, its notes included.
 Table train_table(std::span<const RunData> runs);

@@ -22,7 +22,8 @@ namespace rooflm::report {
 /// Whether people see a column. CSV and JSON have all of them.
 enum class Seen : std::uint8_t {
   always,
-  when_known,  ///< where at least one row has a value, or a text that is not ""
+  when_known,    ///< where at least one row has a value, or a text that is not ""
+  when_differs,  ///< where two rows differ in it
   never
 };
 
@@ -128,19 +129,23 @@ class TypedColumns {
   template <class Values>
   [[nodiscard]] Table table(const Values& values, std::size_t top = 0, std::string_view what = {}) const {
     Table table;
-    std::vector<bool> is_known(columns_.size(), false);
+    std::vector<bool> is_known(columns_.size(), false), differs(columns_.size(), false);
     for (const R& value : values) {
       if (top > 0 && table.rows.size() == top) {
         table.notes.push_back(more_rows(std::size(values) - top, what));
         break;
       }
       const auto& cells = table.rows.emplace_back(row(value)).cells();
-      for (std::size_t i = 0; i < cells.size(); ++i)
+      const auto& first = table.rows.front().cells();
+      for (std::size_t i = 0; i < cells.size(); ++i) {
         is_known[i] = is_known[i] || says_something(cells[i].second);
+        differs[i] = differs[i] || cells[i].second != first[i].second;
+      }
     }
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Seen seen = columns_[i].seen;
-      if (seen == Seen::always || (seen == Seen::when_known && is_known[i]))
+      if (seen == Seen::always || (seen == Seen::when_known && is_known[i]) ||
+          (seen == Seen::when_differs && differs[i]))
         table.columns.push_back(columns_[i].column);
     }
     return table;

@@ -17,6 +17,7 @@
 #include "core/units.h"
 #include "report/generation.h"
 #include "report/sweep.h"
+#include "report/typed_columns.h"
 #include "report/view.h"
 #include "report/view_def.h"
 
@@ -49,87 +50,97 @@ std::string answer_decode(const RecordSet& set) {
 
 namespace {
 
-Table speed_table(const RunData& run, const std::vector<double>& token_s) {
-  Table table{.columns = {{"texts", "texts"},
-                          {"prompt_tokens", "prompt tokens"},
-                          {"tokens", "tokens"},
-                          {"first_token_s", "first token", Show::seconds, "s"},
-                          {"token_s_median", "then, median", Show::seconds, "s"},
-                          {"token_s_max", "longest", Show::seconds, "s"},
-                          {"text_tokens_per_s", "tokens/s per text", Show::si, "tok/s"},
-                          {"tokens_per_s", "tokens/s", Show::si, "tok/s"}},
-              .rows = {},
-              .notes = {}};
-  const double texts = run.number(kTexts).value_or(1);
-  const double tokens = run.number(kNewTokens).value_or(static_cast<double>(token_s.size()));
-  Row row;
-  row.set("texts", whole(texts));
-  row.set("prompt_tokens", whole(run.number(kPromptTokens)));
-  row.set("tokens", whole(tokens));
-  row.set("setup_s", cell_of(run.number(kSetupS)));
-  row.set("first_token_s", token_s.front());
-  if (token_s.size() > 1) {
-    const std::vector<double> others(token_s.begin() + 1, token_s.end());
-    const core::Summary times = core::summarise(others);
-    row.set("token_s_median", times.median);
-    row.set("token_s_max", times.max);
-    row.set("text_tokens_per_s", cell_of(token_rate(token_s)));
-    // The first step gave every text a token.
-    row.set("tokens_per_s",
-            cell_of(core::ratio_of(tokens - texts, std::accumulate(others.begin(), others.end(), 0.0))));
-  }
-  table.rows.push_back(std::move(row));
-  return table;
+/// How fast texts were generated. Not known of one token: what comes after the first.
+struct GenerationSpeed {
+  double texts = 1, tokens = 0, first_token_s = 0;
+  std::optional<double> prompt_tokens{}, setup_s{}, token_s_median{}, token_s_max{};
+  std::optional<double> text_tokens_per_s{}, tokens_per_s{};
+};
+
+const TypedColumns<GenerationSpeed>& speed_columns() {
+  using Speed = GenerationSpeed;
+  static const TypedColumns<Speed> columns = {
+      {"texts", "texts", [](const Speed& of) { return whole(of.texts); }},
+      {"prompt_tokens", "prompt tokens", [](const Speed& of) { return whole(of.prompt_tokens); }},
+      {"tokens", "tokens", [](const Speed& of) { return whole(of.tokens); }},
+      {"setup_s", &Speed::setup_s},
+      {"first_token_s", "first token", &Speed::first_token_s, Show::seconds},
+      {"token_s_median", "then, median", &Speed::token_s_median, Show::seconds},
+      {"token_s_max", "longest", &Speed::token_s_max, Show::seconds},
+      {"text_tokens_per_s", "tokens/s per text", &Speed::text_tokens_per_s, Show::si, "tok/s"},
+      {"tokens_per_s", "tokens/s", &Speed::tokens_per_s, Show::si, "tok/s"}};
+  return columns;
 }
 
-/// One way of reading tokens: its time beside the least.
-Row phase_row(const RunData& run, const std::string& phase, const std::vector<double>& seconds) {
-  const double time_s = core::median(seconds);
-  Row row;
-  row.set("phase", phase);
-  row.set("steps", static_cast<std::int64_t>(seconds.size()));
-  row.set("step_s", time_s);
-  const auto flop = run.number(phase + "_flop");
-  const auto bytes = run.number(phase + "_bytes");
-  row.set("flop", cell_of(flop));
-  row.set("bytes", cell_of(bytes));
-  row.set("flop_per_s", cell_of(core::ratio_of(flop, time_s)));
-  row.set("byte_per_s", cell_of(core::ratio_of(bytes, time_s)));
-  const record::Prediction* roof = run.prediction("phase:" + phase, "roof_s");
-  if (roof == nullptr) return row;
-  row.set("roof_s", roof->value);
-  row.set("share", cell_of(core::ratio_of(roof->value, time_s)));
-  row.set("bound", roof->bound);
-  return row;
+Table speed_table(const RunData& run, const std::vector<double>& token_s) {
+  GenerationSpeed speed{.texts = run.number(kTexts).value_or(1),
+                        .tokens = run.number(kNewTokens).value_or(static_cast<double>(token_s.size())),
+                        .first_token_s = token_s.front(),
+                        .prompt_tokens = run.number(kPromptTokens),
+                        .setup_s = run.number(kSetupS)};
+  if (token_s.size() > 1) {
+    const auto others = std::span(token_s).subspan(1);
+    const core::Summary times = core::summarise(others);
+    speed.token_s_median = times.median;
+    speed.token_s_max = times.max;
+    speed.text_tokens_per_s = token_rate(token_s);
+    // The first step gave every text a token.
+    speed.tokens_per_s =
+        ratio_of(speed.tokens - speed.texts, std::accumulate(others.begin(), others.end(), 0.0));
+  }
+  return speed_columns().table(std::array{speed});
+}
+
+/// Steps that read tokens in one way: their time beside the least.
+struct GenerationPhase {
+  std::string phase{};
+  std::size_t steps = 0;
+  double step_s = 0;
+  std::optional<double> tokens{}, flop{}, bytes{};
+  const record::Prediction* roof = nullptr;
+  [[nodiscard]] std::optional<double> tokens_per_s() const { return ratio_of(tokens, step_s); }
+  [[nodiscard]] std::optional<double> flop_per_s() const { return ratio_of(flop, step_s); }
+  [[nodiscard]] std::optional<double> byte_per_s() const { return ratio_of(bytes, step_s); }
+  [[nodiscard]] std::optional<double> roof_s() const {
+    return roof == nullptr ? std::nullopt : std::optional(roof->value);
+  }
+  [[nodiscard]] std::optional<double> share() const { return ratio_of(roof_s(), step_s); }
+  [[nodiscard]] std::string bound() const { return roof == nullptr ? "" : roof->bound; }
+};
+
+const TypedColumns<GenerationPhase>& generation_phase_columns() {
+  using Phase = GenerationPhase;
+  static const TypedColumns<Phase> columns = {
+      {"phase", "phase", &Phase::phase},
+      {"steps", "steps", &Phase::steps},
+      {"step_s", "time of a step", &Phase::step_s, Show::seconds},
+      {"tokens_per_s", "tokens/s", &Phase::tokens_per_s, Show::si, "tok/s", Seen::when_known},
+      {"flop", "FLOP", &Phase::flop, Show::si, "flop"},
+      {"bytes", "weights and cache", &Phase::bytes, Show::bytes},
+      {"flop_per_s", "FLOP/s", &Phase::flop_per_s, Show::si, "flop/s"},
+      {"byte_per_s", "bytes/s", &Phase::byte_per_s, Show::si, "byte/s"},
+      {"roof_s", "roof", &Phase::roof_s, Show::seconds},
+      {"share", "share", &Phase::share, Show::percent},
+      {"bound", "bound", &Phase::bound}};
+  return columns;
 }
 
 void add_phases(const RunData& run, View& view) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"steps", "steps"},
-                          {"step_s", "time of a step", Show::seconds, "s"},
-                          {"flop", "FLOP", Show::si, "flop"},
-                          {"bytes", "weights and cache", Show::bytes, "byte"},
-                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                          {"byte_per_s", "bytes/s", Show::si, "byte/s"},
-                          {"roof_s", "roof", Show::seconds, "s"},
-                          {"share", "share", Show::percent},
-                          {"bound", "bound"}},
-              .rows = {},
-              .notes = {}};
-  const bool is_decoding = run.setting("phase") == kDecodePhase;
+  std::vector<GenerationPhase> rows;
   for (const char* phase : {kPrefillPhase, kDecodePhase}) {
-    const bool is_step = is_decoding && phase == kDecodePhase;
+    const bool is_step = phase == kDecodePhase && run.setting("phase") == kDecodePhase;
     const std::vector<double> seconds = run.seconds(is_step ? "step" : phase);
     if (seconds.empty()) continue;
-    Row row = phase_row(run, phase, seconds);
-    if (is_step)
-      row.set("tokens_per_s", cell_of(core::ratio_of(run.number("tokens"), core::median(seconds))));
-    table.rows.push_back(std::move(row));
+    const std::string name = phase;
+    rows.push_back({.phase = name,
+                    .steps = seconds.size(),
+                    .step_s = core::median(seconds),
+                    .tokens = is_step ? run.number("tokens") : std::nullopt,
+                    .flop = run.number(name + "_flop"),
+                    .bytes = run.number(name + "_bytes"),
+                    .roof = run.prediction("phase:" + name, "roof_s")});
   }
-  if (table.rows.empty()) return;
-  if (is_decoding)
-    table.columns.insert(table.columns.begin() + 3, {"tokens_per_s", "tokens/s", Show::si, "tok/s"});
-  view.add("generation_phases", "Prefill and decode", std::move(table));
+  view.add("generation_phases", "Prefill and decode", generation_phase_columns().table(rows));
 }
 
 void add_generation(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -162,7 +173,7 @@ constexpr std::array kGenerationViews = {ViewDef{
              .needs = "generated text (rooflm generate -o), or steps with --phase decode",
              .is_on_page = false},
     .of_run = add_generation,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(speed_columns(), generation_phase_columns()); }}};
 
 }  // namespace
 

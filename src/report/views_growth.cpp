@@ -1,8 +1,6 @@
 // The view of growth: exponents of time in sequence length, batch and heads, beside those of the work.
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +12,7 @@
 #include "report/growth.h"
 #include "report/size_sweeps.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -70,28 +69,40 @@ std::optional<double> exponent_of(const Points& points, std::size_t needed) {
   return growth ? std::optional<double>(growth->exponent) : std::nullopt;
 }
 
-Row growth_row(const std::string& axis, const std::string& range, const std::string& of,
-               const std::string& phase, const std::string& name, const Curves& curves,
-               const Growth& growth) {
-  const std::size_t count = curves.time.size();
-  const auto roof = exponent_of(curves.roof, count);
-  const auto flop = exponent_of(curves.flop, count);
-  const auto bytes = exponent_of(curves.bytes, count);
-  Row row;
-  row.set("size", axis);
-  row.set("range", range);
-  row.set("of", of);
-  row.set("phase", phase);
-  row.set("subject", name);
-  row.set("points", static_cast<std::int64_t>(count));
-  row.set("exponent", growth.exponent);
-  row.set("std_error", count > 2 ? Cell(growth.std_error) : Cell());
-  row.set("r2", count > 2 ? Cell(growth.r2) : Cell());
-  row.set("expected", cell_of(roof ? roof : (flop ? flop : bytes)));
-  row.set("flop_exponent", cell_of(flop));
-  row.set("bytes_exponent", cell_of(bytes));
-  row.set("roof_exponent", cell_of(roof));
-  return row;
+/// A part of a sweep, and how its time grows.
+struct GrowthRow {
+  std::string size{}, range{}, of{}, phase{}, subject{};
+  Curves curves{};
+  Growth growth{};
+
+  /// How certain a slope is, nobody knows of two points.
+  [[nodiscard]] std::optional<double> certain(double value) const {
+    return curves.time.size() > 2 ? std::optional(value) : std::nullopt;
+  }
+  [[nodiscard]] std::optional<double> std_error() const { return certain(growth.std_error); }
+  [[nodiscard]] std::optional<double> r2() const { return certain(growth.r2); }
+  [[nodiscard]] std::optional<double> flop() const { return exponent_of(curves.flop, curves.time.size()); }
+  [[nodiscard]] std::optional<double> bytes() const { return exponent_of(curves.bytes, curves.time.size()); }
+  [[nodiscard]] std::optional<double> roof() const { return exponent_of(curves.roof, curves.time.size()); }
+  [[nodiscard]] std::optional<double> expected() const { return roof() ? roof() : flop() ? flop() : bytes(); }
+};
+
+const TypedColumns<GrowthRow>& growth_columns() {
+  static const TypedColumns<GrowthRow> columns = {
+      {"size", "in", &GrowthRow::size},
+      {"range", "range", &GrowthRow::range},
+      {"of", "of", &GrowthRow::of, Seen::when_known},
+      {"phase", "phase", &GrowthRow::phase},
+      {"subject", "part", &GrowthRow::subject},
+      {"points", "runs", [](const GrowthRow& row) { return row.curves.time.size(); }},
+      {"exponent", "exponent", [](const GrowthRow& row) { return row.growth.exponent; }, Show::fixed2},
+      {"std_error", "+-", &GrowthRow::std_error, Show::fixed2},
+      {"r2", "R2", &GrowthRow::r2, Show::fixed2},
+      {"expected", "expected", &GrowthRow::expected, Show::fixed2},
+      {"flop_exponent", "of FLOP", &GrowthRow::flop, Show::fixed2},
+      {"bytes_exponent", "of bytes", &GrowthRow::bytes, Show::fixed2},
+      {"roof_exponent", &GrowthRow::roof}};
+  return columns;
 }
 
 std::string range_of(const std::set<std::int64_t>& sizes) {
@@ -118,37 +129,26 @@ Chart growth_chart(const std::string& axis, const std::string& of, const Subject
 }
 
 void add_growth(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"size", "in"},
-                          {"range", "range"},
-                          {"phase", "phase"},
-                          {"subject", "part"},
-                          {"points", "runs"},
-                          {"exponent", "exponent", Show::fixed2},
-                          {"std_error", "+-", Show::fixed2},
-                          {"r2", "R2", Show::fixed2},
-                          {"expected", "expected", Show::fixed2},
-                          {"flop_exponent", "of FLOP", Show::fixed2},
-                          {"bytes_exponent", "of bytes", Show::fixed2}},
-              .rows = {},
-              .notes = {}};
-  std::map<std::string, std::size_t> counts;  // of each axis
+  std::vector<GrowthRow> rows;
   std::size_t number = 0;
   for (const SizeSweep& sweep : size_sweeps(set)) {
-    ++counts[sweep.axis];
     std::set<std::int64_t> sizes;
     for (const RunData* run : sweep.runs) sizes.insert(size_of(*run, sweep.axis));
     const Subjects subjects = subjects_of(sweep.runs, sweep.axis);
     for (const auto& [subject, curves] : subjects) {
       const auto growth = fit_growth(curves.time);
       if (!growth) continue;
-      table.rows.push_back(
-          growth_row(sweep.axis, range_of(sizes), sweep.of, subject.first, subject.second, curves, *growth));
+      rows.push_back({.size = sweep.axis,
+                      .range = range_of(sizes),
+                      .of = sweep.of,
+                      .phase = subject.first,
+                      .subject = subject.second,
+                      .curves = curves,
+                      .growth = *growth});
     }
     view.add(growth_chart(sweep.axis, sweep.of, subjects, number++));
   }
-  const bool has_several = std::ranges::any_of(counts, [](const auto& count) { return count.second > 1; });
-  if (has_several) table.columns.insert(table.columns.begin() + 2, Column{"of", "of"});
-  view.add("growth", "Exponents", std::move(table));
+  view.add("growth", "Exponents", growth_columns().table(rows));
 }
 
 constexpr std::array kGrowthViews = {
@@ -161,7 +161,8 @@ constexpr std::array kGrowthViews = {
                      .needs = "runs that differ in batch, seq or heads alone (a sweep)",
                      .is_on_page = false},
             .of_run = nullptr,
-            .of_all = add_growth},
+            .of_all = add_growth,
+            .columns = [] { return columns_of(growth_columns()); }},
 };
 
 }  // namespace

@@ -8,48 +8,74 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "report/run_figures.h"
 #include "report/traced_kernels.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
+/// A figure of the loader or the disk.
+struct InputFigure {
+  const char* what = "";
+  std::optional<double> value{};
+  const char* unit = "";
+  Show show = Show::plain;
+  [[nodiscard]] std::string shown() const { return format_cell(*value, show); }
+};
+
+const TypedColumns<InputFigure>& input_columns() {
+  static const TypedColumns<InputFigure> columns = {{"what", "what", &InputFigure::what},
+                                                    {"shown", "value", &InputFigure::shown},
+                                                    {"value", &InputFigure::value},
+                                                    {"unit", &InputFigure::unit}};
+  return columns;
+}
+
 /// Waiting for data as the loader saw it; no rows without that fact.
 Table loader_table(const RunData& run) {
-  Table table{.columns = {{"what", "what"}, {"shown", "value"}}, .rows = {}, .notes = {}};
   const auto wait_s = run.number("loader_wait_s");
-  if (!wait_s) return table;
+  if (!wait_s) return {};
   const RunFigures figures = figures_of(run);
-  const auto add = [&](const char* what, const std::optional<double>& value, const char* unit, Show show) {
-    if (!value) return;
-    Row row;
-    row.set("what", std::string(what));
-    row.set("shown", format_cell(*value, show));
-    row.set("value", *value);
-    row.set("unit", std::string(unit));
-    table.rows.push_back(std::move(row));
-  };
-  add("waiting for data per step", wait_s, "s", Show::seconds);
-  add("of the step", ratio_of(wait_s, figures.step_s), "share", Show::percent);
-  add("tokens per step", run.number("tokens"), "tokens", Show::si);
-  add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
-  // What the disk has to give, and gives.
+  const auto disk = run.number("disk_byte_per_s");
   const auto needed = ratio_of(run.number("input_bytes"), figures.step_s);
-  add("bytes of text per second", needed, "byte/s", Show::si);
-  add("disk, bytes per second", run.number("disk_byte_per_s"), "byte/s", Show::si);
-  add("of the disk", ratio_of(needed, run.number("disk_byte_per_s")), "share", Show::percent);
+  std::vector<InputFigure> rows = {{"waiting for data per step", wait_s, "s", Show::seconds},
+                                   {"of the step", ratio_of(wait_s, figures.step_s), "share", Show::percent},
+                                   {"tokens per step", run.number("tokens"), "tokens", Show::si},
+                                   {"tokens per second", figures.tokens_per_s, "tok/s", Show::si},
+                                   // What the disk has to give, and gives.
+                                   {"bytes of text per second", needed, "byte/s", Show::si},
+                                   {"disk, bytes per second", disk, "byte/s", Show::si},
+                                   {"of the disk", ratio_of(needed, disk), "share", Show::percent}};
+  std::erase_if(rows, [](const InputFigure& figure) { return !figure.value; });
+  Table table = input_columns().table(rows);
   if (const std::string how = run.text("disk_byte_per_s"); !how.empty())
     table.notes.push_back("disk: " + how);
   return table;
 }
 
+/// Copies of one direction, of all steps or of one.
 struct Copies {
-  std::int64_t count = 0;
+  std::string way{};
+  double count = 0;
   double seconds = 0;
   double bytes = 0;
+  std::optional<double> byte_per_s{}, step_share{};
 };
+
+const TypedColumns<Copies>& copy_columns() {
+  static const TypedColumns<Copies> columns = {
+      {"way", "copies", &Copies::way},
+      {"count", "per step", &Copies::count, Show::brief},
+      {"bytes", "bytes a step", &Copies::bytes, Show::bytes},
+      {"seconds", "time a step", &Copies::seconds, Show::seconds},
+      {"byte_per_s", "B/s", &Copies::byte_per_s, Show::si, "byte/s"},
+      {"step_share", "of the step", &Copies::step_share, Show::percent}};
+  return columns;
+}
 
 /// Steps that were traced from the copies of their inputs on; without them (older records) those that were
 /// traced at all; of a program that is not ours, all that have device work.
@@ -87,28 +113,19 @@ std::map<std::string, Copies> copies_of(const RunData& run, const std::set<std::
 }
 
 Table copy_table(const RunData& run) {
-  Table table{.columns = {{"way", "copies"},
-                          {"count", "per step", Show::brief},
-                          {"bytes", "bytes a step", Show::bytes, "byte"},
-                          {"seconds", "time a step", Show::seconds, "s"},
-                          {"byte_per_s", "B/s", Show::si, "byte/s"},
-                          {"step_share", "of the step", Show::percent}},
-              .rows = {},
-              .notes = {}};
   const std::set<std::int64_t> steps = steps_with_copies(run);
+  const auto count = static_cast<double>(steps.size());
   const auto step_s = figures_of(run).step_s;
-  for (const auto& [way, copies] : copies_of(run, steps)) {
-    const auto count = static_cast<double>(steps.size());
-    Row row;
-    row.set("way", way);
-    row.set("count", static_cast<double>(copies.count) / count);
-    row.set("bytes", copies.bytes / count);
-    row.set("seconds", copies.seconds / count);
-    row.set("byte_per_s", copies.bytes > 0 ? cell_of(ratio_of(copies.bytes, copies.seconds)) : Cell());
-    row.set("step_share", cell_of(ratio_of(copies.seconds / count, step_s)));
-    table.rows.push_back(std::move(row));
+  std::vector<Copies> rows;
+  for (const auto& [way, all] : copies_of(run, steps)) {
+    rows.push_back({.way = way,
+                    .count = all.count / count,
+                    .seconds = all.seconds / count,
+                    .bytes = all.bytes / count,
+                    .byte_per_s = all.bytes > 0 ? ratio_of(all.bytes, all.seconds) : std::nullopt,
+                    .step_share = ratio_of(all.seconds / count, step_s)});
   }
-  return table;
+  return copy_columns().table(rows);
 }
 
 void add_input(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -128,7 +145,7 @@ constexpr std::array kInputViews = {
              .needs = "facts about the loader (rooflm profile with data, rooflm train) or traced copies",
              .is_on_page = false},
         .of_run = add_input,
-        .of_all = nullptr},
+        .columns = [] { return columns_of(input_columns(), copy_columns()); }},
 };
 
 }  // namespace

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "report/model_graph.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -29,55 +32,54 @@ std::string reads_of(const ModelGraph& graph, std::size_t node) {
 }
 
 /// The kernels of a block's forward pass, in the order in which they run.
-std::string kernels_of(const RunData& run, const std::string& part) {
+std::optional<std::string> forward_kernels(const RunData& run, const std::string& part) {
   std::vector<std::string> names;
   for (const TimedOp& timed : run.ops) {
     const std::string& kernel = timed.op.kernel;
     if (timed.part != part || timed.op.phase != kPhases[0] || kernel.empty()) continue;
     if (std::ranges::find(names, kernel) == names.end()) names.push_back(kernel);
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? std::nullopt : std::optional(fmt::format("{}", fmt::join(names, ", ")));
 }
 
-Row model_row(const RunData& run, const ModelGraph& graph, std::size_t i, std::int64_t layers) {
-  const ModelNode& node = graph.nodes[i];
-  Row row;
-  row.set("block", node.path);
-  row.set("times", layers);
-  row.set("flop", cell_of(node.flop));
-  row.set("bytes", cell_of(node.bytes));
-  for (const Group& group : node.phases) {
-    row.set(group.phase + "_s", cell_of(group.work.measured_s()));
-    row.set(group.phase + "_bound", group.work.bound);
+/// A block with what the table shows beside it.
+struct ModelRow : ModelNode {
+  std::int64_t layers = 1;
+  std::string reads{};
+  std::optional<std::string> kernels{};
+  [[nodiscard]] const Work* work(std::string_view phase) const {
+    const auto found = std::ranges::find(phases, phase, &Group::phase);
+    return found == phases.end() ? nullptr : &found->work;
   }
-  row.set("time_share", cell_of(node.time_share));
-  row.set("bound", node.bound);
-  row.set("reads", reads_of(graph, i));
-  row.set("source", node.source);
-  const std::string kernels = kernels_of(run, node.path);
-  row.set("kernels", kernels.empty() ? Cell() : Cell(kernels));
-  return row;
-}
+};
 
-std::vector<Column> model_columns(const RunData& run) {
-  std::vector<Column> columns = {{"block", "block"}, {"times", "layers"}};
-  for (const std::string& phase : phases_of(run))
-    columns.push_back({phase + "_s", phase, Show::seconds, "s"});
-  const std::vector<Column> others = {{"time_share", "of kernels", Show::percent},
-                                      {"flop", "FLOP", Show::si, "flop"},
-                                      {"bytes", "bytes", Show::bytes, "byte"},
-                                      {"bound", "bound by"},
-                                      {"reads", "reads"},
-                                      {"source", "defined in"},
-                                      {"kernels", "forward kernels"}};
-  columns.insert(columns.end(), others.begin(), others.end());
-  return columns;
+/// Phases have columns of their own.
+TypedColumns<ModelRow> model_columns(const std::vector<std::string>& phases) {
+  TypedColumns<ModelRow> columns = {{"block", "block", &ModelRow::path},
+                                    {"times", "layers", &ModelRow::layers}};
+  for (const std::string& phase : phases) {
+    const auto seconds = [phase](const ModelRow& row) {
+      return row.work(phase) == nullptr ? std::nullopt : row.work(phase)->measured_s();
+    };
+    const auto bound = [phase](const ModelRow& row) {
+      return row.work(phase) == nullptr ? std::nullopt : std::optional(row.work(phase)->bound);
+    };
+    columns.add({(phase + "_s").c_str(), phase.c_str(), seconds, Show::seconds});
+    columns.add({(phase + "_bound").c_str(), bound});
+  }
+  return columns.add({{"time_share", "of kernels", &ModelRow::time_share, Show::percent},
+                      {"flop", "FLOP", &ModelRow::flop, Show::si, "flop"},
+                      {"bytes", "bytes", &ModelRow::bytes, Show::bytes},
+                      {"bound", "bound by", &ModelRow::bound},
+                      {"reads", "reads", &ModelRow::reads},
+                      {"source", "defined in", &ModelRow::source},
+                      {"kernels", "forward kernels", &ModelRow::kernels}});
 }
 
 void add_model(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const auto graph = std::make_shared<const ModelGraph>(model_graph(run));
   if (graph->nodes.empty()) return;
-  Table table{.columns = model_columns(run), .rows = {}, .notes = graph->lacks};
+  std::vector<ModelRow> rows;
   std::size_t layer_end = 0;
   std::int64_t layers = 1;
   for (std::size_t i = 0; i < graph->nodes.size(); ++i) {
@@ -86,8 +88,11 @@ void add_model(const RunData& run, const ViewOptions& /*options*/, View& view) {
       layers = node.times;
       layer_end = node.last;
     }
-    if (!node.is_frame) table.rows.push_back(model_row(run, *graph, i, i <= layer_end ? layers : 1));
+    if (node.is_frame) continue;
+    rows.push_back({node, i <= layer_end ? layers : 1, reads_of(*graph, i), forward_kernels(run, node.path)});
   }
+  Table table = model_columns(phases_of(run)).table(rows);
+  table.notes = graph->lacks;
   view.add("model", "Blocks of the model", std::move(table));
   view.add(Chart{
       .id = "model", .title = "Model: blocks, layers folded", .kind = ChartKind::graph, .graph = graph});
@@ -105,7 +110,10 @@ constexpr std::array kModelViews = {
                      .needs = "ops (rooflm profile)",
                      .is_on_page = true},
             .of_run = add_model,
-            .of_all = nullptr},
+            .columns =
+                [] {
+                  return columns_of(model_columns({kPhases.begin(), kPhases.end()}));
+                }},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -38,30 +39,31 @@ Scale scale_of(const std::string& unit) {
   return {.unit = unit == "C" ? "°C" : unit};
 }
 
+/// What a gauge showed.
+struct GaugeSummary : core::Summary {
+  std::string name{}, unit{};
+};
+
+const TypedColumns<GaugeSummary>& gauge_columns() {
+  static const TypedColumns<GaugeSummary> columns = {{"name", "gauge", &GaugeSummary::name},
+                                                     {"samples", "samples", &GaugeSummary::count},
+                                                     {"min", "least", &GaugeSummary::min, Show::brief},
+                                                     {"median", "median", &GaugeSummary::median, Show::brief},
+                                                     {"max", "most", &GaugeSummary::max, Show::brief},
+                                                     {"unit", "unit", &GaugeSummary::unit}};
+  return columns;
+}
+
 Table gauge_table(const RunData& run) {
-  Table table{.columns = {{"name", "gauge"},
-                          {"samples", "samples"},
-                          {"min", "least", Show::brief},
-                          {"median", "median", Show::brief},
-                          {"max", "most", Show::brief},
-                          {"unit", "unit"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<GaugeSummary> gauges;
   for (const auto& [name, samples] : gauges_by_name(run)) {
     if (name == "throttle") continue;  // bits
     const Scale scale = scale_of(samples.front()->unit);
     std::vector<double> values;
     for (const record::Gauge* sample : samples) values.push_back(scale.factor * sample->value);
-    const auto [least, most] = std::ranges::minmax_element(values);
-    Row row;
-    row.set("name", name);
-    row.set("samples", static_cast<std::int64_t>(values.size()));
-    row.set("min", *least);
-    row.set("median", core::median(values));
-    row.set("max", *most);
-    row.set("unit", scale.unit);
-    table.rows.push_back(std::move(row));
+    gauges.push_back({core::summarise(values), name, scale.unit});
   }
+  Table table = gauge_columns().table(gauges);
   if (const std::string held = run.text("throttled"); !held.empty()) {
     table.notes.push_back(
         fmt::format("clock held down: {:.0f} % {}", 100 * run.number("throttled").value_or(0), held));
@@ -69,24 +71,27 @@ Table gauge_table(const RunData& run) {
   return table;
 }
 
+/// A fact of the run, and what it is called.
+struct Energy : record::Fact {
+  const char* what = "";
+};
+
+const TypedColumns<Energy>& energy_columns() {
+  static const TypedColumns<Energy> columns = {{"what", "what", &Energy::what},
+                                               {"value", "value", &Energy::value},
+                                               {"unit", "unit", &Energy::unit},
+                                               {"text", "from", &Energy::text}};
+  return columns;
+}
+
 Table energy_table(const RunData& run) {
-  Table table{
-      .columns = {{"what", "what"}, {"value", "value", Show::plain}, {"unit", "unit"}, {"text", "from"}},
-      .rows = {},
-      .notes = {}};
+  std::vector<Energy> rows;
   for (const auto& [key, title] : {std::pair{"power_w", "mean power while steps ran"},
                                    {"energy_j", "energy of a step"},
                                    {"energy_j_per_token", "energy of a token"}}) {
-    const record::Fact* fact = run.fact(key);
-    if (fact == nullptr) continue;
-    Row row;
-    row.set("what", title);
-    row.set("value", cell_of(fact->value));
-    row.set("unit", fact->unit);
-    row.set("text", fact->text);
-    table.rows.push_back(std::move(row));
+    if (const record::Fact* fact = run.fact(key)) rows.push_back({*fact, title});
   }
-  return table;
+  return energy_columns().table(rows);
 }
 
 /// One chart per gauge that changes how fast the device is.
@@ -127,7 +132,7 @@ constexpr std::array kPowerViews = {
                      .needs = "gauges (a run on an NVIDIA GPU)",
                      .is_on_page = false},
             .of_run = add_power,
-            .of_all = nullptr}};
+            .columns = [] { return columns_of(energy_columns(), gauge_columns()); }}};
 
 }  // namespace
 

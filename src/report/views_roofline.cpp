@@ -165,11 +165,11 @@ void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& vi
               .rows = {},
               .notes = {}};
   for (const RecordFile& file : set.files) {
-    std::vector<Row> rows = ceiling_rows(file.ceilings);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      rows[i].set("source", file.ceilings[i].source);
-      if (set.files.size() > 1) rows[i].set_first("file", file.name);
-      table.rows.push_back(std::move(rows[i]));
+    for (const CeilingRow& ceiling : ceiling_rows(file.ceilings)) {
+      Row row = peaks_columns().row(ceiling);
+      row.set("source", ceiling.source);
+      if (set.files.size() > 1) row.set_first("file", file.name);
+      table.rows.push_back(std::move(row));
     }
   }
   if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});

@@ -2,7 +2,6 @@
 // grows.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -13,6 +12,7 @@
 
 #include "record/config.h"
 #include "report/scaling.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -52,52 +52,48 @@ Chart chart_of(const Scaling& scaling, const Clock& clock, bool is_share, std::s
   return chart;
 }
 
-Row row_of(const Scaling& scaling, const ScalingPart& part) {
-  const std::size_t last = scaling.sizes.size() - 1;
-  Row row;
-  row.set("size", size_symbol(scaling.axis));
-  row.set("of", scaling.of);
-  row.set("phase", scaling.phase);
-  row.set("part", part.name);
-  row.set("smallest", scaling.sizes.front());
-  row.set("first_s", cell_of(part.device_s.front()));
-  row.set("first_share", cell_of(scaling.share(part, 0, false)));
-  row.set("first_wall_share", cell_of(scaling.share(part, 0, true)));
-  row.set("largest", scaling.sizes.back());
-  row.set("last_s", cell_of(part.device_s[last]));
-  row.set("last_share", cell_of(scaling.share(part, last, false)));
-  row.set("last_wall_share", cell_of(scaling.share(part, last, true)));
-  row.set("times", cell_of(ratio_of(part.device_s[last], part.device_s.front())));
-  return row;
+/// A part of a sweep, at its smallest and its largest size.
+struct ScaledPart {
+  const Scaling* sweep = nullptr;
+  const ScalingPart* part = nullptr;
+  [[nodiscard]] std::optional<double> share(bool is_last, bool is_wall) const {
+    return sweep->share(*part, is_last ? sweep->sizes.size() - 1 : 0, is_wall);
+  }
+};
+
+const TypedColumns<ScaledPart>& scaling_columns() {
+  using Of = const ScaledPart&;
+  static const TypedColumns<ScaledPart> columns = {
+      {"size", "in", [](Of of) { return size_symbol(of.sweep->axis); }, Seen::when_differs},
+      {"of", "of", [](Of of) { return of.sweep->of; }, Seen::when_differs},
+      {"phase", "phase", [](Of of) { return of.sweep->phase; }},
+      {"part", "part", [](Of of) { return of.part->name; }},
+      {"smallest", "from", [](Of of) { return of.sweep->sizes.front(); }},
+      {"first_s", "first device", [](Of of) { return of.part->device_s.front(); }, Show::seconds},
+      {"first_share", "first share", [](Of of) { return of.share(false, false); }, Show::percent},
+      {"first_wall_share", "of first wall", [](Of of) { return of.share(false, true); }, Show::percent},
+      {"largest", "to", [](Of of) { return of.sweep->sizes.back(); }},
+      {"last_s", "last device", [](Of of) { return of.part->device_s.back(); }, Show::seconds},
+      {"last_share", "last share", [](Of of) { return of.share(true, false); }, Show::percent},
+      {"last_wall_share", "of last wall", [](Of of) { return of.share(true, true); }, Show::percent},
+      {"times", "times", [](Of of) { return ratio_of(of.part->device_s.back(), of.part->device_s.front()); },
+       Show::fixed1}};
+  return columns;
 }
 
 void add_scaling(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"smallest", "from"},
-                          {"first_s", "first device", Show::seconds, "s"},
-                          {"first_share", "first share", Show::percent},
-                          {"first_wall_share", "of first wall", Show::percent},
-                          {"largest", "to"},
-                          {"last_s", "last device", Show::seconds, "s"},
-                          {"last_share", "last share", Show::percent},
-                          {"last_wall_share", "of last wall", Show::percent},
-                          {"times", "times", Show::fixed1}},
-              .rows = {},
-              .notes = {"layers are summed; --scope h.1 shows one layer; times: device time at the largest "
-                        "size divided by that at the smallest"}};
+  std::vector<ScaledPart> rows;
   const std::vector<Scaling> all = scalings(set);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const ScalingPart& part : all[i].parts) table.rows.push_back(row_of(all[i], part));
+    for (const ScalingPart& part : all[i].parts) rows.push_back({.sweep = &all[i], .part = &part});
     for (const Clock& clock : kClocks) {
       for (const bool is_share : {false, true}) view.add(chart_of(all[i], clock, is_share, i));
     }
   }
-  const auto differ = [&](auto member) {
-    return std::ranges::any_of(all, [&](const Scaling& one) { return one.*member != all.front().*member; });
-  };
-  if (differ(&Scaling::of)) table.columns.insert(table.columns.begin(), {"of", "of", Show::plain, "", true});
-  if (differ(&Scaling::axis)) table.columns.insert(table.columns.begin(), {"size", "in"});
+  Table table = scaling_columns().table(rows);
+  table.notes = {
+      "layers are summed; --scope h.1 shows one layer; times: device time at the largest "
+      "size divided by that at the smallest"};
   view.add("scaling", "Shares at the smallest and the largest size", std::move(table));
 }
 
@@ -112,7 +108,8 @@ constexpr std::array kScalingViews = {
                  .needs = "observed runs that differ in seq, heads or batch alone (a sweep)",
                  .is_on_page = false},
         .of_run = nullptr,
-        .of_all = add_scaling},
+        .of_all = add_scaling,
+        .columns = [] { return columns_of(scaling_columns()); }},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "report/run_figures.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -88,49 +89,46 @@ std::optional<double> lost_in(const Timed& run, const Timed& base, std::string_v
   return rounded(*own_s - *base_s * ideal_s / base.step_s, run.step_s);
 }
 
-Row row_of(const Timed& run, const Timed& base) {
-  const double speedup = run.rate() / base.rate();
-  const double more = static_cast<double>(run.ranks) / base.ranks;
-  const double ideal_s = run.tokens / (base.rate() * more);
-  Row row;
-  row.set("model", run.run->setting("model"));
-  row.set("ranks", static_cast<std::int64_t>(run.ranks));
-  row.set("split", split_of(*run.run));
-  row.set("threads", run.run->setting("threads"));
-  row.set("tokens", static_cast<std::int64_t>(run.tokens));
-  row.set("kind", kind_of(run, base));
-  row.set("step_s", run.step_s);
-  row.set("tokens_per_s", run.rate());
-  row.set("speedup", speedup);
-  row.set("efficiency", speedup / more);
-  row.set("ideal_s", ideal_s);
-  row.set("lost_s", rounded(run.step_s - ideal_s, run.step_s));
-  row.set("exposed_s", cell_of(run.run->number("exposed_s")));
-  for (const std::string_view phase : kPhases)
-    row.set(fmt::format("{}_lost_s", phase), cell_of(lost_in(run, base, phase, ideal_s)));
-  return row;
-}
+/// A run beside the one on the fewest ranks.
+struct Speedup : Timed {
+  const Timed* base = nullptr;
+  [[nodiscard]] std::string setting(const char* key) const { return run->setting(key); }
+  [[nodiscard]] std::string kind() const { return kind_of(*this, *base); }
+  [[nodiscard]] double speedup() const { return rate() / base->rate(); }
+  [[nodiscard]] double more_ranks() const { return static_cast<double>(ranks) / base->ranks; }
+  [[nodiscard]] double efficiency() const { return speedup() / more_ranks(); }
+  [[nodiscard]] double ideal_s() const { return tokens / (base->rate() * more_ranks()); }
+  [[nodiscard]] double lost_s() const { return rounded(step_s - ideal_s(), step_s); }
+  [[nodiscard]] std::optional<double> exposed_s() const { return run->number("exposed_s"); }
+};
 
-Table speedup_table() {
-  return {.columns = {{"model", "model"},
-                      {"ranks", "ranks"},
-                      {"split", "split"},
-                      {"threads", "threads"},
-                      {"tokens", "tokens"},
-                      {"kind", "scaling"},
-                      {"step_s", "step", Show::seconds, "s"},
-                      {"tokens_per_s", "tokens/s", Show::si, "tok/s"},
-                      {"speedup", "speed-up", Show::fixed2},
-                      {"efficiency", "efficiency", Show::percent},
-                      {"lost_s", "lost", Show::seconds, "s"},
-                      {"exposed_s", "exposed", Show::seconds, "s"},
-                      {"forward_lost_s", "in forward", Show::seconds, "s"},
-                      {"backward_lost_s", "backward", Show::seconds, "s"},
-                      {"optimizer_lost_s", "optimizer", Show::seconds, "s"}},
-          .rows = {},
-          .notes = {"relative to the fewest ranks of the same model; weak: the same tokens per rank, strong: "
-                    "the same tokens in total. lost: step - tokens / (tokens/s of a rank there x ranks); "
-                    "exposed: exposed communication, which is also part of the phases"}};
+const TypedColumns<Speedup>& speedup_columns() {
+  static const TypedColumns<Speedup> columns = [] {
+    const auto setting = [](const char* key) { return [key](const Speedup& of) { return of.setting(key); }; };
+    TypedColumns<Speedup> all = {
+        {"model", "model", setting("model")},
+        {"ranks", "ranks", &Speedup::ranks},
+        {"split", "split", [](const Speedup& of) { return split_of(*of.run); }},
+        {"threads", "threads", setting("threads")},
+        {"tokens", "tokens", [](const Speedup& of) { return static_cast<std::int64_t>(of.tokens); }},
+        {"kind", "scaling", &Speedup::kind},
+        {"step_s", "step", &Speedup::step_s, Show::seconds},
+        {"tokens_per_s", "tokens/s", &Speedup::rate, Show::si, "tok/s"},
+        {"speedup", "speed-up", &Speedup::speedup, Show::fixed2},
+        {"efficiency", "efficiency", &Speedup::efficiency, Show::percent},
+        {"ideal_s", &Speedup::ideal_s},
+        {"lost_s", "lost", &Speedup::lost_s, Show::seconds},
+        {"exposed_s", "exposed", &Speedup::exposed_s, Show::seconds}};
+    for (const std::string_view phase : kPhases) {
+      const std::string key = fmt::format("{}_lost_s", phase);
+      const std::string title = phase == kPhases.front() ? fmt::format("in {}", phase) : std::string(phase);
+      all.add({key.c_str(), title.c_str(),
+               [phase](const Speedup& of) { return lost_in(of, *of.base, phase, of.ideal_s()); },
+               Show::seconds});
+    }
+    return all;
+  }();
+  return columns;
 }
 
 void add_speedup(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
@@ -141,7 +139,7 @@ void add_speedup(const RecordSet& set, const ViewOptions& /*options*/, View& vie
     studies[study_of(run)].push_back(
         {.run = &run, .ranks = ranks_of(run), .step_s = *figures.step_s, .tokens = *figures.tokens});
   }
-  Table table = speedup_table();
+  std::vector<Speedup> rows;
   Chart chart{.id = "speedup",
               .title = "Speed-up over ranks",
               .kind = ChartKind::points,
@@ -151,15 +149,18 @@ void add_speedup(const RecordSet& set, const ViewOptions& /*options*/, View& vie
     std::ranges::stable_sort(runs, {}, &Timed::ranks);
     if (runs.front().ranks == runs.back().ranks) continue;
     for (const Timed& run : runs) {
-      Row row = row_of(run, runs.front());
-      const std::string kind = row.text("kind");
-      const std::string label = fmt::format("{}{}{}", row.text("model"), kind.empty() ? "" : ", ", kind);
-      series_named(chart, label)
-          .points.push_back({.x = static_cast<double>(run.ranks), .y = row.number("speedup")});
-      table.rows.push_back(std::move(row));
+      const Speedup& row = rows.emplace_back(Speedup{run, &runs.front()});
+      const std::string kind = row.kind();
+      const std::string label = row.setting("model") + (kind.empty() ? "" : ", ") + kind;
+      series_named(chart, label).points.push_back({.x = static_cast<double>(run.ranks), .y = row.speedup()});
     }
   }
-  if (table.rows.empty()) return;
+  if (rows.empty()) return;
+  Table table = speedup_columns().table(rows);
+  table.notes = {
+      "relative to the fewest ranks of the same model; weak: the same tokens per rank, strong: "
+      "the same tokens in total. lost: step - tokens / (tokens/s of a rank there x ranks); "
+      "exposed: exposed communication, which is also part of the phases"};
   view.add("speedup", "Speed-up over ranks", std::move(table));
   view.add(std::move(chart));
 }
@@ -173,7 +174,8 @@ constexpr std::array kSpeedupViews = {ViewDef{
              .needs = "timed steps of the same model on different numbers of ranks, each in its record",
              .is_on_page = false},
     .of_run = nullptr,
-    .of_all = add_speedup}};
+    .of_all = add_speedup,
+    .columns = [] { return columns_of(speedup_columns()); }}};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 
 #include "report/loss_curves.h"
 #include "report/train_rows.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -70,7 +71,13 @@ constexpr std::array kTrainingViews = {
                      .needs = "a training run (rooflm train -o)",
                      .is_on_page = false},
             .of_run = nullptr,
-            .of_all = add_training}};
+            .of_all = add_training,
+            .columns = [] {
+              std::vector<Column> columns = columns_of(train_columns());
+              const std::vector<Column> losses = columns_of_losses();
+              columns.insert(columns.end(), losses.begin(), losses.end());
+              return columns;
+            }}};
 
 }  // namespace
 
