@@ -1,6 +1,7 @@
 """What must be true of rows of docs/sources.md: figures of the texts that follow from sizes alone, or from other figures of the
 same table. Each takes the rows of a table and says whether they obey it. check_sources runs them."""
 import math
+import re
 
 BATCH, SEQ, WIDTH, LAYERS = 4, 64, 128, 2  # of the run "formulas"
 
@@ -169,6 +170,11 @@ def has_tokens_per_second(rows):
     return all(near(row["tokens_per_s"], row["batch"] * row["seq"] / row["step_ms_median"] * 1e3, 1e-3) for row in rows)
 
 
+def is_one_flop_in_6_bytes(rows):
+    """saxpy reads two floats and writes one for two FLOP."""
+    return all(near(row["flop_per_s"] / row["value"], 2 / 12) and row["dtype"] == "fp32" for row in rows)
+
+
 def is_one_flop_in_8_bytes(rows):
     """A multiply-add reads a number and writes it: 2 FLOP in 16 bytes of fp64, in 8 of fp32 on a GPU."""
     return all(near(row["flop_per_s"] / row["value"], 2 / (16 if row["device"] == "cpu" else 8)) for row in rows)
@@ -196,3 +202,124 @@ def is_advertised_as_l(rows):
     return (a100["dense"] == 312e12 and a100["sparse"] == 624e12 and found["a100-sxm", "tf32"]["sparse"] == 312e12
             and found["a100-sxm", "int8"]["dense"] == 624e12 and found["a100-sxm", "int8"]["sparse"] == 1248e12
             and 0.7 < a100["share"] < 1 and abs(h100["share"] - 0.82) < 0.03)
+
+
+def compares_engines(rows):
+    """The speed-up of the fused engine is the ratio of medians, of the same model."""
+    found = by(rows, "engine")
+    eager, fused = found["eager"], found["fused"]
+    return near(fused["speedup_over_eager"], eager["step_ms_median"] / fused["step_ms_median"]) and eager["params"] == fused["params"]
+
+
+def computes_the_same(rows):
+    """Op by op and fused have one loss."""
+    return len(rows) == 2 and near(rows[0]["loss"], rows[1]["loss"], 1e-4) and rows[0]["loss"] > 1
+
+
+def fuses(rows):
+    """Of the same attention, the fused engine launches less than the eager one, and less in each phase."""
+    found = launches(rows, "phase")
+    return all(found["fused " + kind, phase] < found["eager " + kind, phase]
+               for kind in ("looped", "batched") for phase in ("forward", "backward", "optimizer"))
+
+
+def launches(rows, *keys):
+    sums = {}
+    for row in rows:
+        group = (row["which"], *(row[key] for key in keys))
+        sums[group] = sums.get(group, 0) + row["launches"]
+    return sums
+
+
+def loops_over_heads(rows):
+    """Looped attention launches each matmul of scores and values B H times instead of once: 2 layers, B H = 4, two matmuls
+    forward and four backward."""
+    found = launches(rows, "phase", "block")
+    return all(found[engine + " looped", phase, "attention"] - found[engine + " batched", phase, "attention"] == 2 * matmuls * (4 - 1)
+               for engine in ("eager", "fused") for phase, matmuls in (("forward", 2), ("backward", 4)))
+
+
+def counts_gemms(rows):
+    """A step has 4 matmuls a layer and the head, and twice as many backward; the longest kernel is first."""
+    totals = [row["total_s"] for row in rows]
+    matmuls = {phase: sum(row["instances"] for row in rows if row["class"] == "matmul" and row["phase"] == phase)
+               for phase in ("forward", "backward")}
+    return (totals == sorted(totals, reverse=True) and matmuls["forward"] > 0 == matmuls["forward"] % (4 * 2 + 1)
+            and matmuls["backward"] == 2 * matmuls["forward"])
+
+
+def agrees_with_timers(rows):
+    """Ops add up to their phases, and phases to the step, within what clocks differ."""
+    found = by(rows, "law")
+    return all(found[law]["checked"] > 0 == found[law]["violated"]
+               for law in ("phases add up to the step", "wall times of ops add up to their phase", "device times of ops are within their phase"))
+
+
+def flash_grows_linearly(rows):
+    """Twice the length: twice the memory of flash attention, more than that where scores are kept."""
+    found = by(rows, "attention", "head_dim", "seq")
+    grown = {(kind, dim): found[kind, dim, 128]["peak_memory"] / found[kind, dim, 64]["peak_memory"]
+             for kind in ("flash", "batched") for dim in (32, 64)}
+    return all(near(grown["flash", dim], 2, 0.01) and grown["batched", dim] > 2.05 for dim in (32, 64))
+
+
+def is_one_layer(rows):
+    """Parts of a layer alone, whose shares add up to 1."""
+    parts = {row["part"] for row in rows}
+    return {"ln1", "attention/qk", "feed_forward"} <= parts and not parts & {"embedding", "lm_head", "loss", "optimizer"} and has_shares_of_blocks(rows)
+
+
+def has_both_ends(rows):
+    """The first and last T of the sweep; growth is the ratio of their times, a share that of the phase's time."""
+    sums = {}
+    for row in rows:
+        group = row["of"], row["phase"]
+        first, last = sums.get(group, (0, 0))
+        sums[group] = first + (row["first_s"] or 0), last + (row["last_s"] or 0)
+    return all((row["smallest"], row["largest"]) == (32, 128) and near(row["times"], row["last_s"] / row["first_s"])
+               and near(row["first_share"], row["first_s"] / sums[row["of"], row["phase"]][0])
+               and near(row["last_share"], row["last_s"] / sums[row["of"], row["phase"]][1]) for row in rows)
+
+
+def has_throughput(rows):
+    """Bytes and FLOP by measured time, and the roof's share of it."""
+    return all(near(row["byte_per_s"], row["bytes"] / row["measured_s"]) and near(row["share"], row["roof_s"] / row["measured_s"])
+               and (not row["flop"] or near(row["flop_per_s"], row["flop"] / row["measured_s"])) for row in rows)
+
+
+def splits_the_time(rows):
+    """In kernels and between them is all of the time."""
+    shares = [float(share) for share in re.findall(r"([0-9.]+)%", rows[0]["shown"])]
+    return len(rows) == 1 and len(shares) == 2 and abs(sum(shares) - 100) < 0.15 and shares[0] > 50
+
+
+def serves_all_requests(rows):
+    """Requests by time are the rate; those of the users add up; fairness is Jain's index of what they were served."""
+    whole = [row for row in rows if row.get("requests_per_s")]
+    users = {}
+    for row in rows:
+        if row.get("user") is not None:
+            users.setdefault((row["schedule"], row["rate"]), []).append(row)
+    for row in whole:
+        served = users[row["schedule"], row["rate"]]
+        shares = [user["served_share"] for user in served if user.get("served_share") is not None]  # of those who came at once
+        fits = (near(row["requests_per_s"] * row["duration_s"], row["requests"]) and row["requests"] == 12 == sum(user["requests"] for user in served)
+                and near(row["tokens_per_s"] * row["duration_s"], sum(user["tokens"] for user in served))
+                and row["ttft_median_s"] <= row["ttft_p99_s"] and 0 < row["batch_share"] <= 1
+                and (not shares or near(row["fairness_served"], 1 / (len(shares) * sum(share ** 2 for share in shares)))))
+        if not fits:
+            return False
+    return len(whole) == 12
+
+
+def is_a_short_training(rows):
+    """3 steps of 2 x 32 tokens; perplexity is that of the loss."""
+    return all(row["step"] == 3 and row["tokens"] == 3 * 2 * 32 and near(row["tokens"], row["tokens_per_s"] * row["train_s"])
+               and near(row["val_perplexity"], math.exp(row["val_loss"])) for row in rows)
+
+
+def has_flop_of_a_rank(rows):
+    """The projection of attention: 2 B T C^2 a layer on each rank, and twice that backward."""
+    found = {row["phase"]: row["flop"] for row in rows if row["block"] == "attention/proj"}
+    forward = 2 * 2 * 64 * 128 ** 2 * 2
+    return found == {"forward": forward, "backward": 2 * forward} and any(row["block"] == "gradients" for row in rows)

@@ -20,7 +20,8 @@ struct Product {
 
 /// One measured ceiling.
 struct Peak {
-  std::string what;     ///< "matmul", "instruction", "read", "write", "update", "copy", "triad", "adamw"
+  std::string
+      what;  ///< "matmul", "instruction", "read", "write", "saxpy", "update", "copy", "triad", "adamw"
   std::string level{};  ///< of memory: "L1", "L2", "L3", "DRAM"; "" for arithmetic
   std::string dtype;    ///< of the elements
   std::string unit;     ///< "flop/s" or "byte/s"

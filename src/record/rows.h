@@ -18,7 +18,8 @@ struct Environment {
 
 struct Ceiling {
   std::string device = "cpu";
-  std::string what{};   ///< "matmul", "instruction", "read", "write", "update", "copy", "triad", "adamw"
+  std::string
+      what{};  ///< "matmul", "instruction", "read", "write", "saxpy", "update", "copy", "triad", "adamw"
   std::string level{};  ///< "L1", "L2", "L3", "DRAM"; "" for arithmetic
   std::string dtype{};
   int threads = 0;

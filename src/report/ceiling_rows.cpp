@@ -31,11 +31,12 @@ std::optional<double> instruction_peak(const record::Ceiling& product,
   return peak;
 }
 
-/// Bytes of one multiply-add of a loop that makes one for each number that it writes, as saxpy does: doubles
-/// on the host, floats on a GPU. Nothing for other loops.
+/// Bytes of one multiply-add of a loop that makes one for each number that it writes: doubles on the host but
+/// for saxpy, floats on a GPU. Nothing for other loops.
 std::optional<double> bytes_per_multiply_add(const record::Ceiling& ceiling) {
-  const double number_bytes = ceiling.device == "cpu" ? 8 : 4;
-  if (ceiling.what == "triad") return 3 * number_bytes;
+  const bool is_saxpy = ceiling.what == "saxpy";
+  const double number_bytes = ceiling.device == "cpu" && !is_saxpy ? 8 : 4;
+  if (ceiling.what == "triad" || is_saxpy) return 3 * number_bytes;
   if (ceiling.what == "update") return 2 * number_bytes;
   return std::nullopt;
 }
@@ -65,12 +66,13 @@ constexpr const char* kInstructionNote =
     "instruction: multiply-adds on registers only, with the instructions that problem names (the fastest "
     "first), an upper limit for any matmul; of instr.: the matmul rate as a share of it.";
 constexpr const char* kMemoryNote =
-    "read, write, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), add: "
+    "read, write, saxpy, update (a = 2 a + 2), copy, triad, adamw (four arrays read, three of them written), "
+    "add: "
     "bytes in the loop's source, as STREAM counts them; each loop covers half of a cache. adamw on a GPU: "
     "the optimizer kernel, 30 bytes per parameter.";
 constexpr const char* kSaxpyNote =
-    "triad and update do one multiply-add per number written, as saxpy does: FLOP/s is what the bandwidth "
-    "allows (fp64 on the host, fp32 on a GPU).";
+    "saxpy (y = a x + y, fp32), triad and update do one multiply-add per number written: FLOP/s is what the "
+    "bandwidth allows (triad and update: fp64 on the host, fp32 on a GPU).";
 constexpr const char* kLinkNote =
     "launch and wait: from the host's launch of an empty kernel until the host sees its end; launch, graph "
     "node: each of 1000 in a row; graph launch: the host's time to submit 1000 nodes. Copies: 256 MiB, "

@@ -57,6 +57,11 @@ class LawBook {
   void positive(std::string_view law, const What& what, double found, std::string_view unit) {
     hold(law, what, found, 0, unit, found > 0 && std::isfinite(found) ? 0 : 1);
   }
+  /// found >= 0 and finite.
+  template <class What>
+  void not_negative(std::string_view law, const What& what, double found, std::string_view unit) {
+    hold(law, what, found, 0, unit, found >= 0 && std::isfinite(found) ? 0 : 1);
+  }
 
   /// The law applies, but the value to compare with is not a limit.
   void not_judged(std::string_view law, const std::string& why) {

@@ -41,6 +41,9 @@ void check_request(const std::map<std::string, double>& request, std::int64_t ro
   }
 }
 
+/// The unit of losses, which are 0 where a model is sure of the right token.
+constexpr std::string_view kNats = "nats";
+
 /// Units of what is measured or counted, so that nought would mean that nothing was.
 bool is_quantity(const std::string& unit) { return !unit.empty() && unit != "share"; }
 
@@ -55,9 +58,12 @@ void check_cells(const record::Reader& record, LawBook& laws) {
     if (cell.col == "wrong")
       laws.equal("results of collectives are right", fmt::format("{}, row {}", cell.series, cell.row),
                  *cell.value, 0, "elements", kExact);
-    if (!is_quantity(cell.unit)) continue;
-    laws.positive("cells with a unit are positive",
-                  fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col), *cell.value, cell.unit);
+    const auto place = [&] { return fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col); };
+    if (cell.unit == kNats) {
+      laws.not_negative("losses are not negative", place, *cell.value, cell.unit);
+    } else if (is_quantity(cell.unit)) {
+      laws.positive("cells with a unit are positive", place, *cell.value, cell.unit);
+    }
   }
   for (const auto& [place, values] : rows) {
     if (place.first == record::kServingRequestSeries) check_request(values, place.second, laws);
@@ -90,7 +96,7 @@ void check_training(const record::Reader& record, const record::Run& run, LawBoo
   const auto loss = record.fact(run.id, "loss");
   if (losses.empty() || !loss || !loss->value) return;
   laws.equal("the loss of a run is that of its last step", "loss", *loss->value, losses.rbegin()->second,
-             "nats", kExact);
+             kNats, kExact);
 }
 
 }  // namespace rooflm::report

@@ -431,7 +431,7 @@ class Measured(CommandLine):
         self.assertEqual([(row["what"], row["level"]) for row in rows],
                          [("matmul", ""), ("instruction", "")] +
                          [(what, level) for level in levels
-                          for what in ("read", "write", "update", "copy", "triad", "adamw")])
+                          for what in ("read", "write", "saxpy", "update", "copy", "triad", "adamw")])
         self.assertIn(" chains", rows[1]["problem"])
         self.assertAlmostEqual(rows[0]["share_of_instruction"], rows[0]["value"] / rows[1]["value"])
         for row in rows:
@@ -447,7 +447,7 @@ class Measured(CommandLine):
         row = {"device": "cpu", "dtype": "fp64", "threads": 1, "value": 125.0, "unit": "byte/s", "ci_low": 120.0,
                "ci_high": 130.0, "samples": 9, "problem": "made up", "measured_utc": "2001-02-03T04:05:06Z"}
         ceilings = [{**row, "what": what, "level": level} for level in self.memory_levels(info)
-                    for what in ("read", "write", "update", "copy", "triad", "adamw")]
+                    for what in ("read", "write", "saxpy", "update", "copy", "triad", "adamw")]
         ceilings += [{**row, "what": what, "level": "", "dtype": "fp32", "unit": "flop/s"}
                      for what in ("matmul", "instruction")]
         name = "-".join(re.sub("[^a-z0-9]+", "-", part.lower()).strip("-") or "unknown"

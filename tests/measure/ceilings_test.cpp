@@ -78,11 +78,14 @@ TEST(Bandwidth, EveryLoopInItsMemory) {
   }
   EXPECT_EQ(peaks[0].what, "read");
   EXPECT_EQ(peaks[0].problem, "262144 bytes, 1024 passes");  // 128 MiB for each of two threads
-  EXPECT_EQ(peaks[4].what, "triad");
+  EXPECT_EQ(peaks[2].what, "saxpy");
+  EXPECT_EQ(peaks[2].dtype, "fp32");
+  EXPECT_EQ(peaks[2].problem, "393216 bytes, 683 passes");  // half of the lines for each array, three passes
+  EXPECT_EQ(peaks[5].what, "triad");
   // 4096 lines, half for each thread, a third for each array, whole rounds of eight: 680 lines.
-  EXPECT_EQ(peaks[4].problem, "261120 bytes, 1028 passes");
-  EXPECT_EQ(peaks[5].what, "adamw");
-  EXPECT_EQ(peaks[5].problem,
+  EXPECT_EQ(peaks[5].problem, "261120 bytes, 1028 passes");
+  EXPECT_EQ(peaks[6].what, "adamw");
+  EXPECT_EQ(peaks[6].problem,
             "458752 bytes, 585 passes");  // seven passes over 512 lines in each of two threads
   EXPECT_THROW(measure_bandwidth({.name = "L1", .working_bytes = 8 * kKib}, 1, {}), std::invalid_argument);
 }

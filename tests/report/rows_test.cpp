@@ -315,12 +315,15 @@ TEST(CeilingRows, LoopsThatMultiplyAndAddAreInFlopToo) {
   std::vector<record::Ceiling> ceilings = {rate("triad", "", 24e9), rate("update", "", 16e9),
                                            rate("copy", "", 5)};
   ceilings.push_back({.device = "cuda:0", .what = "update", .value = 8e12, .unit = "byte/s"});
+  ceilings.push_back(rate("saxpy", "fp32", 24e9));
   const std::vector<Row> rows = ceiling_rows(ceilings);
   EXPECT_DOUBLE_EQ(rows[0].number("flop_per_s"), 2e9);
   EXPECT_DOUBLE_EQ(rows[0].number("intensity"), 2.0 / 24);
   EXPECT_DOUBLE_EQ(rows[1].number("flop_per_s"), 2e9);
   EXPECT_EQ(rows[2].find("flop_per_s"), nullptr);
   EXPECT_DOUBLE_EQ(rows[3].number("flop_per_s"), 2e12) << "floats on a GPU";
+  EXPECT_DOUBLE_EQ(rows[4].number("flop_per_s"), 4e9) << "12 bytes of floats";
+  EXPECT_DOUBLE_EQ(rows[4].number("intensity"), 2.0 / 12);
 }
 
 TEST(CeilingRows, WhyThereIsNoInstructionPeakStandsBehindTheProducts) {

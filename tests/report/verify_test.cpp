@@ -151,6 +151,19 @@ TEST(Verify, ATrainingRunFitsItsLog) {
   EXPECT_EQ(result_of(laws_of(3, 1.5), "the loss of a run is that of its last step").violated, 1U);
 }
 
+TEST(Verify, ALossMayBeNought) {
+  const auto laws_of = [](double loss) {
+    const record::TemporaryFolder folder;
+    record::Writer writer(folder / "a.rooflm", "train");
+    writer.add(std::vector<record::Cell>{{record::kTrainingSeries, 1, "loss", loss, "", "nats"}});
+    writer.finish();
+    return verify(record::Reader(folder / "a.rooflm"));
+  };
+  EXPECT_TRUE(all_hold(laws_of(0)));  // a model that is sure of the right token
+  EXPECT_EQ(result_of(laws_of(0), "losses are not negative").checked, 1U);
+  EXPECT_EQ(result_of(laws_of(-0.5), "losses are not negative").violated, 1U);
+}
+
 TEST(Verify, TheWorstViolationIsNamedWithBothNumbers) {
   const auto results = verify_made_up([](MadeUpRun& made) {
     made.samples[4 * 3].seconds *= 3;  // forward of step 3
