@@ -167,7 +167,8 @@ void add_step_range(ForeignRun& run, const HostStep& step, std::pair<std::int64_
   if (step.range) {
     record::Activity& range = run.activities()[*step.range];
     if (std::pair(range.start_ns, range.end_ns) == span) {
-      range.extra = fmt::format("{{{}{}}}", kNameMember, range.name);
+      const std::string more = range.extra.size() > 2 ? "," + range.extra.substr(1) : "}";
+      range.extra = fmt::format("{{{}{}{}", kNameMember, range.name, more);
       range.name = name;
       range.step = step.number;
       return;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -81,6 +82,12 @@ std::optional<std::int64_t> last_number(std::string_view text) {
   return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
+/// Of what ran on an accelerator of Meta (MTIA): all of it has one category.
+std::string_view kind_on_mtia(std::string_view name) {
+  if (name == "dma_request") return "copy";
+  return name.starts_with("event_") ? "range" : "kernel";  // event_wait, event_record
+}
+
 bool is_device_kind(std::string_view kind) { return kind == "kernel" || kind == "copy" || kind == "memset"; }
 
 std::string lower(std::string_view text) {
@@ -134,6 +141,7 @@ void RawEvent::set_text(std::string_view key, const std::string& text) {
 void RawEvent::set_number(std::string_view key, std::optional<std::int64_t> value) {
   if (key == "pid") process = value;
   if (key == "tid") thread = value;
+  if (key == "id") flow = value;
 }
 
 void RawEvent::set_arg_text(std::string_view key, const std::string& text) {
@@ -164,6 +172,7 @@ void RawEvent::set_arg_number(std::string_view key, double value, std::optional<
   if (key == "Device Type") device_type = whole;
   if (key == "Device Id") device_id = whole;
   if (key == "Total Allocated") total_allocated = whole;
+  if (key == "Total Reserved") total_reserved = whole;
   if (key == "rank") rank = whole;
   if (key == "registers per thread" && whole) member("registers", fmt::format("{}", *whole));
   if (key == "shared memory" && whole) member("shared_dynamic", fmt::format("{}", *whole));
@@ -246,8 +255,13 @@ void TraceEvents::take(const RawEvent& event) {
 void TraceEvents::count_unread(const RawEvent& event) {
   const std::string& phase = event.phase;
   if (phase.empty()) return run_.count("events without \"ph\" were left out");
-  // Arrows of flows: correlations say the same.
-  if (phase == "s" || phase == "t" || phase == "f") return;
+  // Arrows of flows: correlations say the same, but in traces from before Kineto.
+  if (phase == "s" || phase == "t" || phase == "f") {
+    if (event.category != "cpu_to_cuda" || !event.flow || !event.start_ns) return;
+    auto& [from, to] = arrows_[*event.flow];
+    (phase == "s" ? from : to) = Moment{track_of(event), *event.start_ns};
+    return;
+  }
   if (phase == "i" || phase == "I" || phase == "R") {
     // Kineto says so how long it looked.
     if (event.name.starts_with("Record Window") || event.name.starts_with("Iteration Start")) return;
@@ -267,9 +281,14 @@ void TraceEvents::take_slice(const RawEvent& event) {
   if (__builtin_add_overflow(*event.start_ns, *event.duration_ns, &end_ns)) {
     return run_.count("events with impossible times were left out");
   }
+  for (const std::string_view type : {"xpu", "mtia", "privateuse1"}) {
+    if (event.category.starts_with(type) && event.category.find('_') == type.size())
+      device_types_.insert(std::string(type));
+  }
   // The span of the whole trace, which Kineto adds for viewers.
   if (event.category == "trace" && event.name.starts_with("PyTorch Profiler")) return;
-  std::string_view kind = kind_of(event.category);
+  const bool is_on_mtia = event.category == "mtia_ccp_events";
+  std::string_view kind = is_on_mtia ? kind_on_mtia(event.name) : kind_of(event.category);
   if (kind.empty()) {
     // What has a device and a stream ran there, whatever it is called.
     kind = event.device && event.stream ? "kernel" : "range";
@@ -285,7 +304,7 @@ void TraceEvents::take_slice(const RawEvent& event) {
   const Track track = track_of(event);
   if (event.rank) ranks_[track.first] = *event.rank;
   record::Activity made{.start_ns = *event.start_ns, .end_ns = end_ns, .step = event.step};
-  const bool is_annotation = event.category == "gpu_user_annotation";
+  const bool is_annotation = event.category == "gpu_user_annotation" || (is_on_mtia && kind == "range");
   if (is_device_kind(kind) || is_annotation) {
     const std::int64_t device = event.device.value_or(
         event.process_text.empty() ? track.first : last_number(event.process_text).value_or(0));
@@ -318,19 +337,26 @@ void TraceEvents::take_slice(const RawEvent& event) {
 void TraceEvents::take_memory(const RawEvent& event) {
   if (!event.start_ns || !event.memory_bytes)
     return run_.count("allocations without time or size were left out");
-  // Numbers of c10::DeviceType: all but these are devices of their own (CUDA 1, HIP 6, XPU 12, ...).
-  constexpr std::int64_t kHost[] = {0, 2, 5};  // CPU, MKLDNN, IDEEP
-  const bool is_host = std::ranges::find(kHost, event.device_type.value_or(1)) != std::end(kHost);
+  // c10::DeviceType by its numbers. What is "" is memory of the host, or of nobody.
+  constexpr std::array<std::string_view, 21> kTypes = {
+      "",      "cuda", "",    "opengl", "opencl", "",   "hip", "fpga", "maia", "xla",        "vulkan",
+      "metal", "xpu",  "mps", "",       "hpu",    "ve", "",    "ipu",  "mtia", "privateuse1"};
+  const std::int64_t number = event.device_type.value_or(1);
+  const std::string_view type =
+      number >= 0 && number < std::ssize(kTypes) ? kTypes.at(static_cast<std::size_t>(number)) : "cuda";
+  const bool is_host = type.empty();
+  if (!is_host) device_types_.insert(std::string(type));
   const std::int64_t device = std::clamp<std::int64_t>(event.device_id.value_or(0), 0, kMostDevices - 1);
-  const std::string name = is_host ? "cpu" : fmt::format("cuda:{}", device);
+  const std::string name = is_host ? "cpu" : fmt::format("{}:{}", type, device);
   allocations_[{track_of(event).first, name}].push_back(
-      {*event.start_ns, *event.memory_bytes, event.address, event.total_allocated});
+      {*event.start_ns, *event.memory_bytes, event.address, event.total_allocated, event.total_reserved});
   ++taken_;
 }
 
 /// The allocator's total says at its first event what was there before the trace began. What is given back
 /// without having been taken is part of that, and ForeignRun adds it itself.
 void TraceEvents::add_memory(const MergedRanks& ranks) {
+  bool has_reserved = false;
   for (auto& [place, events] : allocations_) {
     const std::string device = ranks.device(place.first, place.second);
     std::ranges::stable_sort(events, {}, &Allocation::time_ns);
@@ -338,12 +364,30 @@ void TraceEvents::add_memory(const MergedRanks& ranks) {
     std::int64_t changed = 0;
     std::set<std::int64_t> seen;
     std::int64_t returned = 0;
+    std::optional<std::int64_t> reserved;
+    std::int64_t most_reserved = 0;
     for (const Allocation& one : events) {
       run_.add_memory(one.time_ns, one.bytes, one.address, device);
+      if (one.reserved && *one.reserved > 0 && one.reserved != reserved) {
+        run_.add_gauge({.device = device,
+                        .name = "torch_reserved_bytes",
+                        .time_ns = one.time_ns,
+                        .value = static_cast<double>(*one.reserved),
+                        .unit = "byte"});
+        most_reserved = std::max(most_reserved, *one.reserved);
+      }
+      reserved = one.reserved;
       if (__builtin_add_overflow(changed, one.bytes, &changed)) return;
       if (!before && one.total && *one.total >= 0) before = *one.total - changed;
       const bool is_first = one.address && seen.insert(*one.address).second;
       if (is_first && one.bytes < 0) returned -= one.bytes;
+    }
+    if (most_reserved > 0) {
+      run_.add_fact({.key = has_reserved ? "torch_reserved_bytes " + device : "torch_reserved_bytes",
+                     .value = static_cast<double>(most_reserved),
+                     .unit = "byte",
+                     .text = device});
+      has_reserved = true;
     }
     if (before && *before > returned) run_.add_memory_before(*before - returned, 0, device);
   }
@@ -408,19 +452,47 @@ void TraceEvents::find_kinds() {
   }
 }
 
+/// Traces from before Kineto have arrows from operators to the kernels that they started: an operator and its
+/// kernels get one correlation, the number of its first arrow.
+void TraceEvents::follow_arrows() {
+  if (arrows_.empty()) return;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> at;  // by lane and start, the shortest
+  auto& activities = run_.activities();
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    const auto [known, is_new] = at.try_emplace({activities[i].lane, activities[i].start_ns}, i);
+    if (!is_new && activities[i].end_ns < activities[known->second].end_ns) known->second = i;
+  }
+  const auto event_at = [&](const std::optional<Moment>& moment) -> record::Activity* {
+    const auto lane = moment ? host_lanes_.find(moment->first) : host_lanes_.end();
+    const auto found = lane == host_lanes_.end() ? at.end() : at.find({lane->second, moment->second});
+    return found == at.end() ? nullptr : &activities[found->second];
+  };
+  for (const auto& [number, ends] : arrows_) {
+    record::Activity* from = event_at(ends.first);
+    record::Activity* to = event_at(ends.second);
+    if (from == nullptr || to == nullptr || run_.lane(to->lane).kind != "device") continue;
+    if (!from->correlation) from->correlation = number;
+    to->correlation = from->correlation;
+  }
+}
+
 void TraceEvents::finish() {
   for (const auto& [track, open] : open_) {
     if (!open.empty()) run_.count("events without an end were left out", open.size());
   }
   name_lanes();
   find_kinds();
+  follow_arrows();
+  // PyTorch calls devices of HIP cuda, too; only what the trace says is another type.
+  const std::string type = device_types_.size() == 1 ? *device_types_.begin() : "cuda";
+  run_.call_devices(type);
   const MergedRanks ranks = separate_ranks(
       run_, processes_, [this](std::int64_t process) { return process_label(process); }, where_);
   if (!ranks.is_one()) rank_.reset();
   add_memory(ranks);
   say_missing_work(run_);
   for (const auto& [device, name] : device_names_) {
-    run_.add_environment(fmt::format("device cuda:{}", device), core::printable(name));
+    run_.add_environment(fmt::format("device {}:{}", type, device), core::printable(name));
   }
   run_.add_multiprocessors(multiprocessors_);
   if (rank_ && world_size_ && *rank_ >= 0 && *rank_ < *world_size_) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/match_runs.h"
 #include "report/summaries.h"
@@ -194,6 +195,7 @@ class StepTimer {
       all_overheads_.push_back(interval);
     }
     if (sort == Sort::call && activity.correlation) {
+      launching_.insert(activity.lane);
       const auto [entry, is_new] = calls_.try_emplace(*activity.correlation, interval);
       if (!is_new) {  // the outer of two calls
         entry->second.start_ns = std::min(entry->second.start_ns, interval.start_ns);
@@ -411,6 +413,7 @@ class StepTimer {
     const std::int64_t least_ns =
         std::clamp(static_cast<std::int64_t>(usual_ns * kStallFactor), kLeastStallNs, kMostLaunchNs);
     const std::size_t known = times_.idle.size();
+    const std::vector<HostMoment> moments = known == 0 ? std::vector<HostMoment>() : host_moments();
     for (std::size_t i = 0; i < known; ++i) {
       Idle& idle = times_.idle[i];
       if (idle.cause != IdleCause::host && !idle.is_unexplained) continue;
@@ -425,14 +428,40 @@ class StepTimer {
       const auto step = std::ranges::lower_bound(times_.steps, idle.step, {}, &DeviceStep::step);
       const double seconds = static_cast<double>(until - idle.start_ns) * kDeviceTimesNano;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) -= seconds;
-      step->idle_s.at(static_cast<std::size_t>(IdleCause::stall)) += seconds;
-      idle.cause = IdleCause::stall;
+      idle.cause = is_recorder_at_work(moments, idle) ? IdleCause::tracing : IdleCause::stall;
+      step->idle_s.at(static_cast<std::size_t>(idle.cause)) += seconds;
       if (launch.end_ns > launch.start_ns) times_.idle.push_back(launch);
     }
     if (times_.idle.size() > known) {
       std::ranges::stable_sort(times_.idle, {},
                                [](const Idle& idle) { return std::pair(idle.step, idle.start_ns); });
     }
+  }
+
+  /// When a thread that launches work was seen at work, and whether that was the recorder's.
+  struct HostMoment {
+    std::int64_t time_ns = 0;
+    bool is_recorder = false;
+  };
+  [[nodiscard]] std::vector<HostMoment> host_moments() const {
+    std::unordered_map<std::int64_t, bool> stacks;  // by name
+    for (const record::ActivityName& name : run_->activity_names) {
+      if (name.kind == "sample") stacks[name.name] = is_in_recorder(name.text);
+    }
+    std::vector<HostMoment> moments;
+    for (const record::Activity& sample : run_->stack_samples) {
+      if (launching_.contains(sample.lane) && !is_waiting_sample(sample.extra))
+        moments.push_back({sample.end_ns, stacks[sample.name]});
+    }
+    std::ranges::sort(moments, {}, &HostMoment::time_ns);
+    return moments;
+  }
+
+  /// Whether most of what was seen within a stretch was the recorder at work.
+  static bool is_recorder_at_work(const std::vector<HostMoment>& moments, const Idle& idle) {
+    const auto from = std::ranges::lower_bound(moments, idle.start_ns, {}, &HostMoment::time_ns);
+    const auto to = std::ranges::upper_bound(from, moments.end(), idle.end_ns, {}, &HostMoment::time_ns);
+    return 2 * std::count_if(from, to, [](const HostMoment& one) { return one.is_recorder; }) > to - from;
   }
 
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
@@ -456,6 +485,7 @@ class StepTimer {
   std::map<std::int64_t, Interval> ranges_;
   std::map<std::int64_t, StepParts> parts_;
   std::unordered_map<std::int64_t, Interval> calls_;
+  std::unordered_set<std::int64_t> launching_;  ///< lanes of threads that launched something
   std::map<std::int64_t, std::pair<std::string, double>> walls_;
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;

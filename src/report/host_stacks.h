@@ -31,6 +31,12 @@ struct HostStacks {
 /// between the first and the last step where there are any.
 HostStacks host_stacks(const RunData& run);
 
+/// Whether the thread waited there, of a sample's members.
+bool is_waiting_sample(std::string_view extra);
+
+/// Whether a stack ends in the recorder's own code, or in what that called. Its wrappers call the program.
+bool is_in_recorder(std::string_view stack);
+
 /// The frames of a sample's name, the outermost first.
 std::vector<std::string> frames_of(std::string_view text);
 

@@ -221,10 +221,17 @@ class RoundTrips(unittest.TestCase):
         self.assertIn("--step, --whole", result.stderr)
 
     def test_work_between_steps_is_there(self):
-        """Without it the device would seem idle."""
-        path = self.folder / "evaluates.json"
-        self.done("export", self.ahead(evaluates=True), "--format", "kineto", "-o", path)
-        self.assertEqual(readers.read_as_hta(self, path)["kernels"], 20 * 6 + 4)
+        """Without it the device would seem idle, and the step after it longer."""
+        record = self.ahead(evaluates=True)
+        steps, work, _ = self.figures(record)
+        for form, suffix in (("kineto", ".json"), ("nsys-sqlite", ".sqlite")):
+            with self.subTest(form):
+                path, again = self.back(record, form, suffix)
+                if form == "kineto":
+                    self.assertEqual(readers.read_as_hta(self, path)["kernels"], 20 * 6 + 4)
+                again_steps, again_work, _ = self.figures(again)
+                self.check_steps(steps, again_steps, "evaluates")
+                self.assertEqual(list(again_work.values()), list(work.values()))
 
     def test_memory_of_one_step(self):
         record, path = self.ahead(), self.folder / "one.json"

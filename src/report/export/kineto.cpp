@@ -41,6 +41,17 @@ struct Track {
   auto operator<=>(const Track&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+/// The number of c10::DeviceType.
+int device_type(std::string_view device) {
+  constexpr std::pair<std::string_view, int> kTypes[] = {{"hip:", 6},         {"xla:", 9},  {"xpu:", 12},
+                                                         {"mps:", 13},        {"hpu:", 15}, {"mtia:", 19},
+                                                         {"privateuse1:", 20}};
+  for (const auto& [type, number] : kTypes) {
+    if (device.starts_with(type)) return number;
+  }
+  return is_gpu(device) ? 1 : 0;
+}
+
 std::string_view category_of(const TraceEvent& event) {
   if (is_kernel_event(event)) return "kernel";
   if (event.kind == "copy") return "gpu_memcpy";
@@ -396,7 +407,7 @@ class KinetoWriter {
     put(fmt::format(
         R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
         R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}, "Addr": {}, "Total Allocated": {}}}}})",
-        process(), process(), moment(time_ns), is_gpu(device) ? 1 : 0, id, change.bytes, change.address,
+        process(), process(), moment(time_ns), device_type(device), id, change.bytes, change.address,
         change.live_bytes));
     ++events_;
     put(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",
