@@ -126,6 +126,51 @@ TEST(StepCauses, AStallIsNoLaunch) {
   EXPECT_NEAR(host->gain_s, 195e-6, 1e-9);
 }
 
+/// What the recorder does between steps is no work of the program; its wrappers call the program.
+TEST(StepCauses, TheRecorderIsNoStall) {
+  Recorded made = stalled();
+  std::string& stack = made.run.activity_names.at(kSampled).text;
+  for (const char* own : {"step (train.py:9);Allocator._hand_over (rooflm_allocator.py:98)",
+                          "Allocator.end_step (rooflm_allocator.py:60);_snapshot (memory.py:9)",
+                          "step (train.py:9);Shapes.finish (rooflm_shapes.py:270)",
+                          "step (train.py:9);rooflm_end_step (librooflm_inject.so)"}) {
+    stack = own;
+    expect_whole(made.run, 15e-3);
+    EXPECT_NEAR(made.seconds("idle", "tracing"), 14.005e-3, 1e-9) << own;
+    EXPECT_EQ(made.seconds("idle", "stall"), 0) << own;
+    EXPECT_EQ(gaps_of(made.run, 1).at(0).cause(), IdleCause::tracing) << own;
+  }
+  EXPECT_TRUE(std::ranges::none_of(advise(made.run),
+                                   [](const Advice& one) { return one.subject == "device idle: stall"; }));
+  stack = "marked (rooflm_torch.py:230);next (loader.py:3)";
+  EXPECT_NEAR(made.seconds("idle", "stall"), 14.005e-3, 1e-9);
+  // A thread that waits is not at work, and one that launches nothing keeps nobody waiting.
+  stack = "Allocator._hand_over (rooflm_allocator.py:98)";
+  made.run.stack_samples.at(0).extra = R"({"waiting":1})";
+  EXPECT_EQ(made.seconds("idle", "tracing"), 0);
+}
+
+/// The step waits for the device that is idle least.
+TEST(StepCauses, AreThoseOfOneDevice) {
+  for (const bool is_second : {false, true}) {
+    Recorded made;
+    made.run.lanes[kCommunicationStream].device = "cuda:1";
+    const CauseLane busy = is_second ? kCommunicationStream : kStream;
+    const CauseLane other = is_second ? kStream : kCommunicationStream;
+    made.launch(kMatmul, busy, 0, 900, 1, 0);
+    made.launch(kMatmul, other, 0, 100, 1, 0);
+    made.add_step(1, 0, 1'000);
+    expect_whole(made.run, 1e-3);
+    EXPECT_NEAR(step_causes(made.run).of("compute"), 900e-6, 1e-12);
+    const std::string device = is_second ? "cuda:1" : "cuda:0";
+    EXPECT_EQ(step_causes(made.run).of_which(), " of " + device + ", which of 2 devices is idle least");
+  }
+  Recorded one;
+  one.launch(kMatmul, kStream, 0, 900, 1, 0);
+  one.add_step(1, 0, 1'000);
+  EXPECT_EQ(step_causes(one.run).of_which(), "");
+}
+
 TEST(Gaps, TheLongestSaysWhatTheHostDid) {
   const Recorded made = stalled();
   const std::vector<Gap> gaps = gaps_of(made.run, 2);
