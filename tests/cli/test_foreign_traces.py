@@ -199,7 +199,7 @@ class Traces(unittest.TestCase):
         self.assertEqual(self.query("SELECT MAX(live_bytes), MIN(bytes) FROM memory_event"), [(1100, -400)])
         self.assertEqual(self.query("SELECT live_bytes FROM memory_event ORDER BY seq DESC LIMIT 1"), [(600,)])
         self.assertEqual(self.query("SELECT key, value, text FROM fact WHERE key LIKE 'torch%'"), [("torch_reserved_bytes", 9e6, "cuda:0")])
-        self.assertIn("9.00 MB", self.report("memory"))
+        self.assertIn("9.00 MB", self.report("allocator"))
 
     def test_devices_are_called_by_their_type(self):
         def event(device):

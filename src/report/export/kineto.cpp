@@ -321,6 +321,17 @@ class KinetoWriter {
           json_quoted(place == 0 ? name : fmt::format("{} ({})", name, place + 1))));
     };
     name_track(0);
+    // Steps stay on their thread, where readers look for what they launched: what overlaps one moves.
+    std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+    for (const Slice& slice : slices) {
+      if (slice.name.starts_with(kProfilerStep)) steps.emplace_back(slice.start_ns, slice.end_ns);
+    }
+    const auto reaches_into_step = [&](const Slice& slice) {
+      const auto next =
+          std::ranges::upper_bound(steps, slice.start_ns, {}, &std::pair<std::int64_t, std::int64_t>::first);
+      return next != steps.end() && next->first < slice.end_ns && next->second > slice.end_ns &&
+             !slice.name.starts_with(kProfilerStep);
+    };
     for (const Slice& slice : slices) {
       std::size_t place = 0;
       for (;; ++place) {
@@ -331,6 +342,7 @@ class KinetoWriter {
         std::vector<std::int64_t>& ends = open[place];
         while (!ends.empty() && ends.back() <= slice.start_ns) ends.pop_back();
         if (!ends.empty() && ends.back() < slice.end_ns) continue;
+        if (place == 0 && reaches_into_step(slice)) continue;
         ends.push_back(slice.end_ns);
         break;
       }
