@@ -56,7 +56,10 @@ class StepIntervals {
       const std::int64_t before_ns = n == 0 ? kAlways : spans.back().second;
       const HostStep& step = steps_[n];
       if (step.is_exact) {
-        const std::int64_t start_ns = std::max(before_ns, step.start_ns);
+        std::int64_t start_ns = std::max(before_ns, step.start_ns);
+        // A range that its work outlasts is the host's: the device may have done something else before.
+        if (parts_[n].is_first && parts_[n].end_ns.value_or(kAlways) > step.end_ns)
+          start_ns = std::max(start_ns, first_start(n));
         spans.emplace_back(start_ns, std::max({start_ns, step.end_ns, parts_[n].end_ns.value_or(kAlways)}));
         continue;
       }
