@@ -36,6 +36,8 @@ struct RawEvent {
   void set_arg_list(std::string_view key, const std::string& json);
 };
 
+inline constexpr std::int64_t kMostTraceDevices = 256;
+
 class TraceEvents {
  public:
   TraceEvents(ForeignRun& run, const std::string& where) : run_(run), where_(where) {}

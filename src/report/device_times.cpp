@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "core/stretches.h"
 #include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/match_runs.h"
@@ -27,17 +28,12 @@ struct Interval {
 };
 
 /// Intervals in order, those that touch joined.
-std::vector<Interval> joined(std::vector<Interval> all) {
-  std::ranges::sort(all, {}, &Interval::start_ns);
+std::vector<Interval> joined(const std::vector<Interval>& all) {
+  std::vector<core::Stretch> stretches;
+  for (const Interval& one : all) stretches.emplace_back(one.start_ns, one.end_ns);
   std::vector<Interval> result;
-  for (const Interval& one : all) {
-    if (one.end_ns <= one.start_ns) continue;
-    if (!result.empty() && one.start_ns <= result.back().end_ns) {
-      result.back().end_ns = std::max(result.back().end_ns, one.end_ns);
-    } else {
-      result.push_back(one);
-    }
-  }
+  for (const auto& [start_ns, end_ns] : core::covered(std::move(stretches)))
+    result.push_back({start_ns, end_ns});
   return result;
 }
 
@@ -65,7 +61,7 @@ std::pair<std::vector<Interval>, std::vector<Interval>> split(const std::vector<
 struct StepParts {
   std::vector<std::size_t> kernels;
   std::size_t own = 0;  ///< kernels that the step launched: others may run in it
-  std::vector<Interval> copies, waits, overheads;
+  std::vector<Interval> copies, waits;
 };
 
 /// Takes the steps of a run apart, one after the other.
@@ -80,6 +76,7 @@ class StepTimer {
     times_.idle.reserve(run.activities.size() / 2);
     times_.kernels.reserve(run.activities.size() / 2);
     for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
+    all_overheads_ = joined(all_overheads_);
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
         walls_[sample.step] = {sample.kind, sample.seconds};
@@ -248,7 +245,7 @@ class StepTimer {
     for (const std::size_t i : parts.kernels) {
       work.push_back({run_->activities[i].start_ns, run_->activities[i].end_ns});
     }
-    work = joined(std::move(work));
+    work = joined(work);
     step.first_ns = work.empty() ? step.end_ns : work.front().start_ns;
     step.last_ns = work.empty() ? step.end_ns : work.back().end_ns;
   }
@@ -347,10 +344,8 @@ class StepTimer {
 
   /// What lies between the kernels, cause by cause.
   void find_idle(DeviceStep& step, StepParts& parts) {
-    parts.copies = joined(std::move(parts.copies));
-    parts.waits = joined(std::move(parts.waits));
-    if (!are_overheads_joined_) all_overheads_ = joined(std::move(all_overheads_));
-    are_overheads_joined_ = true;
+    parts.copies = joined(parts.copies);
+    parts.waits = joined(parts.waits);
     std::int64_t at = step.begin_ns;
     std::optional<std::size_t> before;  // the last kernel of the program that began
     for (const std::size_t i : parts.kernels) {
@@ -413,7 +408,7 @@ class StepTimer {
     const std::int64_t least_ns =
         std::clamp(static_cast<std::int64_t>(usual_ns * kStallFactor), kLeastStallNs, kMostLaunchNs);
     const std::size_t known = times_.idle.size();
-    const std::vector<HostMoment> moments = known == 0 ? std::vector<HostMoment>() : host_moments();
+    const RecorderSamples samples(*run_, launching_);
     for (std::size_t i = 0; i < known; ++i) {
       Idle& idle = times_.idle[i];
       if (idle.cause != IdleCause::host && !idle.is_unexplained) continue;
@@ -428,7 +423,7 @@ class StepTimer {
       const auto step = std::ranges::lower_bound(times_.steps, idle.step, {}, &DeviceStep::step);
       const double seconds = static_cast<double>(until - idle.start_ns) * kDeviceTimesNano;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) -= seconds;
-      idle.cause = is_recorder_at_work(moments, idle) ? IdleCause::tracing : IdleCause::stall;
+      idle.cause = samples.are_most(idle.start_ns, until) ? IdleCause::tracing : IdleCause::stall;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) += seconds;
       if (launch.end_ns > launch.start_ns) times_.idle.push_back(launch);
     }
@@ -436,32 +431,6 @@ class StepTimer {
       std::ranges::stable_sort(times_.idle, {},
                                [](const Idle& idle) { return std::pair(idle.step, idle.start_ns); });
     }
-  }
-
-  /// When a thread that launches work was seen at work, and whether that was the recorder's.
-  struct HostMoment {
-    std::int64_t time_ns = 0;
-    bool is_recorder = false;
-  };
-  [[nodiscard]] std::vector<HostMoment> host_moments() const {
-    std::unordered_map<std::int64_t, bool> stacks;  // by name
-    for (const record::ActivityName& name : run_->activity_names) {
-      if (name.kind == "sample") stacks[name.name] = is_in_recorder(name.text);
-    }
-    std::vector<HostMoment> moments;
-    for (const record::Activity& sample : run_->stack_samples) {
-      if (launching_.contains(sample.lane) && !is_waiting_sample(sample.extra))
-        moments.push_back({sample.end_ns, stacks[sample.name]});
-    }
-    std::ranges::sort(moments, {}, &HostMoment::time_ns);
-    return moments;
-  }
-
-  /// Whether most of what was seen within a stretch was the recorder at work.
-  static bool is_recorder_at_work(const std::vector<HostMoment>& moments, const Idle& idle) {
-    const auto from = std::ranges::lower_bound(moments, idle.start_ns, {}, &HostMoment::time_ns);
-    const auto to = std::ranges::upper_bound(from, moments.end(), idle.end_ns, {}, &HostMoment::time_ns);
-    return 2 * std::count_if(from, to, [](const HostMoment& one) { return one.is_recorder; }) > to - from;
   }
 
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
@@ -490,7 +459,6 @@ class StepTimer {
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;
   std::vector<std::size_t> all_work_;  ///< kernels and copies, whatever step they are of
-  bool are_overheads_joined_ = false;
   /// Of the step that is taken apart: places among times_.kernels and activities, in nanoseconds.
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;
   std::size_t first_ = 0;  ///< of its kernels among times_.kernels

@@ -43,6 +43,15 @@ struct KnownTimes {
   std::vector<DeviceSpan> covered_or_run;
 };
 
+bool is_waiting(std::string_view extra) { return extra.find(R"("waiting":1)") != std::string_view::npos; }
+
+/// The wrappers of the recorder call the program; everything else in it is its own work.
+bool is_in_recorder(std::string_view stack) {
+  const auto has = [&](std::string_view part) { return stack.find(part) != std::string_view::npos; };
+  return has("(rooflm_allocator.py") || has("librooflm_inject.so") ||
+         stack.substr(stack.rfind(';') + 1).find("(rooflm_") != std::string_view::npos;
+}
+
 /// When a thread did not wait, from its first sample to its last.
 std::vector<DeviceSpan> times_between_waits(std::vector<const record::Activity*> samples) {
   std::ranges::sort(samples, {}, &record::Activity::start_ns);
@@ -51,7 +60,7 @@ std::vector<DeviceSpan> times_between_waits(std::vector<const record::Activity*>
   std::vector<DeviceSpan> times;
   std::int64_t end_ns = samples.empty() ? 0 : samples.front()->start_ns;
   for (const record::Activity* sample : samples) {
-    if (!is_waiting_sample(sample->extra) && sample != samples.back()) continue;
+    if (!is_waiting(sample->extra) && sample != samples.back()) continue;
     if (sample->start_ns - kLookNs > end_ns) times.push_back({end_ns, sample->start_ns - kLookNs});
     end_ns = std::max(end_ns, sample->end_ns + kLookNs);
   }
@@ -135,8 +144,7 @@ Weight weight_of(const record::Activity& sample, const KnownTimes& known) {
   const DeviceSpan within{.start_ns = std::max(sample.start_ns, known.steps.start_ns),
                           .end_ns = std::min(sample.end_ns, known.steps.end_ns)};
   if (within.start_ns > within.end_ns) return {};
-  const std::vector<DeviceSpan>& covered =
-      is_waiting_sample(sample.extra) ? known.covered_or_run : known.covered;
+  const std::vector<DeviceSpan>& covered = is_waiting(sample.extra) ? known.covered_or_run : known.covered;
   if (sample.end_ns <= sample.start_ns) {
     return {.periods = periods, .idle = is_within(covered, sample.start_ns) ? 0 : periods};
   }
@@ -149,16 +157,6 @@ Weight weight_of(const record::Activity& sample, const KnownTimes& known) {
 }
 
 }  // namespace
-
-bool is_waiting_sample(std::string_view extra) {
-  return extra.find(R"("waiting":1)") != std::string_view::npos;
-}
-
-bool is_in_recorder(std::string_view stack) {
-  const auto has = [&](std::string_view part) { return stack.find(part) != std::string_view::npos; };
-  return has("(rooflm_allocator.py") || has("librooflm_inject.so") ||
-         stack.substr(stack.rfind(';') + 1).find("(rooflm_") != std::string_view::npos;
-}
 
 std::vector<std::string> frames_of(std::string_view text) {
   std::vector<std::string> frames;
@@ -180,7 +178,7 @@ HostStacks host_stacks(const RunData& run) {
     const Weight weight = is_counted ? weight_of(sample, known) : Weight();
     found.outside += periods_of(sample.extra) - std::min(periods_of(sample.extra), weight.periods);
     if (weight.periods == 0) continue;
-    const bool waits = is_waiting_sample(sample.extra);
+    const bool waits = is_waiting(sample.extra);
     HostStack& stack = by_name[{sample.name, waits}];
     stack.is_waiting = waits;
     stack.samples += weight.periods;
@@ -198,6 +196,24 @@ HostStacks host_stacks(const RunData& run) {
   }
   std::ranges::stable_sort(found.stacks, std::greater<>(), &HostStack::samples);
   return found;
+}
+
+RecorderSamples::RecorderSamples(const RunData& run, const std::unordered_set<std::int64_t>& lanes) {
+  std::unordered_map<std::int64_t, bool> stacks;  // by name
+  for (const record::ActivityName& name : run.activity_names) {
+    if (name.kind == "sample") stacks[name.name] = is_in_recorder(name.text);
+  }
+  for (const record::Activity& sample : run.stack_samples) {
+    if (lanes.contains(sample.lane) && !is_waiting(sample.extra))
+      samples_.emplace_back(sample.end_ns, stacks[sample.name]);
+  }
+  std::ranges::sort(samples_);
+}
+
+bool RecorderSamples::are_most(std::int64_t start_ns, std::int64_t end_ns) const {
+  const auto from = std::ranges::lower_bound(samples_, std::pair(start_ns, false));
+  const auto to = std::upper_bound(from, samples_.end(), std::pair(end_ns, true));
+  return 2 * std::count_if(from, to, [](const auto& sample) { return sample.second; }) > to - from;
 }
 
 }  // namespace rooflm::report

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "report/run_data.h"
@@ -31,13 +34,19 @@ struct HostStacks {
 /// between the first and the last step where there are any.
 HostStacks host_stacks(const RunData& run);
 
-/// Whether the thread waited there, of a sample's members.
-bool is_waiting_sample(std::string_view extra);
-
-/// Whether a stack ends in the recorder's own code, or in what that called. Its wrappers call the program.
-bool is_in_recorder(std::string_view stack);
-
 /// The frames of a sample's name, the outermost first.
 std::vector<std::string> frames_of(std::string_view text);
+
+/// When threads ran, as samples tell, and whether in the recorder's own code or in what that called.
+class RecorderSamples {
+ public:
+  /// Of the threads with these lanes.
+  RecorderSamples(const RunData& run, const std::unordered_set<std::int64_t>& lanes);
+  /// Whether most samples of a stretch are in the recorder.
+  [[nodiscard]] bool are_most(std::int64_t start_ns, std::int64_t end_ns) const;
+
+ private:
+  std::vector<std::pair<std::int64_t, bool>> samples_{};  ///< when, and whether in it
+};
 
 }  // namespace rooflm::report
