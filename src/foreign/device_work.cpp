@@ -17,6 +17,9 @@ std::int64_t node_of(const record::Activity& kernel) {
   return at == std::string::npos ? -1 : std::atoll(kernel.extra.c_str() + at + kKey.size());
 }
 
+/// A call of the runtime; of traces from before Kineto an operator, which has no correlation elsewhere.
+bool is_launch_kind(std::string_view kind) { return kind == "api" || kind == "op"; }
+
 }  // namespace
 
 std::vector<Launched> device_work(ForeignRun& run) {
@@ -25,7 +28,7 @@ std::vector<Launched> device_work(ForeignRun& run) {
   // first.
   std::unordered_map<std::int64_t, std::size_t> calls;
   for (std::size_t i = 0; i < activities.size(); ++i) {
-    if (!activities[i].correlation || run.name_of(activities[i]).kind != "api") continue;
+    if (!activities[i].correlation || !is_launch_kind(run.name_of(activities[i]).kind)) continue;
     const auto [call, is_new] = calls.try_emplace(*activities[i].correlation, i);
     if (!is_new && activities[i].start_ns < activities[call->second].start_ns) call->second = i;
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/stretches.h"
 #include "core/units.h"
 #include "foreign/device_work.h"
 #include "foreign/foreign_run.h"
@@ -56,7 +57,10 @@ class StepIntervals {
       const std::int64_t before_ns = n == 0 ? kAlways : spans.back().second;
       const HostStep& step = steps_[n];
       if (step.is_exact) {
-        const std::int64_t start_ns = std::max(before_ns, step.start_ns);
+        std::int64_t start_ns = std::max(before_ns, step.start_ns);
+        // A range that its work outlasts is the host's: the device may have done something else before.
+        if (parts_[n].is_first && parts_[n].end_ns.value_or(kAlways) > step.end_ns)
+          start_ns = std::max(start_ns, first_start(n));
         spans.emplace_back(start_ns, std::max({start_ns, step.end_ns, parts_[n].end_ns.value_or(kAlways)}));
         continue;
       }
@@ -167,7 +171,8 @@ void add_step_range(ForeignRun& run, const HostStep& step, std::pair<std::int64_
   if (step.range) {
     record::Activity& range = run.activities()[*step.range];
     if (std::pair(range.start_ns, range.end_ns) == span) {
-      range.extra = fmt::format("{{{}{}}}", kNameMember, range.name);
+      const std::string more = range.extra.size() > 2 ? "," + range.extra.substr(1) : "}";
+      range.extra = fmt::format("{{{}{}{}", kNameMember, range.name, more);
       range.name = name;
       range.step = step.number;
       return;
@@ -186,15 +191,10 @@ void add_step_range(ForeignRun& run, const HostStep& step, std::pair<std::int64_
 
 /// How much of the time from the first start to the last end some of them cover.
 double busy_share(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
-  std::ranges::sort(spans);
-  std::int64_t busy_ns = 0;
-  std::int64_t until_ns = spans.front().first;
-  for (const auto& [start_ns, end_ns] : spans) {
-    busy_ns += std::max<std::int64_t>(0, end_ns - std::max(start_ns, until_ns));
-    until_ns = std::max(until_ns, end_ns);
-  }
-  return static_cast<double>(busy_ns) /
-         static_cast<double>(std::max<std::int64_t>(1, until_ns - spans.front().first));
+  const std::vector<core::Stretch> busy = core::covered(std::move(spans));
+  if (busy.empty()) return 0;
+  return static_cast<double>(core::length_of(busy)) /
+         static_cast<double>(busy.back().second - busy.front().first);
 }
 
 /// How much of the device's time lies in steps, as a fact and in a sentence.
@@ -283,13 +283,7 @@ std::size_t leave_out_steps_ahead(ForeignRun& run, std::vector<record::Sample>& 
   }
   std::optional<std::int64_t> least_ns;
   for (auto& [step, times] : kernels) {
-    std::ranges::sort(times);
-    std::int64_t busy_ns = 0;
-    std::int64_t until = std::numeric_limits<std::int64_t>::min();
-    for (const auto& [start, end] : times) {
-      busy_ns += std::max<std::int64_t>(0, end - std::max(start, until));
-      until = std::max(until, end);
-    }
+    const std::int64_t busy_ns = core::length_of(core::covered(std::move(times)));
     least_ns = std::min(least_ns.value_or(busy_ns), busy_ns);
   }
   if (!least_ns) return 0;

@@ -103,6 +103,12 @@ void ForeignRun::add_multiprocessors(const std::map<std::int64_t, std::int64_t>&
   }
 }
 
+void ForeignRun::call_devices(std::string_view type) {
+  for (record::Lane& lane : lanes_) {
+    if (lane.device.starts_with("cuda:")) lane.device = fmt::format("{}{}", type, lane.device.substr(4));
+  }
+}
+
 void ForeignRun::check_correlations() {
   std::unordered_set<std::int64_t> calls;
   for (const record::Activity& activity : activities_) {

@@ -57,6 +57,8 @@ class ForeignRun {
     environment_.push_back({key, value});
   }
   void add_fact(record::Fact fact) { facts_.push_back(std::move(fact)); }
+  /// Devices of lanes, which are called cuda:0, become TYPE:0.
+  void call_devices(std::string_view type);
   /// Facts "multiprocessors", of the first device that has some, and "multiprocessors cuda:1" of each that
   /// has another number of them.
   void add_multiprocessors(const std::map<std::int64_t, std::int64_t>& of_devices);

@@ -262,6 +262,7 @@ void read_kineto(std::string_view text, const std::string& where, bool is_cut, F
   }
   if (!is_whole) {
     ends_early = ends_early || is_cut;
+    position = std::min(position, text.size());  // the parser counts the end as a byte
     if (!ends_early || events->size() == 0) {
       throw core::InputError(
           fmt::format("{}: the trace is not valid JSON at byte {} of {}{}", where, position, text.size(),

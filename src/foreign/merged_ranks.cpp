@@ -34,6 +34,11 @@ std::string rank_label(std::string_view label) {
   return begin == std::string::npos || end == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
+/// As Kineto names processes that stand for a device.
+bool is_device_label(std::string_view label) {
+  return label.starts_with("GPU ") || label.starts_with("MTIA ") || label.starts_with("XPU ");
+}
+
 /// The activities of one process that is a host: of which call each correlation is.
 struct Host {
   std::int64_t process = 0;
@@ -102,8 +107,9 @@ class Separation {
       if (!is_new && name->second == activities[i].name) ++host.repeated;
     }
     for (auto& [process, host] : hosts) {
-      if (host.calls.empty()) continue;
-      host.label = rank_label(label_of_(process));
+      const std::string label = label_of_(process);
+      if (host.calls.empty() || is_device_label(label)) continue;
+      host.label = rank_label(label);
       hosts_.push_back(std::move(host));
     }
     std::ranges::sort(hosts_, {}, &Host::first);
@@ -218,7 +224,7 @@ class Separation {
     const auto [known, is_new] = found_.devices.try_emplace({rank, device}, device);
     if (!is_new) return known->second;
     for (int number = 0; !taken_.insert(known->second).second; ++number) {
-      known->second = fmt::format("cuda:{}", number);
+      known->second = fmt::format("{}{}", device.substr(0, device.find(':') + 1), number);
     }
     if (known->second != device) {
       run_.say(fmt::format("{} of {} is {} here", device, name(rank), known->second));

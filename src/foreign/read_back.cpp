@@ -30,6 +30,11 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
   std::map<std::int64_t, std::int64_t> names;
   for (const record::ActivityName& row : record.activity_names(of.id))
     names[row.name] = run.name(row.kind, row.text);
+  // Records from before steps were a fact: where no device says anything, their steps are the program's own.
+  const std::vector<record::Fact> facts = record.facts(of.id);
+  const bool has_own_steps =
+      std::ranges::find(facts, "steps", &record::Fact::key) == facts.end() &&
+      std::ranges::none_of(run.lanes_, [](const record::Lane& lane) { return lane.kind == "device"; });
   const std::int64_t step = run.name("range", "step");
   const std::int64_t host_step = run.name("range", kHostStep);
   for (record::Activity activity : record.activities(of.id)) {
@@ -41,13 +46,14 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
     }
     activity.name = name->second;
     activity.lane = *lane;
-    if (activity.name == step && activity.step) {
+    if (activity.name == step && activity.step && !has_own_steps) {
       const auto own = member_of(activity.extra, kNameMember);
       if (!own || !names.contains(*own)) continue;  // find_steps made it
       activity.name = names.at(*own);
-      activity.extra.clear();
+      const std::size_t more = activity.extra.find(',');
+      activity.extra = more == std::string::npos ? "" : "{" + activity.extra.substr(more + 1);
     }
-    activity.step.reset();
+    if (activity.name != step || !has_own_steps) activity.step.reset();
     if (activity.name == host_step) {
       activity.name = step;
       activity.step = member_of(activity.extra, kMarkMember);
@@ -61,8 +67,8 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
   run.gauges_ = record.gauges(of.id);
   run.tensors_ = record.tensors(of.id);
   run.memory_ = record.memory_events(of.id);
-  for (record::Fact& fact : record.facts(of.id)) {
-    if (std::ranges::find(kFactsOfSteps, fact.key) == std::end(kFactsOfSteps)) run.add_fact(std::move(fact));
+  for (const record::Fact& fact : facts) {
+    if (std::ranges::find(kFactsOfSteps, fact.key) == std::end(kFactsOfSteps)) run.add_fact(fact);
   }
   for (record::Sample& sample : record.samples(of.id)) {
     if (sample.kind == "plain") run.timed_.push_back(std::move(sample));

@@ -329,8 +329,11 @@ class RowReader {
     if (is_block(row)) return add_block(row);
     if (row.kind == RowKind::mark && row.range == RangeKind::amount) return add_amount(row);
     const bool has_addresses = RecordedSamples::has_addresses(row);
+    const bool is_recorder = row.kind == RowKind::range && row.range == RangeKind::recorder;
     record::Activity made{
-        .name = run_.name(RecordedSamples::is_sample(row) ? "sample" : kKinds[kind],
+        .name = run_.name(RecordedSamples::is_sample(row) ? "sample"
+                          : is_recorder                   ? "overhead"
+                                                          : kKinds[kind],
                           has_addresses ? samples_.name_of(row) : text_of(row.name, "unknown")),
         .lane = lane_of(row),
         .start_ns = static_cast<std::int64_t>(row.start_ns) - zero_ns_,

@@ -15,7 +15,6 @@
 namespace rooflm::foreign {
 namespace {
 
-constexpr std::int64_t kMostDevices = 256;
 /// Events that nobody said anything about: what they are is known when lanes have names.
 constexpr std::string_view kUnsaid = "unsaid";
 
@@ -81,6 +80,12 @@ std::optional<std::int64_t> last_number(std::string_view text) {
   return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
+/// Of what ran on an accelerator of Meta (MTIA): all of it has one category.
+std::string_view kind_on_mtia(std::string_view name) {
+  if (name == "dma_request") return "copy";
+  return name.starts_with("event_") ? "range" : "kernel";  // event_wait, event_record
+}
+
 bool is_device_kind(std::string_view kind) { return kind == "kernel" || kind == "copy" || kind == "memset"; }
 
 std::string lower(std::string_view text) {
@@ -109,7 +114,7 @@ std::optional<std::int64_t> gpu_in(std::string_view name) {
   if (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest[0])) == 0) rest.remove_prefix(1);
   std::int64_t number = 0;
   std::from_chars(rest.data(), rest.data() + rest.size(), number);
-  return std::clamp<std::int64_t>(number, 0, kMostDevices - 1);
+  return std::clamp<std::int64_t>(number, 0, kMostTraceDevices - 1);
 }
 
 /// 13 of "/device:GPU:0/stream:13 Compute".
@@ -134,6 +139,7 @@ void RawEvent::set_text(std::string_view key, const std::string& text) {
 void RawEvent::set_number(std::string_view key, std::optional<std::int64_t> value) {
   if (key == "pid") process = value;
   if (key == "tid") thread = value;
+  if (key == "id") flow = value;
 }
 
 void RawEvent::set_arg_text(std::string_view key, const std::string& text) {
@@ -164,6 +170,7 @@ void RawEvent::set_arg_number(std::string_view key, double value, std::optional<
   if (key == "Device Type") device_type = whole;
   if (key == "Device Id") device_id = whole;
   if (key == "Total Allocated") total_allocated = whole;
+  if (key == "Total Reserved") total_reserved = whole;
   if (key == "rank") rank = whole;
   if (key == "registers per thread" && whole) member("registers", fmt::format("{}", *whole));
   if (key == "shared memory" && whole) member("shared_dynamic", fmt::format("{}", *whole));
@@ -246,8 +253,13 @@ void TraceEvents::take(const RawEvent& event) {
 void TraceEvents::count_unread(const RawEvent& event) {
   const std::string& phase = event.phase;
   if (phase.empty()) return run_.count("events without \"ph\" were left out");
-  // Arrows of flows: correlations say the same.
-  if (phase == "s" || phase == "t" || phase == "f") return;
+  // Arrows of flows: correlations say the same, but in traces from before Kineto.
+  if (phase == "s" || phase == "t" || phase == "f") {
+    if (event.category != "cpu_to_cuda" || !event.flow || !event.start_ns) return;
+    auto& [from, to] = arrows_[*event.flow];
+    (phase == "s" ? from : to) = Moment{track_of(event), *event.start_ns};
+    return;
+  }
   if (phase == "i" || phase == "I" || phase == "R") {
     // Kineto says so how long it looked.
     if (event.name.starts_with("Record Window") || event.name.starts_with("Iteration Start")) return;
@@ -267,9 +279,14 @@ void TraceEvents::take_slice(const RawEvent& event) {
   if (__builtin_add_overflow(*event.start_ns, *event.duration_ns, &end_ns)) {
     return run_.count("events with impossible times were left out");
   }
+  for (const std::string_view type : {"xpu", "mtia", "privateuse1"}) {
+    if (event.category.starts_with(type) && event.category.find('_') == type.size())
+      device_types_.insert(std::string(type));
+  }
   // The span of the whole trace, which Kineto adds for viewers.
   if (event.category == "trace" && event.name.starts_with("PyTorch Profiler")) return;
-  std::string_view kind = kind_of(event.category);
+  const bool is_on_mtia = event.category == "mtia_ccp_events";
+  std::string_view kind = is_on_mtia ? kind_on_mtia(event.name) : kind_of(event.category);
   if (kind.empty()) {
     // What has a device and a stream ran there, whatever it is called.
     kind = event.device && event.stream ? "kernel" : "range";
@@ -285,7 +302,7 @@ void TraceEvents::take_slice(const RawEvent& event) {
   const Track track = track_of(event);
   if (event.rank) ranks_[track.first] = *event.rank;
   record::Activity made{.start_ns = *event.start_ns, .end_ns = end_ns, .step = event.step};
-  const bool is_annotation = event.category == "gpu_user_annotation";
+  const bool is_annotation = event.category == "gpu_user_annotation" || (is_on_mtia && kind == "range");
   if (is_device_kind(kind) || is_annotation) {
     const std::int64_t device = event.device.value_or(
         event.process_text.empty() ? track.first : last_number(event.process_text).value_or(0));
@@ -293,7 +310,7 @@ void TraceEvents::take_slice(const RawEvent& event) {
         event.stream ? *event.stream : last_number(event.thread_text).value_or(track.second);
     const char* what = is_annotation ? "annotations of stream" : "stream";
     const std::int64_t number =
-        device < 0 || device >= kMostDevices ? 0 : device;  // else it is no number of one
+        device < 0 || device >= kMostTraceDevices ? 0 : device;  // else it is no number of one
     made.lane = run_.lane(fmt::format("{} {} {}", what, device, stream),
                           {.kind = "device",
                            .device = fmt::format("cuda:{}", number),
@@ -315,40 +332,6 @@ void TraceEvents::take_slice(const RawEvent& event) {
   ++taken_;
 }
 
-void TraceEvents::take_memory(const RawEvent& event) {
-  if (!event.start_ns || !event.memory_bytes)
-    return run_.count("allocations without time or size were left out");
-  // Numbers of c10::DeviceType: all but these are devices of their own (CUDA 1, HIP 6, XPU 12, ...).
-  constexpr std::int64_t kHost[] = {0, 2, 5};  // CPU, MKLDNN, IDEEP
-  const bool is_host = std::ranges::find(kHost, event.device_type.value_or(1)) != std::end(kHost);
-  const std::int64_t device = std::clamp<std::int64_t>(event.device_id.value_or(0), 0, kMostDevices - 1);
-  const std::string name = is_host ? "cpu" : fmt::format("cuda:{}", device);
-  allocations_[{track_of(event).first, name}].push_back(
-      {*event.start_ns, *event.memory_bytes, event.address, event.total_allocated});
-  ++taken_;
-}
-
-/// The allocator's total says at its first event what was there before the trace began. What is given back
-/// without having been taken is part of that, and ForeignRun adds it itself.
-void TraceEvents::add_memory(const MergedRanks& ranks) {
-  for (auto& [place, events] : allocations_) {
-    const std::string device = ranks.device(place.first, place.second);
-    std::ranges::stable_sort(events, {}, &Allocation::time_ns);
-    std::optional<std::int64_t> before;  // all of it; then without what is given back later
-    std::int64_t changed = 0;
-    std::set<std::int64_t> seen;
-    std::int64_t returned = 0;
-    for (const Allocation& one : events) {
-      run_.add_memory(one.time_ns, one.bytes, one.address, device);
-      if (__builtin_add_overflow(changed, one.bytes, &changed)) return;
-      if (!before && one.total && *one.total >= 0) before = *one.total - changed;
-      const bool is_first = one.address && seen.insert(*one.address).second;
-      if (is_first && one.bytes < 0) returned -= one.bytes;
-    }
-    if (before && *before > returned) run_.add_memory_before(*before - returned, 0, device);
-  }
-}
-
 void TraceEvents::take_name(const RawEvent& event) {
   const Track track = track_of(event);
   if (event.name == "process_name" || event.name == "process_labels") {
@@ -367,8 +350,8 @@ void TraceEvents::name_lanes() {
     if (thread != thread_names_.end()) lane.name = thread->second;
     const std::string process = process_label(track.first);
     const bool is_old = process == "CUDA functions";
-    const auto gpu =
-        is_old ? std::optional(std::clamp<std::int64_t>(track.second, 0, kMostDevices - 1)) : gpu_in(process);
+    const auto gpu = is_old ? std::optional(std::clamp<std::int64_t>(track.second, 0, kMostTraceDevices - 1))
+                            : gpu_in(process);
     if (!gpu) continue;
     lane.kind = "device";
     lane.device = fmt::format("cuda:{}", *gpu);
@@ -408,19 +391,47 @@ void TraceEvents::find_kinds() {
   }
 }
 
+/// Traces from before Kineto have arrows from operators to the kernels that they started: an operator and its
+/// kernels get one correlation, the number of its first arrow.
+void TraceEvents::follow_arrows() {
+  if (arrows_.empty()) return;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t> at;  // by lane and start, the shortest
+  auto& activities = run_.activities();
+  for (std::size_t i = 0; i < activities.size(); ++i) {
+    const auto [known, is_new] = at.try_emplace({activities[i].lane, activities[i].start_ns}, i);
+    if (!is_new && activities[i].end_ns < activities[known->second].end_ns) known->second = i;
+  }
+  const auto event_at = [&](const std::optional<Moment>& moment) -> record::Activity* {
+    const auto lane = moment ? host_lanes_.find(moment->first) : host_lanes_.end();
+    const auto found = lane == host_lanes_.end() ? at.end() : at.find({lane->second, moment->second});
+    return found == at.end() ? nullptr : &activities[found->second];
+  };
+  for (const auto& [number, ends] : arrows_) {
+    record::Activity* from = event_at(ends.first);
+    record::Activity* to = event_at(ends.second);
+    if (from == nullptr || to == nullptr || run_.lane(to->lane).kind != "device") continue;
+    if (!from->correlation) from->correlation = number;
+    to->correlation = from->correlation;
+  }
+}
+
 void TraceEvents::finish() {
   for (const auto& [track, open] : open_) {
     if (!open.empty()) run_.count("events without an end were left out", open.size());
   }
   name_lanes();
   find_kinds();
+  follow_arrows();
+  // PyTorch calls devices of HIP cuda, too; only what the trace says is another type.
+  const std::string type = device_types_.size() == 1 ? *device_types_.begin() : "cuda";
+  run_.call_devices(type);
   const MergedRanks ranks = separate_ranks(
       run_, processes_, [this](std::int64_t process) { return process_label(process); }, where_);
   if (!ranks.is_one()) rank_.reset();
   add_memory(ranks);
   say_missing_work(run_);
   for (const auto& [device, name] : device_names_) {
-    run_.add_environment(fmt::format("device cuda:{}", device), core::printable(name));
+    run_.add_environment(fmt::format("device {}:{}", type, device), core::printable(name));
   }
   run_.add_multiprocessors(multiprocessors_);
   if (rank_ && world_size_ && *rank_ >= 0 && *rank_ < *world_size_) {

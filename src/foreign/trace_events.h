@@ -20,7 +20,9 @@ struct RawEvent {
   std::string phase{}, category{}, name{}, process_text{}, thread_text{};
   std::optional<std::int64_t> start_ns{}, duration_ns{}, process{}, thread{};
   std::optional<std::int64_t> stream{}, device{}, correlation{}, bytes{}, step{};
-  std::optional<std::int64_t> memory_bytes{}, address{}, device_type{}, device_id{}, total_allocated{};
+  std::optional<std::int64_t> memory_bytes{}, address{}, device_type{}, device_id{}, total_allocated{},
+      total_reserved{};
+  std::optional<std::int64_t> flow{};  ///< the number of an arrow
   std::optional<std::int64_t> rank{};  ///< of a file into which somebody merged those of several ranks
   std::string arg_name{};              ///< args.name, of metadata
   std::string extra{};                 ///< members of record::Activity::extra, of a kernel
@@ -33,6 +35,8 @@ struct RawEvent {
   /// A list of the arguments, as JSON: the shapes and dtypes of an operator, the grid of a kernel.
   void set_arg_list(std::string_view key, const std::string& json);
 };
+
+inline constexpr std::int64_t kMostTraceDevices = 256;
 
 class TraceEvents {
  public:
@@ -58,8 +62,10 @@ class TraceEvents {
   /// An event of the allocator of a device.
   struct Allocation {
     std::int64_t time_ns = 0, bytes = 0;
-    std::optional<std::int64_t> address, total;
+    std::optional<std::int64_t> address, total, reserved;
   };
+  /// Where an arrow begins or ends: on a track, with the event that begins there.
+  using Moment = std::pair<Track, std::int64_t>;
 
   void take_slice(const RawEvent& event);
   void take_memory(const RawEvent& event);
@@ -69,6 +75,7 @@ class TraceEvents {
   std::int64_t host_lane(const Track& track);
   void name_lanes();
   void find_kinds();
+  void follow_arrows();
   void add_memory(const MergedRanks& ranks);
   [[nodiscard]] std::string process_label(std::int64_t process) const;
 
@@ -84,7 +91,8 @@ class TraceEvents {
   std::map<std::int64_t, std::int64_t> ranks_;        ///< of processes whose events name it
   std::set<std::int64_t> device_lanes_;               ///< that only names show to be of a device
   std::map<std::pair<std::int64_t, std::string>, std::vector<Allocation>> allocations_;  ///< process, device
-  std::set<std::string> unknown_categories_;
+  std::map<std::int64_t, std::pair<std::optional<Moment>, std::optional<Moment>>> arrows_;
+  std::set<std::string> unknown_categories_, device_types_;
   std::map<std::int64_t, std::int64_t> multiprocessors_;
   std::optional<std::int64_t> rank_, world_size_;
   std::size_t taken_ = 0;

@@ -66,6 +66,7 @@ enum class RangeKind : std::uint8_t {
   waiting,     ///< since version 3, a mark: the same, of a thread that waited there from start to end
   operator_,   ///< a call of an operator whose shapes were noted: `name` is its number among the "calls" of
                ///< the facts "work N", no text
+  recorder,    ///< the recorder's own work on a thread of the program, between two steps
 };
 
 /// One activity. Texts are numbers of the chunk `texts`; 0 is none.

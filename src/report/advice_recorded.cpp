@@ -174,7 +174,10 @@ std::string stall_text(const RunData& run, double stall_s) {
       "The host does something else than launching kernels for {}, in stretches much longer than a launch "
       "takes",
       core::format_seconds(stall_s));
-  for (const Gap& gap : gaps_of(run, 1)) {
+  constexpr std::size_t kLongest = 50;  // some are of other causes
+  const std::vector<Gap> gaps = gaps_of(run, kLongest);
+  if (const auto found = std::ranges::find(gaps, IdleCause::stall, &Gap::cause); found != gaps.end()) {
+    const Gap& gap = *found;
     const TracedKernel* next = gap.next ? traced_kernels(run).find(*gap.next) : nullptr;
     const std::string& host = gap.line.empty() ? gap.host : gap.line;
     text += fmt::format("; the longest gap takes {}{}{}", core::format_seconds(gap.seconds()),

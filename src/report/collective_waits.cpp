@@ -70,11 +70,10 @@ std::unordered_map<std::size_t, std::int64_t> known_transfers(const RunData& run
 
 }  // namespace
 
-ExposedCollectives exposed_collectives(const RunData& run) {
+ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& times) {
   constexpr double kNano = 1e-9;
   ExposedCollectives sum;
   const TracedKernels& kernels = traced_kernels(run);
-  const DeviceTimes& times = kernels.times();
   const auto steps = static_cast<double>(times.count(kTraced));
   if (times.exposed.empty() || steps == 0) return sum;
   const bool has_ranks = !run.transfer_from_ns.empty();

@@ -21,8 +21,8 @@ struct ExposedCollectives {
   double all_s = 0;
 };
 
-/// Means of the traced steps.
-ExposedCollectives exposed_collectives(const RunData& run);
+/// Means of the traced steps of `times`: those of all devices of the run, or of one.
+ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& times);
 
 /// Sets RunData::transfer_from_ns of all runs whose collectives several records of the set know.
 void take_rank_waits(RecordSet& set);

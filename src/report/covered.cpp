@@ -18,6 +18,17 @@ namespace {
 
 constexpr std::string_view kOutside = "other";  // scope of what no module did
 
+/// As Inductor names the kernels that it makes: "triton_poi_fused_add_0".
+bool is_of_inductor(std::string_view kernel) {
+  return kernel.starts_with("triton_") && kernel.find("_fused_") != std::string_view::npos;
+}
+
+/// A Triton kernel of the program itself: nobody says which of its tensors it writes, or how much of them.
+bool has_whole_tensors(const record::KernelWork& work) {
+  return work.call.starts_with("triton::") && !work.call.starts_with("triton::triton_") &&
+         work.shapes.find("->") == std::string::npos;
+}
+
 }  // namespace
 
 std::optional<Covered> covered_by(const RunData& run) {
@@ -33,6 +44,10 @@ std::optional<Covered> covered_by(const RunData& run) {
   Covered covered;
   std::map<std::string_view, std::array<double, kKnown.size()>> lacking;
   double all_ns = 0;
+  std::set<std::int64_t> graphs;  // ops that kernels of Inductor are of
+  for (const record::Activity& one : run.activities) {
+    if (one.op && names.is_kernel(one) && is_of_inductor(names.text(one))) graphs.insert(*one.op);
+  }
   for (const record::Activity& one : run.activities) {
     if (has_steps && (!one.step || warmup.contains(*one.step))) continue;
     if (!names.is_kernel(one) && !names.is_copy(one)) continue;
@@ -40,6 +55,9 @@ std::optional<Covered> covered_by(const RunData& run) {
     const TimedOp* op = one.op ? run.find_op(*one.op) : nullptr;
     const std::array has = {op != nullptr && op->op.scope != kOutside, op != nullptr, one.work.has_value()};
     all_ns += ns;
+    if (op != nullptr && graphs.contains(*one.op) && op->op.phase != "optimizer") covered.compiled += ns;
+    const KernelPrice* price = run.price_of(one);
+    if (price != nullptr && has_whole_tensors(price->work)) covered.whole_tensors += ns;
     for (std::size_t i = 0; i < has.size(); ++i) covered.share.at(i) += has.at(i) ? ns : 0;
     if (std::ranges::count(has, true) == std::ssize(has)) continue;
     auto& lack = lacking[names.text(one)];
@@ -47,6 +65,8 @@ std::optional<Covered> covered_by(const RunData& run) {
   }
   if (all_ns <= 0) return std::nullopt;
   for (double& share : covered.share) share /= all_ns;
+  covered.compiled /= all_ns;
+  covered.whole_tensors /= all_ns;
   for (const auto& [text, ns] : lacking) {
     Covered::Lack lack{.name = parse_kernel_name(text).short_name, .full_name = std::string(text)};
     // What no kernel has was not noted: then there is nothing to list.
@@ -71,6 +91,20 @@ std::string covered_text(const RunData& run) {
   for (std::size_t i = 0; i < kKnown.size(); ++i) {
     text += fmt::format("{}{:.1f}%{} a {}", i > 0 ? ", " : "", 100 * covered->share.at(i),
                         i > 0 ? "" : " has", kKnown.at(i));
+  }
+  if (covered->compiled >= kLeast) {
+    text += fmt::format(
+        "; {:.1f}% is of graphs of torch.compile: their kernels count as of the module that was compiled, "
+        "not "
+        "of those inside it",
+        100 * covered->compiled);
+  }
+  if (covered->whole_tensors >= kLeast) {
+    text += fmt::format(
+        "; {:.1f}% is of Triton kernels of the program, priced as if they touched each of their tensors "
+        "once, as "
+        "a whole: an upper bound of their bytes unless they come back to some",
+        100 * covered->whole_tensors);
   }
   for (std::size_t i = 0; i < kKnown.size(); ++i) {
     std::vector<const Covered::Lack*> without;

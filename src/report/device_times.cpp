@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "core/stretches.h"
+#include "report/host_stacks.h"
 #include "report/kernel_names.h"
 #include "report/match_runs.h"
 #include "report/summaries.h"
@@ -26,17 +28,12 @@ struct Interval {
 };
 
 /// Intervals in order, those that touch joined.
-std::vector<Interval> joined(std::vector<Interval> all) {
-  std::ranges::sort(all, {}, &Interval::start_ns);
+std::vector<Interval> joined(const std::vector<Interval>& all) {
+  std::vector<core::Stretch> stretches;
+  for (const Interval& one : all) stretches.emplace_back(one.start_ns, one.end_ns);
   std::vector<Interval> result;
-  for (const Interval& one : all) {
-    if (one.end_ns <= one.start_ns) continue;
-    if (!result.empty() && one.start_ns <= result.back().end_ns) {
-      result.back().end_ns = std::max(result.back().end_ns, one.end_ns);
-    } else {
-      result.push_back(one);
-    }
-  }
+  for (const auto& [start_ns, end_ns] : core::covered(std::move(stretches)))
+    result.push_back({start_ns, end_ns});
   return result;
 }
 
@@ -64,7 +61,7 @@ std::pair<std::vector<Interval>, std::vector<Interval>> split(const std::vector<
 struct StepParts {
   std::vector<std::size_t> kernels;
   std::size_t own = 0;  ///< kernels that the step launched: others may run in it
-  std::vector<Interval> copies, waits, overheads;
+  std::vector<Interval> copies, waits;
 };
 
 /// Takes the steps of a run apart, one after the other.
@@ -79,6 +76,7 @@ class StepTimer {
     times_.idle.reserve(run.activities.size() / 2);
     times_.kernels.reserve(run.activities.size() / 2);
     for (std::size_t i = 0; i < run.activities.size(); ++i) sort_in(i);
+    all_overheads_ = joined(all_overheads_);
     for (const record::Sample& sample : run.samples) {
       if (sample.phase == kStep) {
         walls_[sample.step] = {sample.kind, sample.seconds};
@@ -194,6 +192,7 @@ class StepTimer {
       all_overheads_.push_back(interval);
     }
     if (sort == Sort::call && activity.correlation) {
+      launching_.insert(activity.lane);
       const auto [entry, is_new] = calls_.try_emplace(*activity.correlation, interval);
       if (!is_new) {  // the outer of two calls
         entry->second.start_ns = std::min(entry->second.start_ns, interval.start_ns);
@@ -246,7 +245,7 @@ class StepTimer {
     for (const std::size_t i : parts.kernels) {
       work.push_back({run_->activities[i].start_ns, run_->activities[i].end_ns});
     }
-    work = joined(std::move(work));
+    work = joined(work);
     step.first_ns = work.empty() ? step.end_ns : work.front().start_ns;
     step.last_ns = work.empty() ? step.end_ns : work.back().end_ns;
   }
@@ -345,10 +344,8 @@ class StepTimer {
 
   /// What lies between the kernels, cause by cause.
   void find_idle(DeviceStep& step, StepParts& parts) {
-    parts.copies = joined(std::move(parts.copies));
-    parts.waits = joined(std::move(parts.waits));
-    if (!are_overheads_joined_) all_overheads_ = joined(std::move(all_overheads_));
-    are_overheads_joined_ = true;
+    parts.copies = joined(parts.copies);
+    parts.waits = joined(parts.waits);
     std::int64_t at = step.begin_ns;
     std::optional<std::size_t> before;  // the last kernel of the program that began
     for (const std::size_t i : parts.kernels) {
@@ -411,6 +408,7 @@ class StepTimer {
     const std::int64_t least_ns =
         std::clamp(static_cast<std::int64_t>(usual_ns * kStallFactor), kLeastStallNs, kMostLaunchNs);
     const std::size_t known = times_.idle.size();
+    const RecorderSamples samples(*run_, launching_);
     for (std::size_t i = 0; i < known; ++i) {
       Idle& idle = times_.idle[i];
       if (idle.cause != IdleCause::host && !idle.is_unexplained) continue;
@@ -425,8 +423,8 @@ class StepTimer {
       const auto step = std::ranges::lower_bound(times_.steps, idle.step, {}, &DeviceStep::step);
       const double seconds = static_cast<double>(until - idle.start_ns) * kDeviceTimesNano;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) -= seconds;
-      step->idle_s.at(static_cast<std::size_t>(IdleCause::stall)) += seconds;
-      idle.cause = IdleCause::stall;
+      idle.cause = samples.are_most(idle.start_ns, until) ? IdleCause::tracing : IdleCause::stall;
+      step->idle_s.at(static_cast<std::size_t>(idle.cause)) += seconds;
       if (launch.end_ns > launch.start_ns) times_.idle.push_back(launch);
     }
     if (times_.idle.size() > known) {
@@ -456,11 +454,11 @@ class StepTimer {
   std::map<std::int64_t, Interval> ranges_;
   std::map<std::int64_t, StepParts> parts_;
   std::unordered_map<std::int64_t, Interval> calls_;
+  std::unordered_set<std::int64_t> launching_;  ///< lanes of threads that launched something
   std::map<std::int64_t, std::pair<std::string, double>> walls_;
   std::map<std::int64_t, double> events_;
   std::vector<Interval> all_overheads_;
   std::vector<std::size_t> all_work_;  ///< kernels and copies, whatever step they are of
-  bool are_overheads_joined_ = false;
   /// Of the step that is taken apart: places among times_.kernels and activities, in nanoseconds.
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t> beside_;
   std::size_t first_ = 0;  ///< of its kernels among times_.kernels

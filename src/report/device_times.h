@@ -19,8 +19,8 @@ namespace rooflm::report {
 
 /// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from
 /// one kernel to the next; `copy`: only copies and memsets run; `sync`: the host waits, or has yet to learn
-/// that the device is done; `tracing`: the host is kept up by the profiler; `stall`: the host did something
-/// else for much longer than launches take (kStallFactor).
+/// that the device is done; `tracing`: the host is kept up by the profiler, by ranges or stacks of its own;
+/// `stall`: the host did something else for much longer than launches take (kStallFactor).
 enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing, stall };
 inline constexpr std::size_t kIdleCauses = 6;
 /// "host", "dependency", "copy", "sync", "tracing", "stall".

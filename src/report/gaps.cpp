@@ -40,18 +40,6 @@ void add_gaps(std::vector<Gap>& all, const DeviceTimes& times, const std::string
   }
 }
 
-/// Devices that ran kernels, in their order.
-std::vector<std::string> devices_of(const RunData& run, const TracedKernels& kernels) {
-  std::unordered_map<std::int64_t, const record::Lane*> lanes;
-  for (const record::Lane& lane : run.lanes) lanes[lane.lane] = &lane;
-  std::set<std::string> devices;
-  for (const TracedKernel& kernel : kernels.all()) {
-    const auto lane = lanes.find(kernel.activity->lane);
-    devices.insert(lane == lanes.end() ? "" : lane->second->device);
-  }
-  return {devices.begin(), devices.end()};
-}
-
 /// Something of a host's thread that reaches into a gap, as a whole: what is around it begins earlier or ends
 /// later.
 struct HostSpan {

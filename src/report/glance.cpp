@@ -82,7 +82,8 @@ GlanceList bound_of(const RunData& run, const std::vector<Why>& parts) {
 /// Means of the traced steps, so that the parts add up to the step.
 GlanceList traced_idle(const StepCauses& step) {
   GlanceList list{.of = step.is_whole ? "the whole recording, on the device"
-                                      : count_of(step.steps, "traced step") + " of the device"};
+                                      : count_of(step.steps, "traced step") +
+                                            (step.device.empty() ? " of the device" : step.of_which())};
   list.parts.push_back({.name = "computation", .seconds = step.of("compute")});
   for (const StepCause& cause : step.causes) {
     if (cause.group == "compute") continue;

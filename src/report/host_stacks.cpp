@@ -45,6 +45,13 @@ struct KnownTimes {
 
 bool is_waiting(std::string_view extra) { return extra.find(R"("waiting":1)") != std::string_view::npos; }
 
+/// The wrappers of the recorder call the program; everything else in it is its own work.
+bool is_in_recorder(std::string_view stack) {
+  const auto has = [&](std::string_view part) { return stack.find(part) != std::string_view::npos; };
+  return has("(rooflm_allocator.py") || has("librooflm_inject.so") ||
+         stack.substr(stack.rfind(';') + 1).find("(rooflm_") != std::string_view::npos;
+}
+
 /// When a thread did not wait, from its first sample to its last.
 std::vector<DeviceSpan> times_between_waits(std::vector<const record::Activity*> samples) {
   std::ranges::sort(samples, {}, &record::Activity::start_ns);
@@ -189,6 +196,24 @@ HostStacks host_stacks(const RunData& run) {
   }
   std::ranges::stable_sort(found.stacks, std::greater<>(), &HostStack::samples);
   return found;
+}
+
+RecorderSamples::RecorderSamples(const RunData& run, const std::unordered_set<std::int64_t>& lanes) {
+  std::unordered_map<std::int64_t, bool> stacks;  // by name
+  for (const record::ActivityName& name : run.activity_names) {
+    if (name.kind == "sample") stacks[name.name] = is_in_recorder(name.text);
+  }
+  for (const record::Activity& sample : run.stack_samples) {
+    if (lanes.contains(sample.lane) && !is_waiting(sample.extra))
+      samples_.emplace_back(sample.end_ns, stacks[sample.name]);
+  }
+  std::ranges::sort(samples_);
+}
+
+bool RecorderSamples::are_most(std::int64_t start_ns, std::int64_t end_ns) const {
+  const auto from = std::ranges::lower_bound(samples_, std::pair(start_ns, false));
+  const auto to = std::upper_bound(from, samples_.end(), std::pair(end_ns, true));
+  return 2 * std::count_if(from, to, [](const auto& sample) { return sample.second; }) > to - from;
 }
 
 }  // namespace rooflm::report

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "report/run_data.h"
@@ -33,5 +36,17 @@ HostStacks host_stacks(const RunData& run);
 
 /// The frames of a sample's name, the outermost first.
 std::vector<std::string> frames_of(std::string_view text);
+
+/// When threads ran, as samples tell, and whether in the recorder's own code or in what that called.
+class RecorderSamples {
+ public:
+  /// Of the threads with these lanes.
+  RecorderSamples(const RunData& run, const std::unordered_set<std::int64_t>& lanes);
+  /// Whether most samples of a stretch are in the recorder.
+  [[nodiscard]] bool are_most(std::int64_t start_ns, std::int64_t end_ns) const;
+
+ private:
+  std::vector<std::pair<std::int64_t, bool>> samples_{};  ///< when, and whether in it
+};
 
 }  // namespace rooflm::report

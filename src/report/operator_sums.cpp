@@ -170,7 +170,8 @@ class OperatorSumming {
         parent.self_ns -= std::min(activity.end_ns, end_of(parent.activity)) - activity.start_ns;
       }
       if (call.is_op) call.stack = stack_at(activity, frames);
-      if (activity.correlation && !call.is_op) started_.try_emplace(*activity.correlation, call.parent);
+      if (activity.correlation)
+        started_.try_emplace(*activity.correlation, call.is_op ? calls_.size() : call.parent);
       open.push_back(calls_.size());
       calls_.push_back(std::move(call));
     }

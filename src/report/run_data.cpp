@@ -101,7 +101,10 @@ void take_samples(RunData& data) {
 
 std::optional<std::int64_t> layer_of(std::string_view scope) { return core::Scope(scope).layer(); }
 
-bool is_on_gpu(const RunData& run) { return run.setting("device").starts_with("cuda"); }
+bool is_on_gpu(const RunData& run) {
+  const std::string device = run.setting("device");
+  return device.starts_with("cuda") || (run.run.kind == "foreign" && !device.empty() && device != "cpu");
+}
 
 std::string part_of(std::string_view scope) { return std::string(core::Scope(scope).part()); }
 

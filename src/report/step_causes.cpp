@@ -1,7 +1,10 @@
 // Where the time of a traced step goes.
 #include "report/step_causes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -21,14 +24,18 @@ void add_sorted(StepCauses& all, std::vector<StepCause> causes) {
   all.causes.insert(all.causes.end(), causes.begin(), causes.end());
 }
 
-std::vector<StepCause> computing_causes(const TracedKernels& kernels, double steps, double compute_s) {
+std::vector<StepCause> computing_causes(const TracedKernels& kernels, const DeviceTimes& times,
+                                        double compute_s) {
+  const auto steps = static_cast<double>(times.count(kTraced));
   std::map<std::string_view, double> classes;
   double tail_s = 0;
-  for (const TracedKernel& kernel : kernels.all()) {
-    if (kernel.step_kind != kTraced || kernel.time.is_collective) continue;
-    const double empty_s = tail_share(*kernel.launch) * kernel.charged_s() / steps;
+  for (const auto& [index, time] : times.kernels) {
+    const TracedKernel* kernel = kernels.find(index);
+    if (kernel == nullptr || kernel->step_kind != kTraced || time.is_collective) continue;
+    const double charged_s = time.charged_ns * 1e-9 / steps;
+    const double empty_s = tail_share(*kernel->launch) * charged_s;
     tail_s += empty_s;
-    classes[kernel.kernel_class] += kernel.charged_s() / steps - empty_s;
+    classes[kernel->kernel_class] += charged_s - empty_s;
   }
   // A kernel of another step may run in the time of this one.
   double known_s = tail_s;
@@ -58,6 +65,10 @@ std::vector<StepCause> talking_causes(const ExposedCollectives& exposed) {
 
 }  // namespace
 
+std::string StepCauses::of_which() const {
+  return device.empty() ? "" : fmt::format(" of {}, which of {} devices is idle least", device, devices);
+}
+
 double StepCauses::of(std::string_view group) const {
   double sum_s = 0;
   for (const StepCause& cause : causes) sum_s += cause.group == group ? cause.seconds : 0;
@@ -79,11 +90,24 @@ std::string_view mend_of_idle(std::string_view cause) {
 StepCauses step_causes(const RunData& run) {
   StepCauses all;
   const TracedKernels& kernels = traced_kernels(run);
-  const DeviceTimes& times = kernels.times();
+  const std::vector<std::string> devices = devices_of(run, kernels);
+  DeviceTimes of_device;
+  double least_idle_s = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < devices.size() && devices.size() > 1; ++i) {
+    DeviceTimes one = device_times(run, devices[i]);
+    double idle_s = 0;
+    for (const DeviceStep& step : one.steps) idle_s += step.kind == kTraced ? step.idle_total_s() : 0;
+    if (idle_s >= least_idle_s) continue;
+    least_idle_s = idle_s;
+    of_device = std::move(one);
+    all.device = devices[i];
+    all.devices = devices.size();
+  }
+  const DeviceTimes& times = all.device.empty() ? kernels.times() : of_device;
   const bool has_kernels = std::ranges::any_of(
       times.steps, [](const DeviceStep& step) { return step.kind == kTraced && step.kernels > 0; });
   if (!has_kernels) return all;
-  all.steps = kernels.steps();
+  all.steps = times.count(kTraced);
   all.is_whole = times.is_whole();
   const auto steps = static_cast<double>(all.steps);
   std::vector<StepCause> idle;
@@ -99,9 +123,9 @@ StepCauses step_causes(const RunData& run) {
     all.step_s += step.span_s() / steps;
     compute_s += step.compute_s() / steps;
   }
-  const ExposedCollectives exposed = exposed_collectives(run);
+  const ExposedCollectives exposed = exposed_collectives(run, times);
   all.waits = exposed.source;
-  add_sorted(all, computing_causes(kernels, steps, compute_s));
+  add_sorted(all, computing_causes(kernels, times, compute_s));
   add_sorted(all, talking_causes(exposed));
   add_sorted(all, std::move(idle));
   return all;

@@ -105,6 +105,17 @@ TracedKernels::TracedKernels(const RunData& run) : times_(device_times(run)) {
   for (std::size_t i = 0; i < parsed.size(); ++i) parsed[i]->short_name = std::move(shorts[i]);
 }
 
+std::vector<std::string> devices_of(const RunData& run, const TracedKernels& kernels) {
+  std::unordered_map<std::int64_t, const record::Lane*> lanes;
+  for (const record::Lane& lane : run.lanes) lanes[lane.lane] = &lane;
+  std::set<std::string> devices;
+  for (const TracedKernel& kernel : kernels.all()) {
+    const auto lane = lanes.find(kernel.activity->lane);
+    devices.insert(lane == lanes.end() ? "" : lane->second->device);
+  }
+  return {devices.begin(), devices.end()};
+}
+
 const TracedKernels& traced_kernels(const RunData& run) {
   const KeptKernels& kept = run.kept;
   const bool is_same = kept.activities == run.activities.size() && kept.ops == run.ops.size();

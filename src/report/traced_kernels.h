@@ -70,6 +70,9 @@ class TracedKernels {
 /// since.
 const TracedKernels& traced_kernels(const RunData& run);
 
+/// Devices that ran kernels, in the order of their names.
+std::vector<std::string> devices_of(const RunData& run, const TracedKernels& kernels);
+
 /// All executions of a kernel in traced steps that are of one class.
 struct KernelSum {
   std::string text{};  ///< the whole name

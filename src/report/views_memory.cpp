@@ -116,7 +116,7 @@ Chart curve_chart(const MemoryCurve& curve) {
 }
 
 /// What a fact about memory means; the order in which they are shown.
-constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
+constexpr std::array<std::pair<const char*, const char*>, 14> kMemoryFacts = {{
     {"needed_bytes", "planned memory of the step: persistent tensors, and arena or peak"},
     {"free_bytes", "free memory before the run"},
     {"state_bytes", "persistent tensors: weights, optimizer state, inputs"},
@@ -127,6 +127,7 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kMemoryFacts = {{
     {"allocations", "allocations in a step"},
     {"allocator_peak_bytes", "peak of bytes handed out by the allocator"},
     {"allocator_reserved_bytes", "memory that the allocator took from the device"},
+    {"torch_reserved_bytes", "memory that PyTorch's allocator had taken from the device, at most"},
     {"fragmentation", "share of that memory that no tensor used at the peak"},
     {"rss_increase_bytes", "growth of the process, as the system counts it"},
     {"peak_bytes", "peak memory in use, as measured"},

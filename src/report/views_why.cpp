@@ -128,11 +128,13 @@ Table step_cause_table(const StepCauses& step) {
   Table table = step_cause_columns().table(sums);
   table.columns.front().is_group = true;
   table.notes.push_back(fmt::format(
-      "together {}, {}: compute is divided among kernels that run beside each other, by class, less the tail "
+      "together {}, {}{}: compute is divided among kernels that run beside each other, by class, less the "
+      "tail "
       "of "
       "their last waves; collectives are what only they run; idle as in the view device",
       core::format_seconds(step.step_s),
-      step.is_whole ? "the whole recording" : "the mean of " + count_of(step.steps, "traced step")));
+      step.is_whole ? "the whole recording" : "the mean of " + count_of(step.steps, "traced step"),
+      step.of_which()));
   if (step.waits == WaitSource::estimated) {
     table.notes.emplace_back(
         "waiting is an estimate: what a collective takes beyond the shortest of the same kind and size; the "

@@ -198,10 +198,57 @@ class Traces(unittest.TestCase):
         self.take([event(1, 100, 1100), event(2, -400, 700, address=8192), event(3, -100, 600)])
         self.assertEqual(self.query("SELECT MAX(live_bytes), MIN(bytes) FROM memory_event"), [(1100, -400)])
         self.assertEqual(self.query("SELECT live_bytes FROM memory_event ORDER BY seq DESC LIMIT 1"), [(600,)])
-        # HIP is 6, XPU 12.
-        for number, name in ((0, "cpu"), (1, "cuda:0"), (6, "cuda:0"), (12, "cuda:0")):
-            self.take([event(1, 100, 1100, number)])
-            self.assertEqual(self.query("SELECT DISTINCT device FROM memory_event"), [(name,)])
+        self.assertEqual(self.query("SELECT key, value, text FROM fact WHERE key LIKE 'torch%'"), [("torch_reserved_bytes", 9e6, "cuda:0")])
+        self.assertIn("9.00 MB", self.report("allocator"))
+
+    def test_devices_are_called_by_their_type(self):
+        def event(device):
+            return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1, "args": {
+                "Bytes": 100, "Addr": 4096, "Total Allocated": 1100, "Device Type": device, "Device Id": 0}}
+
+        kernels = [call(5, 5, 1), kernel(0, 10, 1)]
+        for number, memory, device in ((0, "cpu", "cuda:0"), (1, "cuda:0", "cuda:0"), (6, "hip:0", "hip:0"), (12, "xpu:0", "xpu:0")):
+            self.take(kernels + [event(number)])
+            self.assertEqual(self.query("SELECT DISTINCT device FROM memory_event"), [(memory,)])
+            self.assertEqual(self.query("SELECT device FROM lane WHERE kind = 'device'"), [(device,)])
+            path = self.folder / "again.json"
+            self.assertEqual(rooflm("export", self.record, "--format", "kineto", "-o", path, "--overwrite", "--whole").returncode, 0)
+            self.take(path.read_bytes())
+            self.assertEqual(self.query("SELECT DISTINCT device FROM memory_event"), [(memory,)])
+            self.assertEqual(self.query("SELECT device FROM lane WHERE kind = 'device'"), [(device,)])
+        self.take([call(5, 5, 1, "urEnqueueKernelLaunch", "xpu_runtime"), kernel(0, 10, 1)])
+        self.assertEqual(self.query("SELECT device FROM lane WHERE kind = 'device'"), [("xpu:0",)])
+
+    def test_an_accelerator_with_a_category_of_its_own(self):
+        """MTIA: its process has calls of its own and is no other rank."""
+        name = {"ph": "M", "name": "process_name", "pid": 17, "tid": 0, "args": {"name": "MTIA 17"}}
+        work = [slice_of("mtia_ccp_events", text, 17, 3774, ts, 5, stream=108, correlation=number)
+                for text, ts, number in (("add-dtype_Float", 10, 1), ("dma_request", 20, 2), ("event_wait", 30, 3))]
+        said = self.take([name, call(5, 5, 1, "runFunction", "mtia_runtime"), call(5, 15, 2, "enqueueCommand", "mtia_runtime"),
+                          call(17, 8, 3, "predictor_executor::run", "mtia_runtime"), *work])
+        self.assertNotIn("ranks", said)
+        self.assertNotIn("unknown category", said)
+        self.assertEqual(self.kinds(), {"api": 3, "kernel": 1, "copy": 1, "range": 1})
+        self.assertEqual(self.query("SELECT DISTINCT device FROM lane WHERE kind = 'device'"), [("mtia:17",)])
+
+    def test_arrows_of_traces_before_kineto(self):
+        """An operator started the kernels to which its arrows go, however late they run."""
+        def old(name, process, thread, ts, dur):
+            return slice_of(None, name, process, thread, ts, dur)
+
+        def arrow(number, thread, ts, device, kernel_ts):
+            flow = {"id": number, "cat": "cpu_to_cuda", "name": "x"}
+            return [{**flow, "ph": "s", "pid": "CPU functions", "tid": thread, "ts": ts},
+                    {**flow, "ph": "f", "pid": "CUDA functions", "tid": device, "ts": kernel_ts}]
+
+        ops = [old("aten::linear", "CPU functions", 1, 0, 50), old("aten::mm", "CPU functions", 1, 10, 30), old("aten::add", "CPU functions", 1, 60, 10)]
+        kernels = [old("gemm", "CUDA functions", 0, 100, 70), old("splitk", "CUDA functions", 0, 170, 20), old("add", "CUDA functions", 0, 200, 9)]
+        self.take(ops + kernels + arrow(4, 1, 10, 0, 100) + arrow(5, 1, 10, 0, 170) + arrow(6, 1, 60, 0, 200))
+        self.assertEqual(self.query("SELECT n.text, a.correlation FROM activity a JOIN activity_name n USING (run, name) WHERE n.kind = 'kernel'"
+                                    " ORDER BY start_ns"), [("gemm", 4), ("splitk", 4), ("add", 6)])
+        rows = {line.rsplit(",", 1)[1]: line.split(",") for line in self.report("operators", "--format", "csv").splitlines() if "aten::" in line}
+        for name, right in (("aten::linear", [0, 90]), ("aten::mm", [90, 90]), ("aten::add", [9, 9])):
+            self.assertEqual([round(1e6 * float(x)) for x in rows[name][5:7]], right)
 
     def test_a_trace_of_a_processor_alone(self):
         def op(name, ts, dur, shapes, stack=""):
@@ -251,6 +298,7 @@ class Traces(unittest.TestCase):
             self.assertEqual(self.query("SELECT n.text FROM activity JOIN activity_name n USING (run, name) ORDER BY start_ns"),
                              [(name,), ("k",)])
         for text, says in (('{"traceEvents": [{"ph": "X",\n "name": oops}]}', "line 2, column"),
+                           ('{"traceEvents": [{"ph": "X"', "at byte 27 of 27"),
                            ('{"traceEvents": [{"a": NaN,\n "b": "x"y"}]}', "at byte 38 of 42, line 2, column 10"),
                            ('{"traceEvents": [' + "{}, " * 3 + "{} {}]}", "unexpected '{'")):
             self.assertEqual(len(self.take(text, code=3, says=["not valid JSON", says]).splitlines()), 1)

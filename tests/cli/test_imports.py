@@ -276,6 +276,22 @@ class Imports(unittest.TestCase):
         result = rooflm("report", self.record, "--steps-by", "ranges")
         self.assertEqual((result.returncode, len(result.stderr.splitlines())), (2, 1), result.stderr)
 
+    def test_older_records_without_a_device_keep_their_steps(self):
+        """They do not say what their steps are, and had no other name for the ranges."""
+        events = []
+        for step in range(3):
+            events += [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 9, "tid": 9, "ts": 1000 * step, "dur": 900},
+                       {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#AdamW.step", "pid": 9, "tid": 9, "ts": 1000 * step + 700,
+                        "dur": 100}]
+        self.take("a.json", {"traceEvents": events}, says=["steps: 3 of ranges ProfilerStep"])
+        with contextlib.closing(sqlite3.connect(self.record)) as record, record:
+            record.execute("DELETE FROM fact WHERE key IN ('steps', 'kernels_of_no_step')")
+            record.execute("UPDATE activity SET extra = NULL WHERE step IS NOT NULL")
+        for by in ("auto", "range:step"):
+            self.assertIn("median of 3", self.overview("--steps-by", by))
+            self.assertRegex(self.overview("--steps-by", by), r"traced step,.?900 us")
+        self.assertIn("steps,none", self.overview("--steps-by", "none"))
+
     def test_an_operator_that_repeats_is_no_step(self):
         events = []
         for step in range(6):

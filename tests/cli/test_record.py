@@ -246,6 +246,22 @@ class Record(unittest.TestCase):
         return dict(self.rows("SELECT phase || ' ' || scope, SUM(device_ns) FROM op JOIN event USING (run, op)"
                               f" WHERE step = {step} GROUP BY 1"))
 
+    def test_what_the_recorder_does_between_steps_is_tracing(self):
+        def idle(stream):
+            self.import_stream(stream)
+            done = self.rooflm("report", "x.rooflm", "--view", "why", "--format", "json")
+            rows = [row for table in json.loads(done.stdout)[0]["tables"] for row in table["rows"]]
+            return {row["cause"]: round(1e9 * row["seconds"]) for row in rows if row.get("group") == "idle"}
+
+        self.assertNotIn("tracing", idle(streams.training_run()))
+        stream = streams.training_run()
+        steps = [struct.unpack_from("<QQ", row, 8) for row in stream.rows if row[0] == streams.RANGE and row[1] == streams.STEP]
+        for (_, end), (begin, _) in zip(steps[2:], steps[3:]):  # between two steps, in 1 us
+            stream.row(streams.RANGE, "rooflm between steps", end - stream.start_ns, begin - stream.start_ns, stream.process, what=streams.RECORDER)
+        self.assertEqual(idle(stream)["tracing"], round(5 * 1000 / 7))  # five of seven steps
+        self.assertEqual(self.rows("SELECT COUNT(*), n.kind FROM activity JOIN activity_name AS n USING (run, name)"
+                                   " WHERE n.text = 'rooflm between steps'"), [(5, "overhead")])
+
     def test_steps_without_marks_learn_from_those_with_them(self):
         self.import_stream(streams.training_run(steps=9, every=1))
         marked = self.device_times(5)

@@ -141,10 +141,17 @@ class FakeCuda:
 
 class FakeLibrary:
     def __init__(self):
-        self.blocks, self.amounts, self.facts = [], [], {}
+        self.blocks, self.amounts, self.facts, self.ranges, self.open = [], [], {}, [], 0
 
     def text(self, text):
         return text.decode()
+
+    def push(self, *named):
+        self.ranges.append(named)
+        self.open += 1
+
+    def pop(self):
+        self.open -= 1
 
     def block(self, *block):
         self.blocks.append(block)
@@ -195,6 +202,8 @@ class Reader(unittest.TestCase):
             marks.end_step()
             counts.append(len(self.library.amounts) // 2)
         self.assertEqual(counts, [1, 2, 2, 2])
+        # Nor has it a range for what the recorder does after it.
+        self.assertEqual((self.library.ranges, self.library.open), (2 * [("rooflm between steps", 13)], 0))
 
     def test_a_history_of_the_program_is_left_alone(self):
         self.cuda.memory._record_memory_history(max_entries=1)

@@ -61,6 +61,21 @@ class Prices(unittest.TestCase):
         table = self.rooflm("report", "x.rooflm", "--view", "roofline", "--format", "csv").stdout
         self.assertIn("matmul bf16", table)
 
+    def test_what_is_not_known_of_kernels_of_triton_is_said(self):
+        """Of eleven kernels two are of a compiled module, and one is of the program itself."""
+        stream = streams.training_run(layers=1)
+        stream.facts["device cuda:0"] = "NVIDIA H200"
+        stream.numbers["triton_poi_fused_add_0"] = stream.numbers.pop("softmax")
+        stream.facts["work 0"] = streams.operator("triton::mine", "forward", "b.0", [["float32", [64, 64]]], [], calls=[1])
+        stream.operator_range(1, ["residual"], step=1)
+        self.import_stream(stream)
+        overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
+        self.assertIn("; 18.2% is of graphs of torch.compile: their kernels count as of the module that was compiled", overview)
+        self.assertIn("; 9.1% is of Triton kernels of the program, priced as if they touched each of their tensors once", overview)
+        stream.facts["work 0"] = streams.operator("triton::mine", "forward", "b.0", [["float32", [64, 64]]], [["float32", [64, 64]]], calls=[1])
+        self.import_stream(stream)
+        self.assertNotIn("priced as if", self.rooflm("report", "x.rooflm", "--view", "overview").stdout)
+
     def test_each_kernel_has_the_price_of_the_call_that_launched_it(self):
         """The backward pass of a module has two GEMMs, and neither does the work of both."""
         stream = streams.training_run(layers=1)

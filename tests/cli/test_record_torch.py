@@ -161,6 +161,14 @@ class Marks(unittest.TestCase):
         self.assertEqual((facts["device cuda:0"], facts["torch reserved cuda:0"]), ("stand-in", "9"))
         self.assertNotIn("no allocator", facts)
 
+    def test_what_the_recorder_does_between_steps_is_a_range(self):
+        rows, _ = self.run_marked("-c", TRAINING, cuda=ALLOCATOR)
+        own = sorted(row[3:5] for row in rows if row[:2] == (streams.RANGE, streams.RECORDER))
+        steps = sorted(row[3:5] for row in rows if row[:2] == (streams.RANGE, streams.STEP))
+        self.assertEqual(len(own), 5)
+        for (_, step_end), (begin, end) in zip(steps, own):
+            self.assertTrue(begin <= step_end <= end)
+
     def test_a_device_that_did_nothing_does_not_stand_for_the_one_that_did(self):
         """A rank asks the allocator of every device; the zero of the last one was what the record kept."""
         site = self.folder / "site"

@@ -221,10 +221,34 @@ class RoundTrips(unittest.TestCase):
         self.assertIn("--step, --whole", result.stderr)
 
     def test_work_between_steps_is_there(self):
-        """Without it the device would seem idle."""
-        path = self.folder / "evaluates.json"
-        self.done("export", self.ahead(evaluates=True), "--format", "kineto", "-o", path)
-        self.assertEqual(readers.read_as_hta(self, path)["kernels"], 20 * 6 + 4)
+        """Without it the device would seem idle, and the step after it longer."""
+        record = self.ahead(evaluates=True)
+        steps, work, _ = self.figures(record)
+        for form, suffix in (("kineto", ".json"), ("nsys-sqlite", ".sqlite")):
+            with self.subTest(form):
+                path, again = self.back(record, form, suffix)
+                if form == "kineto":
+                    self.assertEqual(readers.read_as_hta(self, path)["kernels"], 20 * 6 + 4)
+                again_steps, again_work, _ = self.figures(again)
+                self.check_steps(steps, again_steps, "evaluates")
+                self.assertEqual(list(again_work.values()), list(work.values()))
+
+    def test_steps_keep_their_names_in_databases(self):
+        """Also where the range of the program lasts as long as the step of the device."""
+        events = []
+        for step in range(4):
+            events.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 9, "tid": 9, "ts": 100 * step, "dur": 100})
+            for category, tid, ts, dur in (("cuda_runtime", 9, 100 * step + 1, 2), ("kernel", 7, 100 * step + 10, 90)):
+                events.append({"ph": "X", "cat": category, "name": "cudaLaunchKernel" if tid == 9 else "gemm", "pid": tid if tid == 9 else 0,
+                               "tid": tid, "ts": ts, "dur": dur, "args": {"correlation": step + 1, "device": 0, "stream": 7}})
+        record = self.imported("named.json", json.dumps({"traceEvents": events}).encode())
+        steps, work, _ = self.figures(record)
+        self.assertEqual(set(steps.values()), {100_000})
+        path, again = self.back(record, "nsys-sqlite", ".sqlite")
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            names = database.execute("SELECT s.value FROM NVTX_EVENTS AS e JOIN StringIds AS s ON s.id = e.textId ORDER BY e.start").fetchall()
+        self.assertEqual(names, [(f"ProfilerStep#{step}",) for step in range(4)])
+        self.assertEqual(self.figures(again)[:2], (steps, work))
 
     def test_memory_of_one_step(self):
         record, path = self.ahead(), self.folder / "one.json"

@@ -126,6 +126,56 @@ TEST(StepCauses, AStallIsNoLaunch) {
   EXPECT_NEAR(host->gain_s, 195e-6, 1e-9);
 }
 
+/// As stalled(), with another stack meanwhile.
+Recorded stalled_in(const std::string& stack, const std::string& extra = "") {
+  Recorded made = stalled();
+  made.run.activity_names.at(kSampled).text = stack;
+  made.run.stack_samples.at(0).extra = extra;
+  return made;
+}
+
+/// What the recorder does between steps is no work of the program; its wrappers call the program.
+TEST(StepCauses, TheRecorderIsNoStall) {
+  for (const char* own : {"step (train.py:9);Allocator._hand_over (rooflm_allocator.py:98)",
+                          "Allocator.end_step (rooflm_allocator.py:60);_snapshot (memory.py:9)",
+                          "step (train.py:9);Shapes.finish (rooflm_shapes.py:270)",
+                          "step (train.py:9);rooflm_end_step (librooflm_inject.so)"}) {
+    const Recorded made = stalled_in(own);
+    expect_whole(made.run, 15e-3);
+    EXPECT_NEAR(made.seconds("idle", "tracing"), 14.005e-3, 1e-9) << own;
+    EXPECT_EQ(made.seconds("idle", "stall"), 0) << own;
+    EXPECT_EQ(gaps_of(made.run, 1).at(0).cause(), IdleCause::tracing) << own;
+    EXPECT_TRUE(std::ranges::none_of(advise(made.run),
+                                     [](const Advice& one) { return one.subject == "device idle: stall"; }));
+  }
+  EXPECT_NEAR(stalled_in("marked (rooflm_torch.py:230);next (loader.py:3)").seconds("idle", "stall"),
+              14.005e-3, 1e-9);
+  // A thread that waits is not at work.
+  const Recorded waits = stalled_in("Allocator._hand_over (rooflm_allocator.py:98)", R"({"waiting":1})");
+  EXPECT_EQ(waits.seconds("idle", "tracing"), 0);
+}
+
+/// The step waits for the device that is idle least.
+TEST(StepCauses, AreThoseOfOneDevice) {
+  for (const bool is_second : {false, true}) {
+    Recorded made;
+    made.run.lanes[kCommunicationStream].device = "cuda:1";
+    const CauseLane busy = is_second ? kCommunicationStream : kStream;
+    const CauseLane other = is_second ? kStream : kCommunicationStream;
+    made.launch(kMatmul, busy, 0, 900, 1, 0);
+    made.launch(kMatmul, other, 0, 100, 1, 0);
+    made.add_step(1, 0, 1'000);
+    expect_whole(made.run, 1e-3);
+    EXPECT_NEAR(step_causes(made.run).of("compute"), 900e-6, 1e-12);
+    const std::string device = is_second ? "cuda:1" : "cuda:0";
+    EXPECT_EQ(step_causes(made.run).of_which(), " of " + device + ", which of 2 devices is idle least");
+  }
+  Recorded one;
+  one.launch(kMatmul, kStream, 0, 900, 1, 0);
+  one.add_step(1, 0, 1'000);
+  EXPECT_EQ(step_causes(one.run).of_which(), "");
+}
+
 TEST(Gaps, TheLongestSaysWhatTheHostDid) {
   const Recorded made = stalled();
   const std::vector<Gap> gaps = gaps_of(made.run, 2);
@@ -273,11 +323,11 @@ TEST(StepCauses, OfTwoRanksOneIsLate) {
   }
   EXPECT_EQ(step_causes(set.runs[0]).waits, WaitSource::unknown) << "one call alone says nothing";
   take_rank_waits(set);
-  const ExposedCollectives first = exposed_collectives(set.runs[0]);
+  const ExposedCollectives first = exposed_collectives(set.runs[0], traced_kernels(set.runs[0]).times());
   EXPECT_EQ(first.source, WaitSource::ranks);
   EXPECT_NEAR(first.waiting_s, 400e-6, 1e-9);
   EXPECT_NEAR(first.transfer_s, 100e-6, 1e-9);
-  const ExposedCollectives second = exposed_collectives(set.runs[1]);
+  const ExposedCollectives second = exposed_collectives(set.runs[1], traced_kernels(set.runs[1]).times());
   EXPECT_NEAR(second.waiting_s, 0, 1e-9);
   EXPECT_NEAR(second.transfer_s, 100e-6, 1e-9);
   EXPECT_EQ(advise(set, set.runs[0]).at(0).text.find("estimated"), std::string::npos);

@@ -22,7 +22,7 @@ import rooflm_allocator
 import rooflm_stacks
 import rooflm_versions
 
-_USER, _PHASE, _MODULE = 0, 2, 3  # kinds of ranges, as the library numbers them
+_USER, _PHASE, _MODULE, _RECORDER = 0, 2, 3, 13  # kinds of ranges, as the library numbers them
 _LEARNED = 4            # first steps, all of them marked
 _ALLOCATIONS = 2        # the step, counted from 0, whose allocations are kept
 marks = None            # of this process: scripts/record_cost.py switches them
@@ -97,6 +97,7 @@ class Marks:
         self.captured = None    # the graph of CUDA that is being captured
         self.sees_graphs = False  # calls of compiled graphs are ranges
         self.is_on = True       # modules are marked now
+        self.own_work = library.text(b"rooflm between steps")
         self.is_traced = True   # what the device does is recorded in this step
 
     def put_in(self):
@@ -126,8 +127,16 @@ class Marks:
         if self._is_capturing():
             return
         # A step that is timed alone has to take what it takes without the recorder.
-        if self.is_traced or self.allocator.is_recording:
+        if not self.is_traced and not self.allocator.is_recording:
+            return self._begin_next()
+        self.library.push(self.own_work, _RECORDER)
+        try:
             self.allocator.end_step(self._owners)
+            self._begin_next()
+        finally:
+            self.library.pop()
+
+    def _begin_next(self):
         self.is_traced = self.library.end_step() != 0
         self.steps += 1
         if self.steps == 1:

@@ -41,6 +41,17 @@ struct Track {
   auto operator<=>(const Track&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+/// The number of c10::DeviceType.
+int device_type(std::string_view device) {
+  constexpr std::pair<std::string_view, int> kTypes[] = {{"hip:", 6},         {"xla:", 9},  {"xpu:", 12},
+                                                         {"mps:", 13},        {"hpu:", 15}, {"mtia:", 19},
+                                                         {"privateuse1:", 20}};
+  for (const auto& [type, number] : kTypes) {
+    if (device.starts_with(type)) return number;
+  }
+  return is_gpu(device) ? 1 : 0;
+}
+
 std::string_view category_of(const TraceEvent& event) {
   if (is_kernel_event(event)) return "kernel";
   if (event.kind == "copy") return "gpu_memcpy";
@@ -310,6 +321,17 @@ class KinetoWriter {
           json_quoted(place == 0 ? name : fmt::format("{} ({})", name, place + 1))));
     };
     name_track(0);
+    // Steps stay on their thread, where readers look for what they launched: what overlaps one moves.
+    std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+    for (const Slice& slice : slices) {
+      if (slice.name.starts_with(kProfilerStep)) steps.emplace_back(slice.start_ns, slice.end_ns);
+    }
+    const auto reaches_into_step = [&](const Slice& slice) {
+      const auto next =
+          std::ranges::upper_bound(steps, slice.start_ns, {}, &std::pair<std::int64_t, std::int64_t>::first);
+      return next != steps.end() && next->first < slice.end_ns && next->second > slice.end_ns &&
+             !slice.name.starts_with(kProfilerStep);
+    };
     for (const Slice& slice : slices) {
       std::size_t place = 0;
       for (;; ++place) {
@@ -320,6 +342,7 @@ class KinetoWriter {
         std::vector<std::int64_t>& ends = open[place];
         while (!ends.empty() && ends.back() <= slice.start_ns) ends.pop_back();
         if (!ends.empty() && ends.back() < slice.end_ns) continue;
+        if (place == 0 && reaches_into_step(slice)) continue;
         ends.push_back(slice.end_ns);
         break;
       }
@@ -396,7 +419,7 @@ class KinetoWriter {
     put(fmt::format(
         R"({{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": {}, "tid": {}, "ts": {}, )"
         R"("args": {{"Device Type": {}, "Device Id": {}, "Bytes": {}, "Addr": {}, "Total Allocated": {}}}}})",
-        process(), process(), moment(time_ns), is_gpu(device) ? 1 : 0, id, change.bytes, change.address,
+        process(), process(), moment(time_ns), device_type(device), id, change.bytes, change.address,
         change.live_bytes));
     ++events_;
     put(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "ts": {}, "args": {{"bytes": {}}}}})",

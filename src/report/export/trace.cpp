@@ -47,13 +47,15 @@ bool is_work_kind(std::string_view kind) {
   return kind == "kernel" || kind == "collective" || kind == "copy" || kind == "memset";
 }
 
+bool is_shorter(std::string_view a, std::string_view b) { return a.size() < b.size(); }
+
 NvtxRange nvtx_of(const TraceEvent& event) {
   NvtxRange range;
   const auto type = number_in(event.extra, R"("nvtx":)");
   if (type == kNvtxStartEnd) range.style = NvtxRange::Style::start_end;
   if (type == kNvtxMark) range.style = NvtxRange::Style::mark;
   const std::int64_t size = number_in(event.extra, R"("domain":)").value_or(0);
-  if (size > 0 && static_cast<std::uint64_t>(size) < event.name.size())
+  if (size > 0 && static_cast<std::uint64_t>(size) < std::max(event.name, event.own_name, is_shorter).size())
     range.domain_size = static_cast<std::size_t>(size);
   return range;
 }
@@ -191,8 +193,11 @@ void Trace::take_activities(TraceScope scope) {
     const record::Lane*& lane = lanes[activity.lane];
     if (lane == nullptr) lane = lane_of(activity.lane);
     if (kind == "sample" || !is_wanted(activity, *lane)) continue;  // samples are in flame graphs
+    const auto own =
+        kind == "range" && activity.step ? number_in(activity.extra, R"("name":)") : std::nullopt;
     events_.push_back({.kind = kind.empty() ? std::string_view("unknown") : kind,
                        .name = names.text(activity),
+                       .own_name = own ? names.text(record::Activity{.name = *own}) : std::string_view(),
                        .lane = lane,
                        .start_ns = activity.start_ns,
                        .end_ns = activity.end_ns,
@@ -230,6 +235,7 @@ void Trace::show_steps_of_the_host(const FirstCalls& first_calls) {
     if (step == shown.end()) continue;
     events_[step->second].start_ns = event.start_ns;
     events_[step->second].end_ns = event.end_ns;
+    if (event.name != kHostStep) events_[step->second].own_name = event.name;
     replaced.insert(&event);
   }
   std::size_t kept = 0;
@@ -315,6 +321,7 @@ void Trace::add_recorded_ranges() {
   for (const TraceEvent& event : events_) {
     if (event.kind != "range") continue;
     ranges_.push_back({.name = std::string(event.name),
+                       .own_name = event.own_name,
                        .step = event.step,
                        .is_recorded = true,
                        .nvtx = nvtx_of(event),
@@ -369,7 +376,10 @@ void Trace::fill_recorded_ranges() {
       }
     }
   }
-  for (TraceRange& range : ranges_) std::ranges::sort(range.work);
+  for (TraceRange& range : ranges_) {
+    std::ranges::sort(range.work);
+    if (!range.own_name.empty()) range.name = range.own_name;
+  }
 }
 
 /// Phases and ops of steps, from what each event says that it is part of.

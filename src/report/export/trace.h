@@ -25,6 +25,7 @@ inline constexpr std::string_view kProfilerStep = "ProfilerStep#";
 struct TraceEvent {
   std::string_view kind{};  ///< as record::ActivityName has it
   std::string_view name{};
+  std::string_view own_name{};         ///< of a step: what the program calls it, "" where that is not known
   const record::Lane* lane = nullptr;  ///< never nullptr in a Trace
   std::int64_t start_ns = 0, end_ns = 0;
   std::optional<std::int64_t> correlation{}, bytes{}, step{};
@@ -44,6 +45,7 @@ struct NvtxRange {
 /// its phase and part ("forward/attention/qk").
 struct TraceRange {
   std::string name{};
+  std::string_view own_name{};  ///< as TraceEvent has it, until the ranges are filled
   std::optional<std::int64_t> step{};
   std::size_t level = 0, children = 0;  ///< 0: nothing around it; ranges directly within
   bool is_recorded = false;             ///< the program marked it

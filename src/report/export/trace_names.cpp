@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "report/activity_names.h"
 #include "report/export/trace.h"
 #include "report/kernels.h"
 
