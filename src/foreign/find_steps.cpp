@@ -225,7 +225,8 @@ void say_steps(ForeignRun& run, const Candidate* chosen, const std::string& refu
     text += refused.empty() ? ": nothing repeats that could be one" : ": " + refused;
   }
   if (all_ns > 0)
-    text += fmt::format("; kernels run for {:.1f}% of the recording", 100 * busy_share(kernels));
+    text += fmt::format("; kernels run for {:.1f}% of the time from the first to the last of them",
+                        100 * busy_share(kernels));
   run.say("steps: " + text);
   record::Fact fact{.key = "steps", .value = {}, .unit = "share", .text = text};
   if (all_ns > 0) fact.value = steps_ns / all_ns;

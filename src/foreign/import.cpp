@@ -45,6 +45,11 @@ std::string checked_kind(const std::filesystem::path& path, std::string_view byt
     throw core::UsageError(core::unknown_name("kind of file", kind, import_kinds()));
   }
   if (kind.empty()) kind = kind_of_bytes(bytes);
+  if (kind.empty() && path.string().ends_with(".xplane.pb")) {
+    throw core::InputError(fmt::format(
+        "{}: XLA's own format is not read; JAX writes the same as a Chrome trace, *.trace.json.gz, beside it",
+        path.string()));
+  }
   if (kind.empty()) {
     throw core::InputError(fmt::format(
         "{}: it begins neither as a database of nsys export (SQLite), nor as a Chrome trace (JSON, also "

@@ -31,38 +31,48 @@ constexpr std::array kLevels = {Level{"DRAM", [](const Counted& counted) { retur
 
 }  // namespace
 
-Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", title},
-                          {"shape_intensity", "by shapes", Show::fixed2, "flop/byte"},
-                          {"DRAM_intensity", "DRAM", Show::fixed2, "flop/byte"},
-                          {"L2_intensity", "L2", Show::fixed2, "flop/byte"},
-                          {"L1_intensity", "L1", Show::fixed2, "flop/byte"},
-                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                          {"DRAM_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
-                          {"L2_byte_per_s", "L2 B/s", Show::si, "byte/s"},
-                          {"L1_byte_per_s", "L1 B/s", Show::si, "byte/s"}},
-              .rows = {},
-              .notes = {"FLOP per byte: FLOP of tensor and CUDA cores, divided by the bytes counted at each "
-                        "level (L1 only if at least a tenth of the L2 bytes pass through it; tensor copies "
-                        "bypass it); time: from observed steps."}};
-  for (const CountedGroup& group : groups) {
-    Row row;
-    row.set("phase", group.phase);
-    row.set("part", group.name);
-    row.set("ops", group.counted.ops());
-    row.set("device_s", cell_of(group.device_s));
-    const auto flop = group.counted.all_flop();
-    row.set("shape_intensity", group.bytes > 0 ? Cell(group.matmul_flop / group.bytes) : Cell());
-    row.set("flop", cell_of(flop));
-    row.set("flop_per_s", cell_of(ratio_of(flop, group.device_s)));
+const TypedColumns<CountedGroup>& level_columns() {
+  static const TypedColumns<CountedGroup> columns = [] {
+    TypedColumns<CountedGroup> all = {
+        {"phase", "phase", &CountedGroup::phase},
+        {"part", "part", &CountedGroup::name},
+        {"ops", [](const CountedGroup& group) { return group.counted.ops(); }},
+        {"device_s", &CountedGroup::device_s},
+        {"shape_intensity", "by shapes",
+         [](const CountedGroup& group) {
+           return group.bytes > 0 ? std::optional(group.matmul_flop / group.bytes) : std::nullopt;
+         },
+         Show::fixed2, "flop/byte"}};
     for (const Level& level : kLevels) {
-      const auto bytes = level.bytes(group.counted);
-      row.set(std::string(level.name) + "_intensity", cell_of(ratio_of(flop, bytes)));
-      row.set(std::string(level.name) + "_byte_per_s", cell_of(ratio_of(bytes, group.device_s)));
+      all.add({(std::string(level.name) + "_intensity").c_str(), level.name,
+               [level](const CountedGroup& group) {
+                 return ratio_of(group.counted.all_flop(), level.bytes(group.counted));
+               },
+               Show::fixed2, "flop/byte"});
     }
-    table.rows.push_back(std::move(row));
-  }
+    all.add({"flop", [](const CountedGroup& group) { return group.counted.all_flop(); }});
+    all.add({"flop_per_s", "FLOP/s",
+             [](const CountedGroup& group) { return ratio_of(group.counted.all_flop(), group.device_s); },
+             Show::si, "flop/s"});
+    for (const Level& level : kLevels) {
+      const std::string name(level.name);
+      all.add({(name + "_byte_per_s").c_str(), (name + " B/s").c_str(),
+               [level](const CountedGroup& group) {
+                 return ratio_of(level.bytes(group.counted), group.device_s);
+               },
+               Show::si, "byte/s"});
+    }
+    return all;
+  }();
+  return columns;
+}
+
+Table level_table(const std::vector<CountedGroup>& groups, const char* title) {
+  Table table = level_columns().with_title("part", title).table(groups);
+  table.notes.emplace_back(
+      "FLOP per byte: FLOP of tensor and CUDA cores, divided by the bytes counted at each "
+      "level (L1 only if at least a tenth of the L2 bytes pass through it; tensor copies "
+      "bypass it); time: from observed steps.");
   return table;
 }
 

@@ -5,12 +5,13 @@
 
 #include "report/chart.h"
 #include "report/counted.h"
-#include "report/table.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::report {
 
-/// A row per group: counted flop per byte at DRAM, L2 and L1 beside the one by shapes, and the rates. `title`
-/// says what the groups are.
+/// Counted flop per byte at DRAM, L2 and L1 beside the one by shapes, and the rates.
+const TypedColumns<CountedGroup>& level_columns();
+/// A row per group. `title` says what the groups are.
 Table level_table(const std::vector<CountedGroup>& groups, const char* title);
 /// A point per group and level, and one by shapes, below the roofs of the run.
 Chart level_chart(const RunData& run, const std::vector<CountedGroup>& groups);

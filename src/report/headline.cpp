@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <vector>
 
 #include "core/units.h"
 #include "report/advice_recorded.h"
@@ -27,18 +30,24 @@ std::string sure_by(const RunData& run, const RunFigures& figures) {
                      core::format_seconds(figures.step_high_s.value_or(0)), count);
 }
 
+/// A few steps that differ have no median that says anything: their range does.
+bool differ(const std::vector<double>& seconds) {
+  constexpr std::size_t kFew = 5;
+  constexpr double kAlike = 1.5;
+  if (seconds.empty() || seconds.size() > kFew) return false;
+  const auto [least, most] = std::ranges::minmax(seconds);
+  return most > kAlike * least;
+}
+
 /// "A step takes 13.1 ms (95% interval ...)"; for a program that was only recorded "A recorded step takes
 /// 59.3 ms on average, and kernels run for 17.6% of it"; "" if no step is known.
 std::string step_sentence(const RunData& run) {
   const RunFigures figures = figures_of(run);
   if (figures.step_s) {
-    constexpr double kConfidence = 0.95, kAlike = 1.5;
-    const double low_s = figures.step_low_s.value_or(*figures.step_s);
-    const double high_s = figures.step_high_s.value_or(*figures.step_s);
-    // A few steps that differ have no median that says anything: their range does.
     const std::string time =
-        figures.step_coverage < kConfidence && high_s > kAlike * low_s
-            ? fmt::format("{} to {}", core::format_seconds(low_s), core::format_seconds(high_s))
+        differ(run.seconds(kStep))
+            ? fmt::format("{} to {}", core::format_seconds(figures.step_low_s.value_or(0)),
+                          core::format_seconds(figures.step_high_s.value_or(0)))
             : core::format_seconds(*figures.step_s);
     return fmt::format("A step takes {}", time) + sure_by(run, figures);
   }
@@ -57,15 +66,27 @@ std::string step_sentence(const RunData& run) {
   for (const DeviceStep& step : times.steps) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
   }
-  const auto steps = static_cast<double>(times.count(kTraced));
-  // The first step may be cut, and a slow one says nothing of the others.
-  const double median_s = phase_median(run, kStep, kTraced).value_or(*step_s);
-  constexpr double kAlike = 0.01;
-  std::string text = std::abs(median_s - *step_s) <= kAlike * median_s
-                         ? fmt::format("A recorded step takes {} on average", core::format_seconds(*step_s))
-                         : fmt::format("A recorded step takes {}, the median ({} on average)",
-                                       core::format_seconds(median_s), core::format_seconds(*step_s));
-  if (busy_s > 0) text += fmt::format(", and kernels run for {:.1f}% of it", 100 * busy_s / steps / *step_s);
+  const std::size_t steps = times.count(kTraced);
+  const std::vector<double> seconds = run.seconds(kStep, kTraced);
+  std::string text = "A recorded step takes ";
+  if (steps == 1) {
+    text = fmt::format("The recorded step takes {}", core::format_seconds(*step_s));
+  } else if (differ(seconds)) {
+    const auto [least, most] = std::ranges::minmax(seconds);
+    text += fmt::format("{} to {} ({} on average)", core::format_seconds(least), core::format_seconds(most),
+                        core::format_seconds(*step_s));
+  } else {
+    // The first step may be cut, and a slow one says nothing of the others.
+    constexpr double kAlike = 0.01;
+    const double median_s = phase_median(run, kStep, kTraced).value_or(*step_s);
+    text += std::abs(median_s - *step_s) <= kAlike * median_s
+                ? fmt::format("{} on average", core::format_seconds(*step_s))
+                : fmt::format("{}, the median ({} on average)", core::format_seconds(median_s),
+                              core::format_seconds(*step_s));
+  }
+  if (busy_s > 0)
+    text += fmt::format(", and kernels run for {:.1f}% of it",
+                        100 * busy_s / static_cast<double>(steps) / *step_s);
   return text;
 }
 

@@ -1,10 +1,9 @@
 // The view of activities: what took time on devices and hosts, of any program, by name and by lane.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -25,12 +25,35 @@ double seconds_of(const record::Activity& activity) {
 
 /// The activities of one kind and name.
 struct ActivityGroup {
-  std::string kind, name;
-  std::vector<double> seconds;
-  std::set<std::int64_t> lanes;
-  double total_s = 0;
+  std::string kind{}, name{};
+  std::vector<double> seconds{};
+  std::set<std::int64_t> lanes{};
+  double total_s = 0, kind_s = 0;  ///< of this name, of all of the kind
   std::int64_t bytes = 0;
+  [[nodiscard]] std::optional<double> byte_per_s() const {
+    return bytes > 0 ? ratio_of(static_cast<double>(bytes), total_s) : std::nullopt;
+  }
 };
+
+const TypedColumns<ActivityGroup>& activity_columns() {
+  using Named = ActivityGroup;
+  static const TypedColumns<ActivityGroup> columns = {
+      {"kind", "kind", &Named::kind},
+      {"time_share", "of kind", [](const Named& one) { return ratio_of(one.total_s, one.kind_s); },
+       Show::percent},
+      {"total_s", "total", &Named::total_s, Show::seconds},
+      {"instances", "instances", [](const Named& one) { return one.seconds.size(); }},
+      {"avg_s", [](const Named& one) { return core::mean(one.seconds); }},
+      {"med_s", "med", [](const Named& one) { return core::median(one.seconds); }, Show::seconds},
+      {"min_s", "min", [](const Named& one) { return std::ranges::min(one.seconds); }, Show::seconds},
+      {"max_s", "max", [](const Named& one) { return std::ranges::max(one.seconds); }, Show::seconds},
+      {"bytes", "bytes", [](const Named& one) { return one.bytes > 0 ? Cell(one.bytes) : Cell(); },
+       Show::bytes},
+      {"byte_per_s", &Named::byte_per_s},
+      {"lanes", "lanes", [](const Named& one) { return one.lanes.size(); }},
+      {"name", "name", &Named::name}};
+  return columns;
+}
 
 /// Largest total first. Shares are of the activities of the same kind: a range holds the kernels in it, so
 /// that kinds do not add up.
@@ -50,56 +73,15 @@ std::vector<ActivityGroup> groups_of(const RunData& run) {
     group.bytes += activity.bytes.value_or(0);
     group.lanes.insert(activity.lane);
   }
-  std::vector<ActivityGroup> all;
-  for (auto& [key, group] : groups) all.push_back(std::move(group));
-  std::ranges::stable_sort(
-      all, [](const ActivityGroup& a, const ActivityGroup& b) { return a.total_s > b.total_s; });
-  return all;
-}
-
-Row group_row(const ActivityGroup& group, double kind_s) {
-  const auto [least, most] = std::ranges::minmax_element(group.seconds);
-  Row row;
-  row.set("kind", group.kind);
-  row.set("time_share", cell_of(ratio_of(group.total_s, kind_s)));
-  row.set("total_s", group.total_s);
-  row.set("instances", static_cast<std::int64_t>(group.seconds.size()));
-  row.set("avg_s", core::mean(group.seconds));
-  row.set("med_s", core::median(group.seconds));
-  row.set("min_s", *least);
-  row.set("max_s", *most);
-  row.set("bytes", group.bytes > 0 ? Cell(group.bytes) : Cell());
-  row.set("byte_per_s",
-          group.bytes > 0 ? cell_of(ratio_of(static_cast<double>(group.bytes), group.total_s)) : Cell());
-  row.set("lanes", static_cast<std::int64_t>(group.lanes.size()));
-  row.set("name", group.name);
-  return row;
-}
-
-Table name_table(const RunData& run, std::size_t top) {
-  Table table{.columns = {{"kind", "kind"},
-                          {"time_share", "of kind", Show::percent},
-                          {"total_s", "total", Show::seconds, "s"},
-                          {"instances", "instances"},
-                          {"med_s", "med", Show::seconds, "s"},
-                          {"min_s", "min", Show::seconds, "s"},
-                          {"max_s", "max", Show::seconds, "s"},
-                          {"bytes", "bytes", Show::bytes, "byte"},
-                          {"lanes", "lanes"},
-                          {"name", "name"}},
-              .rows = {},
-              .notes = {}};
-  const std::vector<ActivityGroup> groups = groups_of(run);
   std::map<std::string, double> of_kind;
-  for (const ActivityGroup& group : groups) of_kind[group.kind] += group.total_s;
-  for (const ActivityGroup& group : groups) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(std::to_string(groups.size() - top) + " more names (--top 0 shows all)");
-      break;
-    }
-    table.rows.push_back(group_row(group, of_kind[group.kind]));
+  for (const auto& [key, group] : groups) of_kind[group.kind] += group.total_s;
+  std::vector<ActivityGroup> all;
+  for (auto& [key, group] : groups) {
+    group.kind_s = of_kind[group.kind];
+    all.push_back(std::move(group));
   }
-  return table;
+  std::ranges::stable_sort(all, std::ranges::greater{}, &ActivityGroup::total_s);
+  return all;
 }
 
 /// Nanoseconds that at least one of the spans covers; orders them.
@@ -114,46 +96,54 @@ std::int64_t covered_ns(std::vector<std::pair<std::int64_t, std::int64_t>>& span
   return covered;
 }
 
-Table lane_table(const RunData& run, std::size_t top) {
-  Table table{.columns = {{"lane", "lane"},
-                          {"kind", "kind"},
-                          {"device", "device"},
-                          {"activities", "activities"},
-                          {"busy_s", "busy", Show::seconds, "s"},
-                          {"span_s", "from first to last", Show::seconds, "s"},
-                          {"busy_share", "busy", Show::percent}},
-              .rows = {},
-              .notes = {}};
+/// What ran on a lane.
+struct LaneActivities {
+  std::string name{};
+  std::optional<std::string> kind{}, device{};
+  std::size_t activities = 0;
+  double busy_s = 0, span_s = 0;
+};
+
+const TypedColumns<LaneActivities>& lane_activity_columns() {
+  using Lane = LaneActivities;
+  static const TypedColumns<LaneActivities> columns = {
+      {"lane", "lane", &Lane::name},
+      {"kind", "kind", &Lane::kind},
+      {"device", "device", &Lane::device},
+      {"activities", "activities", &Lane::activities},
+      {"busy_s", "busy", &Lane::busy_s, Show::seconds},
+      {"span_s", "from first to last", &Lane::span_s, Show::seconds},
+      {"busy_share", "busy", [](const Lane& lane) { return ratio_of(lane.busy_s, lane.span_s); },
+       Show::percent}};
+  return columns;
+}
+
+std::vector<LaneActivities> lanes_with_activities(const RunData& run) {
   std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> spans;
-  for (const record::Activity& activity : run.activities) {
+  for (const record::Activity& activity : run.activities)
     spans[activity.lane].emplace_back(activity.start_ns, activity.end_ns);
-  }
-  for (auto& [lane, of_lane] : spans) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more lanes (--top 0 shows all)", spans.size() - top));
-      break;
-    }
-    const auto known = std::ranges::find(run.lanes, lane, &record::Lane::lane);
+  std::vector<LaneActivities> lanes;
+  for (auto& [number, of_lane] : spans) {
+    const auto known = std::ranges::find(run.lanes, number, &record::Lane::lane);
+    const bool is_known = known != run.lanes.end();
     std::int64_t last = of_lane.front().second;
     for (const auto& [from, to] : of_lane) last = std::max(last, to);
     const double busy_s = static_cast<double>(covered_ns(of_lane)) * kViewsActivitiesNano;
-    const double span_s = static_cast<double>(last - of_lane.front().first) * kViewsActivitiesNano;
-    Row row;
-    row.set("lane", known == run.lanes.end() || known->name.empty() ? std::to_string(lane) : known->name);
-    row.set("kind", known == run.lanes.end() ? Cell() : Cell(known->kind));
-    row.set("device", known == run.lanes.end() ? Cell() : Cell(known->device));
-    row.set("activities", static_cast<std::int64_t>(of_lane.size()));
-    row.set("busy_s", busy_s);
-    row.set("span_s", span_s);
-    row.set("busy_share", cell_of(ratio_of(busy_s, span_s)));
-    table.rows.push_back(std::move(row));
+    lanes.push_back({.name = is_known && !known->name.empty() ? known->name : std::to_string(number),
+                     .kind = is_known ? std::optional(known->kind) : std::nullopt,
+                     .device = is_known ? std::optional(known->device) : std::nullopt,
+                     .activities = of_lane.size(),
+                     .busy_s = busy_s,
+                     .span_s = static_cast<double>(last - of_lane.front().first) * kViewsActivitiesNano});
   }
-  return table;
+  return lanes;
 }
 
 void add_activities(const RunData& run, const ViewOptions& options, View& view) {
-  view.add("activities", "Activities by name", name_table(run, options.top));
-  view.add("activities.lanes", "Lanes", lane_table(run, options.top));
+  view.add("activities", "Activities by name",
+           activity_columns().table(groups_of(run), options.top, "names"));
+  view.add("activities.lanes", "Lanes",
+           lane_activity_columns().table(lanes_with_activities(run), options.top, "lanes"));
 }
 
 constexpr std::array kActivitiesViews = {ViewDef{
@@ -165,7 +155,7 @@ constexpr std::array kActivitiesViews = {ViewDef{
              .needs = "activities (a recorded program)",
              .is_on_page = false},
     .of_run = add_activities,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(activity_columns(), lane_activity_columns()); }}};
 
 }  // namespace
 

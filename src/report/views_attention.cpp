@@ -1,13 +1,16 @@
 // The view that takes attention apart: where its time goes against where its arithmetic is.
 #include <array>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "report/summaries.h"
 #include "report/traced_kernels.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
@@ -44,28 +47,51 @@ std::map<std::pair<std::string, std::string>, PartKernels> part_kernels(const Ru
   return parts;
 }
 
-Row part_row(const Group& part, const Work& block) {
-  const Work& work = part.work;
-  Row row;
-  row.set("phase", part.phase);
-  row.set("part", part_name(part.name));
-  row.set("device_s", cell_of(work.measured_s()));
-  row.set("time_share", cell_of(ratio_of(work.measured_s(), block.device_s)));
-  row.set("flop_share", cell_of(ratio_of(work.flop(), block.flop())));
-  row.set("bytes_share",
-          cell_of(ratio_of(static_cast<double>(work.bytes), static_cast<double>(block.bytes))));
-  row.set("step_share", cell_of(part.time_share));
-  row.set("share", cell_of(work_figures(work).roof_share));
-  return row;
+/// A part of attention beside the whole block.
+struct AttentionPart {
+  Group part;
+  Work block;
+  std::optional<PartKernels> kernels{};
+
+  [[nodiscard]] std::string name() const { return part_name(part.name); }
+  [[nodiscard]] std::optional<double> device_s() const { return part.work.measured_s(); }
+  [[nodiscard]] std::optional<double> time_share() const { return ratio_of(device_s(), block.device_s); }
+  [[nodiscard]] std::optional<double> flop_share() const { return ratio_of(part.work.flop(), block.flop()); }
+  [[nodiscard]] std::optional<double> bytes_share() const {
+    return ratio_of(static_cast<double>(part.work.bytes), static_cast<double>(block.bytes));
+  }
+  [[nodiscard]] std::optional<double> kernel_share() const {
+    return kernels ? ratio_of(kernels->seconds, device_s()) : std::nullopt;
+  }
+};
+
+const TypedColumns<AttentionPart>& attention_columns() {
+  using Part = AttentionPart;
+  static const TypedColumns<AttentionPart> columns = {
+      {"phase", "phase", [](const Part& one) { return one.part.phase; }},
+      {"part", "part", &Part::name},
+      {"device_s", "device", &Part::device_s, Show::seconds},
+      {"time_share", "time", &Part::time_share, Show::percent},
+      {"flop_share", "FLOP", &Part::flop_share, Show::percent},
+      {"bytes_share", "bytes", &Part::bytes_share, Show::percent},
+      {"step_share", "of kernels", [](const Part& one) { return one.part.time_share; }, Show::percent},
+      {"share", "roof/measured", [](const Part& one) { return work_figures(one.part.work).roof_share; },
+       Show::percent},
+      {"kernels", "kernels", [](const Part& one) { return one.kernels ? Cell(one.kernels->count) : Cell(); },
+       Seen::when_known, Show::fixed1},
+      {"kernel_s", "in kernels",
+       [](const Part& one) { return one.kernels ? Cell(one.kernels->seconds) : Cell(); }, Seen::when_known,
+       Show::seconds},
+      {"kernel_share", "of device", &Part::kernel_share, Seen::when_known, Show::percent}};
+  return columns;
 }
 
-void add_shares(Chart& chart, const Row& row) {
-  const std::string phase = row.text("phase");
-  const double time_x = category_index(chart.x, phase + ": time");
-  const double flop_x = category_index(chart.x, phase + ": FLOP");
-  Series& series = series_named(chart, row.text("part"));
-  series.points.push_back({.x = time_x, .y = row.number("time_share")});
-  series.points.push_back({.x = flop_x, .y = row.number("flop_share")});
+void add_shares(Chart& chart, const AttentionPart& part) {
+  const double time_x = category_index(chart.x, part.part.phase + ": time");
+  const double flop_x = category_index(chart.x, part.part.phase + ": FLOP");
+  Series& series = series_named(chart, part.name());
+  series.points.push_back({.x = time_x, .y = part.time_share().value_or(0)});
+  series.points.push_back({.x = flop_x, .y = part.flop_share().value_or(0)});
 }
 
 void add_attention(const RunData& run, const ViewOptions& /*options*/, View& view) {
@@ -74,25 +100,8 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
   for (const Group& block : blocks_of(run)) {
     if (block.name == kAttention) blocks[block.phase] = block.work;
   }
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"device_s", "device", Show::seconds, "s"},
-                          {"time_share", "time", Show::percent},
-                          {"flop_share", "FLOP", Show::percent},
-                          {"bytes_share", "bytes", Show::percent},
-                          {"step_share", share_title(run), Show::percent},
-                          {"share", "roof/measured", Show::percent}},
-              .rows = {},
-              .notes = {}};
   const auto kernels = part_kernels(run);
-  if (!kernels.empty()) {
-    table.columns.push_back({"kernels", "kernels", Show::fixed1});
-    table.columns.push_back({"kernel_s", "in kernels", Show::seconds, "s"});
-    table.columns.push_back({"kernel_share", "of device", Show::percent});
-    table.notes.emplace_back(
-        "kernels: launches per traced step; in kernels: kernel time alone, while device is the time of ops "
-        "from start to end");
-  }
+  std::vector<AttentionPart> parts;
   Chart chart{.id = "attention",
               .title = "Attention: share of the time against share of the FLOP",
               .kind = ChartKind::stacked100,
@@ -100,14 +109,16 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
               .y = {.title = "share", .unit = "share"}};
   for (const Group& part : parts_of(run)) {
     if (block_of(part.name) != kAttention) continue;
-    Row row = part_row(part, blocks[part.phase]);
-    if (const auto found = kernels.find({part.phase, part.name}); found != kernels.end()) {
-      row.set("kernels", found->second.count);
-      row.set("kernel_s", found->second.seconds);
-      row.set("kernel_share", cell_of(ratio_of(found->second.seconds, part.work.measured_s())));
-    }
-    table.rows.push_back(std::move(row));
-    add_shares(chart, table.rows.back());
+    AttentionPart& one = parts.emplace_back(AttentionPart{.part = part, .block = blocks[part.phase]});
+    if (const auto found = kernels.find({part.phase, part.name}); found != kernels.end())
+      one.kernels = found->second;
+    add_shares(chart, one);
+  }
+  Table table = attention_columns().with_title("step_share", share_title(run)).table(parts);
+  if (!kernels.empty()) {
+    table.notes.emplace_back(
+        "kernels: launches per traced step; in kernels: kernel time alone, while device is the time of ops "
+        "from start to end");
   }
   view.add("attention", "Parts of attention", std::move(table));
   view.add(std::move(chart));
@@ -122,7 +133,7 @@ constexpr std::array kAttentionViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},
             .of_run = add_attention,
-            .of_all = nullptr},
+            .columns = [] { return columns_of(attention_columns()); }},
 };
 
 }  // namespace

@@ -5,14 +5,16 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "report/collective_calls.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -39,85 +41,115 @@ struct CallSums {
       bus_s += call.transfer_s();
     }
   }
-  [[nodiscard]] Cell mean(double sum_s) const { return sum_s / static_cast<double>(calls); }
-  /// Waiting and transfer of all, or nothing.
+  /// Waiting and transfer of all are known.
   [[nodiscard]] bool is_known() const { return known == calls; }
+  [[nodiscard]] double mean(double sum_s) const { return sum_s / static_cast<double>(calls); }
+  [[nodiscard]] std::optional<double> mean_time_s() const {
+    return timed == calls ? std::optional(mean(time_s)) : std::nullopt;
+  }
+  [[nodiscard]] std::optional<double> mean_waiting_s() const {
+    return is_known() ? std::optional(mean(waiting_s)) : std::nullopt;
+  }
+  [[nodiscard]] std::optional<double> mean_transfer_s() const {
+    return is_known() ? std::optional(mean(transfer_s)) : std::nullopt;
+  }
 };
 
-void set_times(Row& row, const CallSums& sums) {
-  row.set("time_s", sums.timed == sums.calls ? sums.mean(sums.time_s) : Cell());
-  row.set("waiting_s", sums.is_known() ? sums.mean(sums.waiting_s) : Cell());
-  row.set("transfer_s", sums.is_known() ? sums.mean(sums.transfer_s) : Cell());
+/// Calls of one kind and size.
+struct CallKind {
+  std::string op{}, dtype{};
+  std::optional<std::int64_t> ranks{};
+  double size = 0;
+  CallSums sums{};
+  std::int64_t steps = 0;
+  [[nodiscard]] std::optional<double> per_step() const {
+    return ratio_of(static_cast<double>(sums.calls), static_cast<double>(steps));
+  }
+};
+
+const TypedColumns<CallKind>& kind_columns() {
+  using Kind = CallKind;
+  static const TypedColumns<CallKind> columns = {
+      {"op", "op", &Kind::op},
+      {"dtype", "dtype", [](const Kind& kind) { return known_text(kind.dtype); }},
+      {"ranks", "ranks", &Kind::ranks},
+      {"size", "size", &Kind::size, Show::bytes},
+      {"calls", "calls", [](const Kind& kind) { return kind.sums.calls; }},
+      {"calls_per_step", "per step", &Kind::per_step, Show::brief},
+      {"time_s", "time", [](const Kind& kind) { return kind.sums.mean_time_s(); }, Show::seconds},
+      {"waiting_s", "waiting", [](const Kind& kind) { return kind.sums.mean_waiting_s(); }, Show::seconds},
+      {"transfer_s", "transfer", [](const Kind& kind) { return kind.sums.mean_transfer_s(); }, Show::seconds},
+      {"busbw", "bus byte/s", [](const Kind& kind) { return ratio_of(kind.sums.bus_bytes, kind.sums.bus_s); },
+       Show::si, "byte/s"}};
+  return columns;
 }
 
-Table kinds_table(const CollectiveCalls& all) {
-  Table table{.columns = {{"op", "op"},
-                          {"dtype", "dtype"},
-                          {"ranks", "ranks"},
-                          {"size", "size", Show::bytes, "byte"},
-                          {"calls", "calls"},
-                          {"calls_per_step", "per step", Show::brief},
-                          {"time_s", "time", Show::seconds, "s"},
-                          {"waiting_s", "waiting", Show::seconds, "s"},
-                          {"transfer_s", "transfer", Show::seconds, "s"},
-                          {"busbw", "bus byte/s", Show::si, "byte/s"}},
-              .rows = {},
-              .notes = {}};
+std::vector<CallKind> kinds_of(const CollectiveCalls& all) {
   std::map<std::tuple<std::string, std::string, std::int64_t, double>, CallSums> rows;
   for (const CollectiveCall& call : all.calls) rows[{call.op, call.dtype, call.ranks, call.size()}].add(call);
-  std::int64_t steps = 0;
-  for (const std::int64_t of_run : all.steps) steps += of_run;
+  const std::int64_t steps = std::accumulate(all.steps.begin(), all.steps.end(), std::int64_t{0});
+  std::vector<CallKind> kinds;
   for (const auto& [key, sums] : rows) {
     const auto& [op, dtype, ranks, size] = key;
-    Row row;
-    row.set("op", op);
-    row.set("dtype", dtype.empty() ? Cell() : Cell(dtype));
-    row.set("ranks", ranks > 0 ? Cell(ranks) : Cell());
-    row.set("size", size);
-    row.set("calls", sums.calls);
-    row.set("calls_per_step", cell_of(ratio_of(static_cast<double>(sums.calls), static_cast<double>(steps))));
-    set_times(row, sums);
-    row.set("busbw", cell_of(ratio_of(sums.bus_bytes, sums.bus_s)));
-    table.rows.push_back(std::move(row));
+    kinds.push_back({.op = op,
+                     .dtype = dtype,
+                     .ranks = ranks > 0 ? std::optional(ranks) : std::nullopt,
+                     .size = size,
+                     .sums = sums,
+                     .steps = steps});
   }
-  return table;
+  return kinds;
 }
 
-Table ranks_table(const RecordSet& set, const CollectiveCalls& all) {
-  Table table{.columns = {{"rank", "rank"},
-                          {"record", "record"},
-                          {"calls", "calls"},
-                          {"time_s", "time of one", Show::seconds, "s"},
-                          {"waiting_s", "waiting", Show::seconds, "s"},
-                          {"transfer_s", "transfer", Show::seconds, "s"},
-                          {"step_waiting_s", "waiting per step", Show::seconds, "s"},
-                          {"last", "the last", Show::percent}},
-              .rows = {},
-              .notes = {}};
+/// Calls of one rank, messages left out.
+struct RankCalls {
+  std::optional<std::int64_t> rank{};
+  std::string record{};
+  CallSums sums{};
+  std::int64_t steps = 0;
+  [[nodiscard]] std::optional<double> step_waiting_s() const {
+    return sums.is_known() ? ratio_of(sums.waiting_s, static_cast<double>(steps)) : std::nullopt;
+  }
+  [[nodiscard]] std::optional<double> last_share() const {
+    return sums.is_known() ? ratio_of(static_cast<double>(sums.last), static_cast<double>(sums.calls))
+                           : std::nullopt;
+  }
+};
+
+const TypedColumns<RankCalls>& rank_columns() {
+  using Rank = RankCalls;
+  static const TypedColumns<RankCalls> columns = {
+      {"rank", "rank", &Rank::rank},
+      {"record", "record", &Rank::record},
+      {"calls", "calls", [](const Rank& rank) { return rank.sums.calls; }},
+      {"time_s", "time of one", [](const Rank& rank) { return rank.sums.mean_time_s(); }, Show::seconds},
+      {"waiting_s", "waiting", [](const Rank& rank) { return rank.sums.mean_waiting_s(); }, Show::seconds},
+      {"transfer_s", "transfer", [](const Rank& rank) { return rank.sums.mean_transfer_s(); }, Show::seconds},
+      {"step_waiting_s", "waiting per step", &Rank::step_waiting_s, Show::seconds},
+      {"last", "the last", &Rank::last_share, Show::percent}};
+  return columns;
+}
+
+std::vector<RankCalls> ranks_of(const RecordSet& set, const CollectiveCalls& all) {
   std::map<std::pair<std::size_t, std::int64_t>, CallSums> rows;
   for (const CollectiveCall& call : all.calls) {
     if (!call.is_message) rows[{call.run, call.rank}].add(call);
   }
+  std::vector<RankCalls> ranks;
   for (const auto& [key, sums] : rows) {
     const auto& [run, rank] = key;
-    Row row;
-    row.set("rank", rank >= 0 ? Cell(rank) : Cell());
-    row.set("record", set.files[set.runs[run].file].name);
-    row.set("calls", sums.calls);
-    set_times(row, sums);
-    if (sums.is_known()) {
-      row.set("step_waiting_s", cell_of(ratio_of(sums.waiting_s, static_cast<double>(all.steps[run]))));
-      row.set("last", cell_of(ratio_of(static_cast<double>(sums.last), static_cast<double>(sums.calls))));
-    }
-    table.rows.push_back(std::move(row));
+    ranks.push_back({.rank = rank >= 0 ? std::optional(rank) : std::nullopt,
+                     .record = set.files[set.runs[run].file].name,
+                     .sums = sums,
+                     .steps = all.steps[run]});
   }
-  return table;
+  return ranks;
 }
 
 void add_collectives(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   const CollectiveCalls all = collective_calls(set);
   if (all.calls.empty()) return;
-  Table kinds = kinds_table(all);
+  Table kinds = kind_columns().table(kinds_of(all));
   const auto alone = std::ranges::count(all.calls, false, &CollectiveCall::has_kernel);
   if (alone > 0) {
     kinds.notes.push_back(
@@ -135,8 +167,7 @@ void add_collectives(const RecordSet& set, const ViewOptions& /*options*/, View&
         "the ranks ran on several machines: waiting is as exact as their times of day agree");
   }
   view.add("collectives", "Collectives", std::move(kinds));
-  Table ranks = ranks_table(set, all);
-  if (!ranks.rows.empty()) view.add("collectives.ranks", "Ranks", std::move(ranks));
+  view.add("collectives.ranks", "Ranks", rank_columns().table(ranks_of(set, all)));
 }
 
 constexpr std::array kCollectiveViews = {ViewDef{
@@ -151,7 +182,8 @@ constexpr std::array kCollectiveViews = {ViewDef{
          .needs = "collectives of NCCL (rooflm record)",
          .is_on_page = false},
     .of_run = nullptr,
-    .of_all = add_collectives}};
+    .of_all = add_collectives,
+    .columns = [] { return columns_of(kind_columns(), rank_columns()); }}};
 
 }  // namespace
 

@@ -8,51 +8,34 @@
 
 #include "core/units.h"
 #include "report/contention.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
-Row contention_row(const Contention& one) {
-  Row row;
-  row.set("class", one.kernel_class);
-  row.set("beside", one.beside);
-  row.set("phase", one.phase);
-  row.set("part", one.part);
-  row.set("alone", static_cast<std::int64_t>(one.alone));
-  row.set("alone_s", one.alone_s);
-  row.set("together", static_cast<std::int64_t>(one.together));
-  row.set("together_s", one.together_s);
-  row.set("slowdown", one.slowdown);
-  row.set("lost_s", one.lost_s);
-  row.set("name", one.kernel);
-  return row;
+const TypedColumns<Contention>& contention_columns() {
+  static const TypedColumns<Contention> columns = {
+      {"class", "class", &Contention::kernel_class},
+      {"beside", "beside", &Contention::beside},
+      {"phase", "phase", &Contention::phase},
+      {"part", "part", &Contention::part},
+      {"alone", "alone", &Contention::alone},
+      {"alone_s", "med alone", &Contention::alone_s, Show::seconds},
+      {"together", "together", &Contention::together},
+      {"together_s", "med together", &Contention::together_s, Show::seconds},
+      {"slowdown", "slower", &Contention::slowdown, Show::fixed2},
+      {"lost_s", "lost in a step", &Contention::lost_s, Show::seconds},
+      {"name", "name", &Contention::kernel}};
+  return columns;
 }
 
 void add_contention(const RunData& run, const ViewOptions& options, View& view) {
   const TracedKernels& kernels = traced_kernels(run);
   const std::vector<Contention> all = contention_of(kernels);
-  Table table{.columns = {{"class", "class"},
-                          {"beside", "beside"},
-                          {"phase", "phase"},
-                          {"part", "part"},
-                          {"alone", "alone"},
-                          {"alone_s", "med alone", Show::seconds, "s"},
-                          {"together", "together"},
-                          {"together_s", "med together", Show::seconds, "s"},
-                          {"slowdown", "slower", Show::fixed2},
-                          {"lost_s", "lost in a step", Show::seconds, "s"},
-                          {"name", "name"}},
-              .rows = {},
-              .notes = {}};
+  Table table = contention_columns().table(all, options.top, "kernels");
   double lost_s = 0;
-  for (const Contention& one : all) {
-    lost_s += one.lost_s;
-    if (options.top == 0 || table.rows.size() < options.top) table.rows.push_back(contention_row(one));
-  }
-  if (table.rows.size() < all.size()) {
-    table.notes.push_back(fmt::format("{} more kernels (--top 0 shows all)", all.size() - table.rows.size()));
-  }
+  for (const Contention& one : all) lost_s += one.lost_s;
   table.notes.push_back(
       fmt::format("kernels run {} longer in a step than they would alone", core::format_seconds(lost_s)));
   if (const auto gain = overlap_gain(kernels.times())) {
@@ -75,7 +58,7 @@ constexpr std::array kContentionViews = {ViewDef{
              .needs = "traced steps in which kernels overlap (rooflm profile on a GPU with CUPTI)",
              .is_on_page = false},
     .of_run = add_contention,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(contention_columns()); }}};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "report/counted_levels.h"
 #include "report/kernels.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
@@ -60,49 +62,73 @@ std::vector<CountedGroup> groups_and_step(const RunData& run, std::string (*key)
   return groups;
 }
 
-Row counted_row(const CountedGroup& group) {
-  Row row;
-  row.set("phase", group.phase);
-  row.set("part", group.name);
-  row.set("ops", group.counted.ops());
-  row.set("device_s", cell_of(group.device_s));
-  return row;
+/// The column of a counter; `title` "": of CSV and JSON only.
+TypedColumn<CountedGroup> counter(const char* name, const char* title = "", Show show = Show::plain) {
+  const auto value = [name](const CountedGroup& group) { return group.counted.value(name); };
+  if (std::string_view(title).empty()) return {name, value};
+  return {name, title, value, show};
+}
+TypedColumn<CountedGroup> counted_share(const char* name, const char* title) {
+  return {name, title, [name](const CountedGroup& group) { return group.counted.share(name); },
+          Show::percent};
+}
+
+/// A group with the highest rate of DRAM here.
+struct PeakedGroup {
+  CountedGroup group;
+  std::optional<double> peak;
+  [[nodiscard]] std::optional<double> dram_byte_per_s() const {
+    return ratio_of(group.counted.dram_bytes(), group.device_s);
+  }
+  [[nodiscard]] std::optional<double> dram_share() const { return ratio_of(dram_byte_per_s(), peak); }
+};
+
+std::vector<PeakedGroup> with_peak(std::vector<CountedGroup> groups, const std::optional<double>& peak) {
+  std::vector<PeakedGroup> all;
+  for (CountedGroup& group : groups) all.push_back({.group = std::move(group), .peak = peak});
+  return all;
+}
+
+const TypedColumns<PeakedGroup>& hierarchy_columns() {
+  static const TypedColumns<CountedGroup> counted = {
+      {"phase", "phase", &CountedGroup::phase},
+      {"part", "block", &CountedGroup::name},
+      {"ops", [](const CountedGroup& group) { return group.counted.ops(); }},
+      counter("load_instructions", "loads", Show::si),
+      counter("store_instructions", "stores", Show::si),
+      counter("load_bytes", "loaded", Show::bytes),
+      counter("store_bytes", "stored", Show::bytes),
+      counter("tma_instructions"),
+      counter("local_bytes"),
+      counter("shared_bytes"),
+      counter("l1_bytes"),
+      counter("l1_sectors", "L1 sectors", Show::si),
+      {"l1_hit_share", "L1 hits", [](const CountedGroup& group) { return group.counted.l1_hit_share(); },
+       Show::percent},
+      counter("l2_bytes"),
+      counter("l2_sectors", "L2 sectors", Show::si),
+      {"l2_hit_share", "L2 hits", [](const CountedGroup& group) { return group.counted.l2_hit_share(); },
+       Show::percent},
+      counter("dram_read_bytes", "DRAM read", Show::bytes),
+      counter("dram_written_bytes", "written", Show::bytes),
+      counter("cycles"),
+      counter("instructions"),
+      counter("cache_misses"),
+      {"device_s", "time", &CountedGroup::device_s, Show::seconds}};
+  static const TypedColumns<PeakedGroup> columns =
+      TypedColumns<PeakedGroup>({})
+          .add(counted, &PeakedGroup::group)
+          .add({"dram_byte_per_s", "DRAM B/s", &PeakedGroup::dram_byte_per_s, Show::si, "byte/s"})
+          .add({"dram_share", "of peak", &PeakedGroup::dram_share, Show::percent});
+  return columns;
 }
 
 Table hierarchy_table(const RunData& run) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "block"},
-                          {"load_instructions", "loads", Show::si},
-                          {"store_instructions", "stores", Show::si},
-                          {"load_bytes", "loaded", Show::bytes, "byte"},
-                          {"store_bytes", "stored", Show::bytes, "byte"},
-                          {"l1_sectors", "L1 sectors", Show::si},
-                          {"l1_hit_share", "L1 hits", Show::percent},
-                          {"l2_sectors", "L2 sectors", Show::si},
-                          {"l2_hit_share", "L2 hits", Show::percent},
-                          {"dram_read_bytes", "DRAM read", Show::bytes, "byte"},
-                          {"dram_written_bytes", "written", Show::bytes, "byte"},
-                          {"device_s", "time", Show::seconds, "s"},
-                          {"dram_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
-                          {"dram_share", "of peak", Show::percent}},
-              .rows = {},
-              .notes = {}};
   const auto peak = dram_peak(run);
-  for (const CountedGroup& group : groups_and_step(run, block_key)) {
-    Row row = counted_row(group);
-    for (const char* name :
-         {"load_instructions", "store_instructions", "tma_instructions", "load_bytes", "store_bytes",
-          "local_bytes", "shared_bytes", "l1_bytes", "l1_sectors", "l2_bytes", "l2_sectors",
-          "dram_read_bytes", "dram_written_bytes", "cycles", "instructions", "cache_misses"}) {
-      row.set(name, cell_of(group.counted.value(name)));
-    }
-    row.set("l1_hit_share", cell_of(group.counted.l1_hit_share()));
-    row.set("l2_hit_share", cell_of(group.counted.l2_hit_share()));
-    const auto rate = ratio_of(group.counted.dram_bytes(), group.device_s);
-    row.set("dram_byte_per_s", cell_of(rate));
-    row.set("dram_share", cell_of(ratio_of(rate, peak)));
-    table.rows.push_back(std::move(row));
-  }
+  std::vector<CountedGroup> groups = groups_and_step(run, block_key);
+  if (groups.empty() && !run.text("counters_missing").empty())
+    groups.push_back({.phase = kStep, .name = "not counted"});
+  Table table = hierarchy_columns().table(with_peak(std::move(groups), peak));
   if (peak)
     table.notes.push_back(fmt::format("peak: {:.3g} B/s, the highest that a loop reached here", *peak));
   table.notes.emplace_back(
@@ -111,34 +137,33 @@ Table hierarchy_table(const RunData& run) {
   return table;
 }
 
+const TypedColumns<CountedGroup>& counted_work_columns() {
+  static const TypedColumns<CountedGroup> columns = {
+      {"phase", "phase", &CountedGroup::phase},
+      {"part", "part", &CountedGroup::name},
+      {"ops", [](const CountedGroup& group) { return group.counted.ops(); }},
+      {"device_s", &CountedGroup::device_s},
+      {"matmul_flop", "FLOP by shapes", &CountedGroup::matmul_flop, Show::si, "flop"},
+      {"explained_flop", "explained", &CountedGroup::explained_flop, Show::si, "flop"},
+      {"counted_flop", "counted",
+       [](const CountedGroup& group) {
+         return group.explained_flop > 0 ? group.counted.flop() : std::nullopt;
+       },
+       Show::si, "flop"},
+      {"tensor_flop", [](const CountedGroup& group) { return group.counted.tensor_flop(); }},
+      {"core_flop", [](const CountedGroup& group) { return group.counted.core_flop(); }},
+      {"flop_ratio", "counted/expl.", &CountedGroup::flop_ratio, Show::fixed2},
+      {"bytes", "bytes by shapes", &CountedGroup::bytes, Show::bytes},
+      {"dram_bytes", "DRAM counted", [](const CountedGroup& group) { return group.counted.dram_bytes(); },
+       Show::bytes},
+      {"bytes_ratio", "ratio", &CountedGroup::bytes_ratio, Show::fixed2},
+      counter("local_bytes"),
+      {"likely", "likely why", &CountedGroup::note}};
+  return columns;
+}
+
 Table counted_work_table(const RunData& run) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"matmul_flop", "FLOP by shapes", Show::si, "flop"},
-                          {"explained_flop", "explained", Show::si, "flop"},
-                          {"counted_flop", "counted", Show::si, "flop"},
-                          {"flop_ratio", "counted/expl.", Show::fixed2},
-                          {"bytes", "bytes by shapes", Show::bytes, "byte"},
-                          {"dram_bytes", "DRAM counted", Show::bytes, "byte"},
-                          {"bytes_ratio", "ratio", Show::fixed2},
-                          {"likely", "likely why"}},
-              .rows = {},
-              .notes = {}};
-  for (const CountedGroup& group : groups_and_step(run, part_key)) {
-    Row row = counted_row(group);
-    row.set("matmul_flop", group.matmul_flop);
-    row.set("explained_flop", group.explained_flop);
-    row.set("counted_flop", group.explained_flop > 0 ? cell_of(group.counted.flop()) : Cell());
-    row.set("tensor_flop", cell_of(group.counted.tensor_flop()));
-    row.set("core_flop", cell_of(group.counted.core_flop()));
-    row.set("flop_ratio", cell_of(group.flop_ratio()));
-    row.set("bytes", group.bytes);
-    row.set("dram_bytes", cell_of(group.counted.dram_bytes()));
-    row.set("bytes_ratio", cell_of(group.bytes_ratio()));
-    row.set("local_bytes", cell_of(group.counted.value("local_bytes")));
-    row.set("likely", group.note());
-    table.rows.push_back(std::move(row));
-  }
+  Table table = counted_work_columns().table(groups_and_step(run, part_key));
   table.notes.emplace_back(
       "FLOP of matmuls. Explained: FLOP by shapes; for causal flash attention the counted FLOP, if they lie "
       "between half of the score matrix and all of it, including padded heads and recomputed scores. Bytes "
@@ -157,81 +182,83 @@ void add_counter_notes(const RunData& run, Table& table) {
   }
 }
 
-Table known_work_table(const RunData& run) {
-  Table table{.columns = {{"what", "known work"}, {"ratio", "counted/known", Show::plain}, {"text", "of"}},
-              .rows = {},
-              .notes = {}};
-  for (const record::Fact& fact : run.facts) {
-    constexpr std::string_view kPrefix = "counter_check_";
-    if (!fact.key.starts_with(kPrefix)) continue;
-    Row row;
-    row.set("what", fact.key.substr(kPrefix.size()));
-    row.set("ratio", cell_of(fact.value));
-    row.set("text", fact.text);
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+/// A kernel whose work is known, counted.
+struct KnownWork {
+  std::string what;
+  std::optional<double> ratio;
+  std::string text;
+};
+
+const TypedColumns<KnownWork>& known_work_columns() {
+  static const TypedColumns<KnownWork> columns = {{"what", "known work", &KnownWork::what},
+                                                  {"ratio", "counted/known", &KnownWork::ratio},
+                                                  {"text", "of", &KnownWork::text}};
+  return columns;
 }
 
-Table pipe_table(const RunData& run) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"tensor_active", "tensor pipe", Show::percent},
-                          {"sm_active", "SMs active", Show::percent},
-                          {"warps_active", "warps", Show::percent},
-                          {"instructions", "instructions", Show::si},
-                          {"stall", "warps wait for"},
-                          {"stall_share", "of their time", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  for (const CountedGroup& group : counted_groups(run, part_key)) {
-    Row row = counted_row(group);
-    for (const char* name : {"tensor_active", "sm_active", "warps_active"}) {
-      row.set(name, cell_of(group.counted.share(name)));
-    }
-    row.set("instructions", cell_of(group.counted.value("instructions")));
-    const auto [stall, share] = group.counted.top_stall();
-    row.set("stall", stall.empty() ? Cell() : Cell(stall));
-    row.set("stall_share", stall.empty() ? Cell() : Cell(share));
-    table.rows.push_back(std::move(row));
+std::vector<KnownWork> known_works(const RunData& run) {
+  constexpr std::string_view kPrefix = "counter_check_";
+  std::vector<KnownWork> works;
+  for (const record::Fact& fact : run.facts) {
+    if (fact.key.starts_with(kPrefix))
+      works.push_back({.what = fact.key.substr(kPrefix.size()), .ratio = fact.value, .text = fact.text});
   }
-  return table;
+  return works;
+}
+
+const TypedColumns<CountedGroup>& pipe_columns() {
+  static const TypedColumns<CountedGroup> columns = {
+      {"phase", "phase", &CountedGroup::phase},
+      {"part", "part", &CountedGroup::name},
+      {"ops", [](const CountedGroup& group) { return group.counted.ops(); }},
+      {"device_s", &CountedGroup::device_s},
+      counted_share("tensor_active", "tensor pipe"),
+      counted_share("sm_active", "SMs active"),
+      counted_share("warps_active", "warps"),
+      counter("instructions", "instructions", Show::si),
+      {"stall", "warps wait for",
+       [](const CountedGroup& group) { return known_text(group.counted.top_stall().first); }},
+      {"stall_share", "of their time",
+       [](const CountedGroup& group) {
+         const auto [stall, share] = group.counted.top_stall();
+         return stall.empty() ? std::nullopt : std::optional(share);
+       },
+       Show::percent}};
+  return columns;
 }
 
 /// What kernels of the device did by themselves, in the time that they took when they were traced.
+const TypedColumns<PeakedGroup>& device_kernel_columns() {
+  static const TypedColumns<CountedGroup> before = {
+      {"kernel", "kernel", &CountedGroup::name},
+      {"ops", "launches", [](const CountedGroup& group) { return group.counted.ops(); }},
+      {"kernel_s", "in kernels", &CountedGroup::device_s, Show::seconds},
+      {"dram_bytes", "DRAM", [](const CountedGroup& group) { return group.counted.dram_bytes(); },
+       Show::bytes}};
+  static const TypedColumns<CountedGroup> after = {
+      {"l2_hit_share", "L2 hits", [](const CountedGroup& group) { return group.counted.l2_hit_share(); },
+       Show::percent},
+      {"flop_per_s", "FLOP/s",
+       [](const CountedGroup& group) { return ratio_of(group.counted.all_flop(), group.device_s); }, Show::si,
+       "flop/s"},
+      counted_share("tensor_active", "tensor pipe"),
+      counted_share("warps_active", "warps"),
+      {"stall", "warps wait for",
+       [](const CountedGroup& group) { return known_text(group.counted.top_stall().first); }}};
+  static const TypedColumns<PeakedGroup> columns =
+      TypedColumns<PeakedGroup>({})
+          .add(before, &PeakedGroup::group)
+          .add({"dram_byte_per_s", "DRAM B/s", &PeakedGroup::dram_byte_per_s, Show::si, "byte/s"})
+          .add({"dram_share", "of peak", &PeakedGroup::dram_share, Show::percent})
+          .add(after, &PeakedGroup::group);
+  return columns;
+}
+
 Table device_kernel_table(const RunData& run) {
-  Table table{.columns = {{"kernel", "kernel"},
-                          {"ops", "launches"},
-                          {"kernel_s", "in kernels", Show::seconds, "s"},
-                          {"dram_bytes", "DRAM", Show::bytes, "byte"},
-                          {"dram_byte_per_s", "DRAM B/s", Show::si, "byte/s"},
-                          {"dram_share", "of peak", Show::percent},
-                          {"l2_hit_share", "L2 hits", Show::percent},
-                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                          {"tensor_active", "tensor pipe", Show::percent},
-                          {"warps_active", "warps", Show::percent},
-                          {"stall", "warps wait for"}},
-              .rows = {},
-              .notes = {"Ops that were a single kernel when traced: counters cover the op's range, the time "
-                        "is that of the kernel, per execution."}};
-  const auto peak = dram_peak(run);
-  for (const CountedGroup& group : counted_kernels(run)) {
-    Row row;
-    row.set("kernel", group.name);
-    row.set("ops", group.counted.ops());
-    row.set("kernel_s", cell_of(group.device_s));
-    row.set("dram_bytes", cell_of(group.counted.dram_bytes()));
-    const auto rate = ratio_of(group.counted.dram_bytes(), group.device_s);
-    row.set("dram_byte_per_s", cell_of(rate));
-    row.set("dram_share", cell_of(ratio_of(rate, peak)));
-    row.set("l2_hit_share", cell_of(group.counted.l2_hit_share()));
-    row.set("flop_per_s", cell_of(ratio_of(group.counted.all_flop(), group.device_s)));
-    row.set("tensor_active", cell_of(group.counted.share("tensor_active")));
-    row.set("warps_active", cell_of(group.counted.share("warps_active")));
-    const std::string stall = group.counted.top_stall().first;
-    row.set("stall", stall.empty() ? Cell() : Cell(stall));
-    table.rows.push_back(std::move(row));
-  }
+  Table table = device_kernel_columns().table(with_peak(counted_kernels(run), dram_peak(run)));
+  table.notes.emplace_back(
+      "Ops that were a single kernel when traced: counters cover the op's range, the time "
+      "is that of the kernel, per execution.");
   return table;
 }
 
@@ -239,20 +266,14 @@ std::string kernel_key(const TimedOp& op) { return kernel_name(op.op); }
 
 void add_counters(const RunData& run, const ViewOptions& /*options*/, View& view) {
   Table hierarchy = hierarchy_table(run);
-  if (hierarchy.rows.empty() && !run.text("counters_missing").empty()) {
-    Row row;
-    row.set("phase", kStep);
-    row.set("part", "not counted");
-    hierarchy.rows.push_back(std::move(row));
-  }
   add_counter_notes(run, hierarchy);
   view.add("counters", "Memory hierarchy", std::move(hierarchy));
   view.add("counters.work", "Counted against shapes", counted_work_table(run));
   view.add("counters.levels", "Intensity at each level", level_table(groups_and_step(run, part_key), "part"));
   view.add("counters.kernels", "The same by kernel", level_table(counted_groups(run, kernel_key), "kernel"));
   view.add("counters.device_kernels", "Kernels of the device, counted", device_kernel_table(run));
-  view.add("counters.pipes", "Pipes, warps and stalls", pipe_table(run));
-  view.add("counters.checks", "Known work, counted", known_work_table(run));
+  view.add("counters.pipes", "Pipes, warps and stalls", pipe_columns().table(counted_groups(run, part_key)));
+  view.add("counters.checks", "Known work, counted", known_work_columns().table(known_works(run)));
   view.add(level_chart(run, counted_groups(run, part_key)));
 }
 
@@ -266,7 +287,10 @@ constexpr std::array kCountersViews = {ViewDef{
                  "hardware counters (rooflm profile --device cuda --counters; a processor that has some)",
              .is_on_page = false},
     .of_run = add_counters,
-    .of_all = nullptr}};
+    .columns = [] {
+      return columns_of(hierarchy_columns(), counted_work_columns(), level_columns(), pipe_columns(),
+                        device_kernel_columns(), known_work_columns());
+    }}};
 
 }  // namespace
 

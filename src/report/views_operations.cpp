@@ -11,8 +11,10 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 #include "report/work_formula.h"
@@ -58,45 +60,53 @@ std::set<std::string> layered_parts(const RunData& run) {
   return parts;
 }
 
+/// What a part of the step computes.
+struct Operations {
+  Group part{};
+  std::optional<std::int64_t> elements{};
+  std::string activations{}, operations{};  ///< formulas, "" where none is known
+  std::optional<double> ridge{};
+
+  [[nodiscard]] Cell side() const {
+    const auto intensity = part.work.intensity();
+    return ridge && intensity ? Cell(*intensity < *ridge ? "memory" : "compute") : Cell();
+  }
+};
+
+const TypedColumns<Operations>& operation_columns() {
+  static const TypedColumns<Operations> columns = {
+      {"phase", "phase", [](const Operations& one) { return one.part.phase; }},
+      {"part", "block", [](const Operations& one) { return one.part.name; }},
+      {"elements", "elements", &Operations::elements, Show::si},
+      {"activations", "as", [](const Operations& one) { return known_text(one.activations); }},
+      {"operations", "operations", [](const Operations& one) { return known_text(one.operations); }},
+      {"flop", "FLOP", [](const Operations& one) { return one.part.work.flop(); }, Show::si, "flop"},
+      {"bytes", "bytes", [](const Operations& one) { return one.part.work.bytes; }, Show::bytes},
+      {"intensity", "FLOP/B", [](const Operations& one) { return one.part.work.intensity(); }, Show::fixed2,
+       "flop/byte"},
+      {"ridge", "ridge", &Operations::ridge, Show::fixed2, "flop/byte"},
+      {"side", "by the ridge", &Operations::side},
+      {"bound", "bound by", [](const Operations& one) { return one.part.work.bound; }}};
+  return columns;
+}
+
 void add_operations(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "block"},
-                          {"elements", "elements", Show::si},
-                          {"activations", "as"},
-                          {"operations", "operations"},
-                          {"flop", "FLOP", Show::si, "flop"},
-                          {"bytes", "bytes", Show::bytes, "byte"},
-                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
-                          {"ridge", "ridge", Show::fixed2, "flop/byte"},
-                          {"side", "by the ridge"},
-                          {"bound", "bound by"}},
-              .rows = {},
-              .notes = {}};
   const auto ridge = ridge_of(run);
   const auto elements = elements_by_part(run);
   const std::set<std::string> layered = layered_parts(run);
+  std::vector<Operations> shown;
   for (const Group& part : parts_of(run)) {
     if (part.work.flop() + static_cast<double>(part.work.bytes) == 0) continue;
-    const auto intensity = part.work.intensity();
-    Row row;
-    row.set("phase", part.phase);
-    row.set("part", part.name);
     const bool is_layered = layered.contains(part.name);
+    Operations& one = shown.emplace_back(Operations{.part = part});
     if (const auto found = elements.find({part.phase, part.name}); found != elements.end()) {
-      row.set("elements", found->second);
-      const std::string formula = element_formula(run, part, found->second, is_layered);
-      row.set("activations", formula.empty() ? Cell() : Cell(formula));
+      one.elements = found->second;
+      one.activations = element_formula(run, part, found->second, is_layered);
     }
-    const std::string formula = flop_formula(run, part, is_layered);
-    row.set("operations", formula.empty() ? Cell() : Cell(formula));
-    row.set("flop", part.work.flop());
-    row.set("bytes", part.work.bytes);
-    row.set("intensity", cell_of(intensity));
-    row.set("ridge", ridge ? Cell(ridge->flop_per_byte) : Cell());
-    if (ridge && intensity) row.set("side", *intensity < ridge->flop_per_byte ? "memory" : "compute");
-    row.set("bound", part.work.bound);
-    table.rows.push_back(std::move(row));
+    one.operations = flop_formula(run, part, is_layered);
+    if (ridge) one.ridge = ridge->flop_per_byte;
   }
+  Table table = operation_columns().table(shown);
   if (ridge) {
     table.notes.push_back(fmt::format("ridge: {} / {}, as measured here", ridge->rate, ridge->memory));
   } else {
@@ -120,7 +130,7 @@ constexpr std::array kOperationsViews = {
              .needs = "ops (rooflm profile)",
              .is_on_page = false},
         .of_run = add_operations,
-        .of_all = nullptr},
+        .columns = [] { return columns_of(operation_columns()); }},
 };
 
 }  // namespace

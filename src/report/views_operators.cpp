@@ -1,13 +1,14 @@
 // The view of operators: what the host took for each, of a program that is not ours.
-#include <fmt/format.h>
-
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "report/operator_sums.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
@@ -15,59 +16,67 @@ namespace {
 
 constexpr double kViewsOperatorsNano = 1e-9;
 
+/// An operator beside all that are shown with it.
+struct ShownOperator {
+  OperatorSum sum;
+  std::int64_t all_self_ns = 0;
+  bool has_device = false;  ///< it is known what operators started on the device
+
+  [[nodiscard]] std::optional<double> self_share() const {
+    return ratio_of(static_cast<double>(sum.self_ns), static_cast<double>(all_self_ns));
+  }
+};
+
+/// Seconds of a time of the operator.
+auto seconds(std::int64_t OperatorSum::*ns) {
+  return [ns](const ShownOperator& one) { return kViewsOperatorsNano * static_cast<double>(one.sum.*ns); };
+}
+
+TypedColumn<ShownOperator> device_column(const char* key, const char* title, std::int64_t OperatorSum::*ns) {
+  const auto of_device = [ns](const ShownOperator& one) {
+    return one.has_device ? std::optional(seconds(ns)(one)) : std::nullopt;
+  };
+  return {key, title, of_device, Seen::when_known, Show::seconds};
+}
+
+const TypedColumns<ShownOperator>& operator_columns() {
+  static const TypedColumns<ShownOperator> columns = {
+      {"self_share", "self %", &ShownOperator::self_share, Show::percent},
+      {"self_s", "self", seconds(&OperatorSum::self_ns), Show::seconds},
+      {"total_s", "total", seconds(&OperatorSum::total_ns), Show::seconds},
+      {"calls", "calls", [](const ShownOperator& one) { return one.sum.calls; }},
+      {"avg_s", "avg",
+       [](const ShownOperator& one) {
+         return seconds(&OperatorSum::total_ns)(one) / static_cast<double>(one.sum.calls);
+       },
+       Show::seconds},
+      device_column("device_self_s", "device self", &OperatorSum::device_self_ns),
+      device_column("device_s", "device", &OperatorSum::device_ns),
+      {"name", "operator", [](const ShownOperator& one) { return one.sum.name; }},
+      {"detail", "inputs", [](const ShownOperator& one) { return known_text(one.sum.detail); },
+       Seen::when_known}};
+  return columns;
+}
+
 Table operator_table(const OperatorSums& sums, const std::vector<OperatorSum>& rows, const char* detail,
                      std::size_t top) {
-  Table table{.columns = {{"self_share", "self %", Show::percent},
-                          {"self_s", "self", Show::seconds, "s"},
-                          {"total_s", "total", Show::seconds, "s"},
-                          {"calls", "calls"},
-                          {"avg_s", "avg", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
-  if (sums.has_device) {
-    table.columns.push_back({"device_self_s", "device self", Show::seconds, "s"});
-    table.columns.push_back({"device_s", "device", Show::seconds, "s"});
-  }
-  table.columns.push_back({"name", "operator"});
-  if (detail != nullptr) table.columns.push_back({"detail", detail});
-  double all_s = 0;
-  for (const OperatorSum& sum : rows) all_s += kViewsOperatorsNano * static_cast<double>(sum.self_ns);
-  for (const OperatorSum& sum : rows) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more (--top 0 shows all)", rows.size() - top));
-      break;
-    }
-    const auto seconds = [](std::int64_t ns) { return kViewsOperatorsNano * static_cast<double>(ns); };
-    Row row;
-    row.set("self_share", cell_of(ratio_of(seconds(sum.self_ns), all_s)));
-    row.set("self_s", seconds(sum.self_ns));
-    row.set("total_s", seconds(sum.total_ns));
-    row.set("calls", static_cast<std::int64_t>(sum.calls));
-    row.set("avg_s", seconds(sum.total_ns) / static_cast<double>(sum.calls));
-    if (sums.has_device) {
-      row.set("device_self_s", seconds(sum.device_self_ns));
-      row.set("device_s", seconds(sum.device_ns));
-    }
-    row.set("name", sum.name);
-    if (detail != nullptr) row.set("detail", sum.detail.empty() ? Cell() : Cell(sum.detail));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+  std::int64_t all_self_ns = 0;
+  for (const OperatorSum& sum : rows) all_self_ns += sum.self_ns;
+  std::vector<ShownOperator> shown;
+  for (const OperatorSum& sum : rows)
+    shown.push_back({.sum = sum, .all_self_ns = all_self_ns, .has_device = sums.has_device});
+  return operator_columns().with_title("detail", detail).table(shown, top, "operators");
 }
 
 void add_operators(const RunData& run, const ViewOptions& options, View& view) {
   if (run.run.kind != "foreign") return;  // ours have the view "ops"
   const OperatorSums sums = operator_sums(run);
   if (sums.by_name.empty()) return;
-  view.add("operators", "Operators", operator_table(sums, sums.by_name, nullptr, options.top));
-  if (!sums.by_inputs.empty()) {
-    view.add("operators.inputs", "Operators by their inputs",
-             operator_table(sums, sums.by_inputs, "inputs", options.top));
-  }
-  if (!sums.by_stack.empty()) {
-    view.add("operators.stacks", "Operators by where they were called",
-             operator_table(sums, sums.by_stack, "innermost lines of the program", options.top));
-  }
+  view.add("operators", "Operators", operator_table(sums, sums.by_name, "inputs", options.top));
+  view.add("operators.inputs", "Operators by their inputs",
+           operator_table(sums, sums.by_inputs, "inputs", options.top));
+  view.add("operators.stacks", "Operators by where they were called",
+           operator_table(sums, sums.by_stack, "innermost lines of the program", options.top));
 }
 
 constexpr std::array kOperatorsViews = {ViewDef{
@@ -81,7 +90,7 @@ constexpr std::array kOperatorsViews = {ViewDef{
              .needs = "operators (a trace of torch.profiler)",
              .is_on_page = false},
     .of_run = add_operators,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(operator_columns()); }}};
 
 }  // namespace
 

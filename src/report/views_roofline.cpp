@@ -14,44 +14,54 @@
 #include "report/ceiling_rows.h"
 #include "report/roof_chart.h"
 #include "report/summaries.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/work_figures.h"
 
 namespace rooflm::report {
 namespace {
 
-Row roof_row(const std::string& phase, const std::string& subject, const Work& work, const Roof& roof,
-             const std::optional<double>& measured_s) {
-  const WorkFigures figures = work_figures(work, roof.roof_s, measured_s, {});
-  Row row;
-  row.set("phase", phase);
-  row.set("subject", subject);
-  const bool is_priced = work.is_priced();
-  row.set("flop", is_priced ? Cell(work.matmul_flop + work.elementwise_flop) : Cell());
-  row.set("matmul_flop", is_priced ? Cell(work.matmul_flop) : Cell());
-  row.set("bytes", is_priced ? Cell(work.bytes) : Cell());
-  row.set("intensity", cell_of(figures.intensity));
-  row.set("bound", roof.bound);
-  row.set("roof_s", cell_of(roof.roof_s));
-  row.set("measured_s", cell_of(measured_s));
-  row.set("share", cell_of(figures.roof_share));
-  row.set("flop_per_s", cell_of(figures.flop_per_s));
-  row.set("byte_per_s", cell_of(figures.byte_per_s));
-  return row;
+/// A part of the step beside its roof.
+struct Roofed {
+  std::string phase, subject;
+  Work work;
+  Roof roof;
+  std::optional<double> measured_s;
+  WorkFigures figures;
+
+  [[nodiscard]] std::optional<double> flop() const {
+    return work.is_priced() ? std::optional<double>(work.matmul_flop + work.elementwise_flop) : std::nullopt;
+  }
+  [[nodiscard]] Cell matmul_flop() const { return work.is_priced() ? cell_from(work.matmul_flop) : Cell(); }
+  [[nodiscard]] Cell bytes() const { return work.is_priced() ? cell_from(work.bytes) : Cell(); }
+};
+
+Roofed roofed(const std::string& phase, const std::string& subject, const Work& work, const Roof& roof,
+              const std::optional<double>& measured_s) {
+  return {.phase = phase,
+          .subject = subject,
+          .work = work,
+          .roof = roof,
+          .measured_s = measured_s,
+          .figures = work_figures(work, roof.roof_s, measured_s, {})};
 }
 
-std::vector<Column> roof_columns() {
-  return {{"phase", "phase"},
-          {"subject", "subject"},
-          {"flop", "FLOP", Show::si, "flop"},
-          {"bytes", "bytes", Show::bytes, "byte"},
-          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
-          {"bound", "bound by"},
-          {"roof_s", "roof", Show::seconds, "s"},
-          {"measured_s", "measured", Show::seconds, "s"},
-          {"share", "share", Show::percent},
-          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-          {"byte_per_s", "B/s", Show::si, "byte/s"}};
+const TypedColumns<Roofed>& roof_columns() {
+  static const TypedColumns<Roofed> columns = {
+      {"phase", "phase", &Roofed::phase},
+      {"subject", "subject", &Roofed::subject},
+      {"flop", "FLOP", &Roofed::flop, Show::si, "flop"},
+      {"matmul_flop", &Roofed::matmul_flop},
+      {"bytes", "bytes", &Roofed::bytes, Show::bytes},
+      {"intensity", "FLOP/B", [](const Roofed& one) { return one.figures.intensity; }, Show::fixed2,
+       "flop/byte"},
+      {"bound", "bound by", [](const Roofed& one) { return one.roof.bound; }},
+      {"roof_s", "roof", [](const Roofed& one) { return one.roof.roof_s; }, Show::seconds},
+      {"measured_s", "measured", &Roofed::measured_s, Show::seconds},
+      {"share", "share", [](const Roofed& one) { return one.figures.roof_share; }, Show::percent},
+      {"flop_per_s", "FLOP/s", [](const Roofed& one) { return one.figures.flop_per_s; }, Show::si, "flop/s"},
+      {"byte_per_s", "B/s", [](const Roofed& one) { return one.figures.byte_per_s; }, Show::si, "byte/s"}};
+  return columns;
 }
 
 /// Parts of the step as marks, one series per phase.
@@ -70,110 +80,99 @@ Chart points_chart(const std::vector<Group>& parts) {
   return chart;
 }
 
-Table counter_table(const RunData& run) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"scope", "scope"},
-                          {"name", "counter"},
-                          {"value", "per step", Show::si},
-                          {"unit", "unit"},
-                          {"source", "source"}},
-              .rows = {},
-              .notes = {}};
-  for (const record::Counter& counter : run.counters) {
-    if (counter.op || counter.activity) continue;  // the view "counters" adds them up
-    Row row;
-    row.set("phase", counter.phase);
-    row.set("scope", counter.scope);
-    row.set("name", counter.name);
-    row.set("value", counter.value);
-    row.set("unit", counter.unit);
-    row.set("source", counter.source);
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+const TypedColumns<record::Counter>& counter_columns() {
+  using record::Counter;
+  static const TypedColumns<Counter> columns = {
+      {"phase", "phase", &Counter::phase}, {"scope", "scope", &Counter::scope},
+      {"name", "counter", &Counter::name}, {"value", "per step", &Counter::value, Show::si},
+      {"unit", "unit", &Counter::unit},    {"source", "source", &Counter::source}};
+  return columns;
+}
+
+/// Of phases and scopes; the view "counters" adds up those of ops.
+std::vector<record::Counter> counters_of_phases(const RunData& run) {
+  std::vector<record::Counter> counters = run.counters;
+  std::erase_if(counters, [](const record::Counter& one) { return one.op || one.activity; });
+  return counters;
 }
 
 /// Says why times beat roofs, where uncertain ceilings are in these roofs.
-void note_loads(const RunData& run, Table& table) {
+std::string load_note(const RunData& run, const std::vector<Roofed>& rows) {
   const auto loads = uncertain_bounds(run.ceilings, run.run.config);
-  if (loads.empty()) return;
   std::set<std::string> used;
-  for (const Row& row : table.rows) {
-    if (row.number("share") <= 1) continue;
-    const std::string phase = row.text("phase");
-    const std::string subject = row.text("subject");
+  for (const Roofed& row : rows) {
+    if (loads.empty() || row.figures.roof_share.value_or(0) <= 1) continue;
     // A roof of several ops is made of several ceilings, and is named after the one that most of it is of.
     for (const TimedOp& op : run.ops) {
-      const bool is_in_row =
-          (phase == kStep || op.op.phase == phase) && (subject.starts_with("whole ") || op.part == subject);
+      const bool is_in_row = (row.phase == kStep || op.op.phase == row.phase) &&
+                             (row.subject.starts_with("whole ") || op.part == row.subject);
       if (is_in_row && loads.contains(op.bound)) used.insert(op.bound);
     }
   }
-  if (used.empty()) return;
-  table.notes.push_back(
-      fmt::format("share above 100 %: uncertain ceilings are too low ({})", fmt::join(used, ", ")));
+  return used.empty()
+             ? ""
+             : fmt::format("share above 100 %: uncertain ceilings are too low ({})", fmt::join(used, ", "));
 }
 
 void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = roof_columns(), .rows = {}, .notes = {}};
+  std::vector<Roofed> rows;
+  std::int64_t beside = 0;
   if (!run.ops.empty()) {
     std::vector<std::string> phases = phases_of(run);
     phases.insert(phases.begin(), kStep);
-    std::int64_t beside = 0;
     for (const std::string& phase : phases) {
       const Work work = own_work(run, phase);
       beside += phase_work(run, phase).ops - work.ops;
       if (work.ops == 0) continue;
       const auto wall_s = phase_median(run, phase);
-      table.rows.push_back(roof_row(phase, phase == kStep ? "whole step" : "whole phase", work,
-                                    phase_roof(run, phase, work), wall_s ? wall_s : work.measured_s()));
+      rows.push_back(roofed(phase, phase == kStep ? "whole step" : "whole phase", work,
+                            phase_roof(run, phase, work), wall_s ? wall_s : work.measured_s()));
     }
-    if (beside > 0)
-      table.notes.push_back(fmt::format(
-          "phases are without ops that run beside others (updates, collectives): {}; the whole step has them",
-          beside));
   }
   const std::vector<Group> parts = parts_of(run);
   for (const Group& part : parts) {
-    table.rows.push_back(roof_row(part.phase, part.name, part.work,
-                                  {.roof_s = part.work.roof_s, .bound = part.work.bound},
-                                  part.work.measured_s()));
+    rows.push_back(roofed(part.phase, part.name, part.work,
+                          {.roof_s = part.work.roof_s, .bound = part.work.bound}, part.work.measured_s()));
   }
-  note_loads(run, table);
+  Table table = roof_columns().table(rows);
+  if (beside > 0)
+    table.notes.push_back(fmt::format(
+        "phases are without ops that run beside others (updates, collectives): {}; the whole step has them",
+        beside));
+  if (std::string note = load_note(run, rows); !note.empty()) table.notes.push_back(std::move(note));
   view.add("roofline", "Work, roof and time", std::move(table));
-  view.add("roofline.counters", "Hardware counters", counter_table(run));
+  view.add("roofline.counters", "Hardware counters", counter_columns().table(counters_of_phases(run)));
   Chart chart = points_chart(parts);
   add_roofs(run, chart);
   view.add(std::move(chart));
 }
 
+/// A ceiling of one of several records.
+struct FileCeiling {
+  std::string file;  ///< "" where there is one record
+  CeilingRow ceiling;
+};
+
+const TypedColumns<FileCeiling>& file_ceiling_columns() {
+  static const TypedColumns<FileCeiling> columns =
+      TypedColumns<FileCeiling>(
+          {{"file", "file", [](const FileCeiling& one) { return known_text(one.file); }, Seen::when_known}})
+          .add(ceiling_columns("ceiling", "from", "to")
+                   .add({"samples", &CeilingRow::samples})
+                   .add({"problem", "problem", &CeilingRow::problem})
+                   .add({"source", "source", &CeilingRow::source})
+                   .add({"measured_utc", &CeilingRow::measured_utc}),
+               &FileCeiling::ceiling);
+  return columns;
+}
+
 void add_ceilings(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
-  Table table{.columns = {{"device", "device"},
-                          {"what", "what"},
-                          {"level", "level"},
-                          {"dtype", "dtype"},
-                          {"threads", "threads"},
-                          {"value", "ceiling", Show::si},
-                          {"unit", "unit"},
-                          {"share_of_instruction", "of instr.", Show::percent},
-                          {"flop_per_s", "FLOP/s", Show::si, "flop/s"},
-                          {"intensity", "FLOP/B", Show::fixed2, "flop/byte"},
-                          {"ci_low", "from", Show::si},
-                          {"ci_high", "to", Show::si},
-                          {"problem", "problem"},
-                          {"source", "source"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<FileCeiling> ceilings;
   for (const RecordFile& file : set.files) {
-    for (const CeilingRow& ceiling : ceiling_rows(file.ceilings)) {
-      Row row = peaks_columns().row(ceiling);
-      row.set("source", ceiling.source);
-      if (set.files.size() > 1) row.set_first("file", file.name);
-      table.rows.push_back(std::move(row));
-    }
+    for (const CeilingRow& ceiling : ceiling_rows(file.ceilings))
+      ceilings.push_back({.file = set.files.size() > 1 ? file.name : "", .ceiling = ceiling});
   }
-  if (set.files.size() > 1) table.columns.insert(table.columns.begin(), Column{"file", "file"});
-  view.add("roofline.ceilings", "Ceilings of this machine", std::move(table));
+  view.add("roofline.ceilings", "Ceilings of this machine", file_ceiling_columns().table(ceilings));
 }
 
 constexpr std::array kRooflineViews = {
@@ -188,7 +187,8 @@ constexpr std::array kRooflineViews = {
                      .needs = "ops and ceilings (rooflm profile)",
                      .is_on_page = true},
             .of_run = add_roofline,
-            .of_all = add_ceilings},
+            .of_all = add_ceilings,
+            .columns = [] { return columns_of(roof_columns(), counter_columns(), file_ceiling_columns()); }},
 };
 
 }  // namespace

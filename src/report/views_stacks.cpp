@@ -1,28 +1,47 @@
 // The view of the host's stacks: which lines the program was at, and which kept the device waiting.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/ratio.h"
 #include "report/host_stacks.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
+/// Samples of one line of the program, beside all of them.
 struct StackTally {
+  std::string name{};
   std::size_t samples = 0, idle = 0, waiting = 0;
+  std::size_t all_samples = 0, all_idle = 0;
+  [[nodiscard]] std::optional<double> share() const {
+    return core::ratio_of(static_cast<double>(samples), static_cast<double>(all_samples));
+  }
+  [[nodiscard]] std::optional<double> idle_share() const {
+    return core::ratio_of(static_cast<double>(idle), static_cast<double>(all_idle));
+  }
 };
 using TallyByLine = std::map<std::string, StackTally>;
+
+const TypedColumns<StackTally>& tally_columns() {
+  static const TypedColumns<StackTally> columns = {
+      {"name", "line", &StackTally::name},
+      {"samples", "samples", &StackTally::samples},
+      {"share", "of samples", &StackTally::share, Show::percent},
+      {"waiting", "waiting", &StackTally::waiting},
+      {"idle", "device idle", &StackTally::idle},
+      {"idle_share", "of idle", &StackTally::idle_share, Show::percent}};
+  return columns;
+}
 
 void add_samples(TallyByLine& counts, const std::string& text, const HostStack& stack) {
   StackTally& count = counts[text];
@@ -31,34 +50,17 @@ void add_samples(TallyByLine& counts, const std::string& text, const HostStack& 
   if (stack.is_waiting) count.waiting += stack.samples;
 }
 
-Table tally_table(const HostStacks& stacks, const TallyByLine& counts, const char* title, std::size_t top) {
-  Table table{.columns = {{"name", title},
-                          {"samples", "samples"},
-                          {"share", "of samples", Show::percent},
-                          {"waiting", "waiting"},
-                          {"idle", "device idle"},
-                          {"idle_share", "of idle", Show::percent}},
-              .rows = {},
-              .notes = {}};
-  std::vector<std::pair<std::string, StackTally>> sorted(counts.begin(), counts.end());
-  std::ranges::stable_sort(sorted, std::greater<>(), [](const auto& one) { return one.second.idle; });
-  const auto total = static_cast<double>(stacks.samples);
-  const auto idle = static_cast<double>(stacks.idle);
-  for (const auto& [name, count] : sorted) {
-    if (top > 0 && table.rows.size() == top) {
-      table.notes.push_back(fmt::format("{} more (--top 0 shows all)", sorted.size() - top));
-      break;
-    }
-    Row row;
-    row.set("name", name);
-    row.set("samples", static_cast<std::int64_t>(count.samples));
-    row.set("share", cell_of(core::ratio_of(static_cast<double>(count.samples), total)));
-    row.set("waiting", static_cast<std::int64_t>(count.waiting));
-    row.set("idle", static_cast<std::int64_t>(count.idle));
-    row.set("idle_share", cell_of(core::ratio_of(static_cast<double>(count.idle), idle)));
-    table.rows.push_back(std::move(row));
+/// Those that kept the device waiting for the longest first.
+Table tally_table(const HostStacks& stacks, const TallyByLine& counts, std::size_t top) {
+  std::vector<StackTally> sorted;
+  for (const auto& [name, count] : counts) {
+    sorted.push_back(count);
+    sorted.back().name = name;
+    sorted.back().all_samples = stacks.samples;
+    sorted.back().all_idle = stacks.idle;
   }
-  return table;
+  std::ranges::stable_sort(sorted, std::ranges::greater{}, &StackTally::idle);
+  return tally_columns().table(sorted, top, "lines");
 }
 
 void add_stacks(const RunData& run, const ViewOptions& options, View& view) {
@@ -72,9 +74,8 @@ void add_stacks(const RunData& run, const ViewOptions& options, View& view) {
       add_samples(functions, frame, stack);
     }
   }
-  view.add("stacks.lines", "Lines at which the host was", tally_table(stacks, lines, "line", options.top));
-  view.add("stacks.calls", "Lines with all that they call",
-           tally_table(stacks, functions, "line", options.top));
+  view.add("stacks.lines", "Lines at which the host was", tally_table(stacks, lines, options.top));
+  view.add("stacks.calls", "Lines with all that they call", tally_table(stacks, functions, options.top));
 }
 
 constexpr std::array kStackViews = {ViewDef{
@@ -92,7 +93,7 @@ constexpr std::array kStackViews = {ViewDef{
          .needs = "sampled stacks (rooflm record)",
          .is_on_page = false},
     .of_run = add_stacks,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(tally_columns()); }}};
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "core/units.h"
 #include "report/step_causes.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 #include "report/why.h"
 
@@ -28,27 +30,35 @@ Cell known_seconds(const Why& why, Cause cause) {
   return is_known ? Cell(why.of(cause)) : Cell();
 }
 
-std::string column_of(Cause cause) {
-  constexpr std::array kKeys = {"tensor_s", "dram_s",  "l2_s",      "launch_s",
-                                "tail_s",   "clock_s", "latency_s", "communication_s"};
-  return kKeys.at(static_cast<std::size_t>(cause));
+/// The column of a cause's seconds. Of one rank nothing communicates, and of needed time the largest is
+/// shown.
+TypedColumn<Why> cause_column(const char* key, Cause cause, Seen seen) {
+  return {key, title_of(cause).data(), [cause](const Why& why) { return known_seconds(why, cause); }, seen,
+          Show::seconds};
 }
 
-Row why_row(const Why& why) {
-  Row row;
-  row.set("phase", why.phase);
-  row.set("part", why.name);
-  row.set("time_s", why.time_s);
-  row.set("needed_s", why.needed_s());
-  row.set("needed_share", cell_of(ratio_of(why.needed_s(), why.time_s)));
-  row.set("bound", std::string(title_of(why.bound())));
-  for (const Cause cause : kAllCauses) row.set(column_of(cause), known_seconds(why, cause));
-  row.set("occupancy", cell_of(why.occupancy));
-  row.set("waves", cell_of(why.waves));
-  row.set("stall", why.stall.empty() ? Cell() : Cell(why.stall));
-  row.set("by", why.is_counted ? "counters" : "shapes");
-  row.set("mend", std::string(mend_of(why.bound())));
-  return row;
+const TypedColumns<Why>& why_columns() {
+  static const TypedColumns<Why> columns = {
+      {"phase", "phase", &Why::phase},
+      {"part", "part", &Why::name},
+      {"time_s", "time", &Why::time_s, Show::seconds},
+      {"needed_s", "needed", &Why::needed_s, Show::seconds},
+      {"needed_share", [](const Why& why) { return ratio_of(why.needed_s(), why.time_s); }},
+      {"bound", "bound by", [](const Why& why) { return title_of(why.bound()); }},
+      cause_column("tensor_s", Cause::tensor, Seen::never),
+      cause_column("dram_s", Cause::dram, Seen::never),
+      cause_column("l2_s", Cause::l2, Seen::never),
+      cause_column("launch_s", Cause::launch, Seen::always),
+      cause_column("tail_s", Cause::tail, Seen::always),
+      cause_column("clock_s", Cause::clock, Seen::always),
+      cause_column("latency_s", Cause::latency, Seen::always),
+      cause_column("communication_s", Cause::communication, Seen::always),
+      {"occupancy", "occupancy", &Why::occupancy, Show::percent},
+      {"waves", "waves", &Why::waves, Show::fixed1},
+      {"stall", "warps wait for", [](const Why& why) { return known_text(why.stall); }},
+      {"by", [](const Why& why) { return why.is_counted ? "counters" : "shapes"; }},
+      {"mend", "what would help", [](const Why& why) { return mend_of(why.bound()); }}};
+  return columns;
 }
 
 /// Of one rank nothing communicates.
@@ -57,74 +67,66 @@ bool has_communication(const std::vector<Why>& parts) {
 }
 
 Table why_table(const std::vector<Why>& parts) {
-  Table table{.columns = {{"phase", "phase"},
-                          {"part", "part"},
-                          {"time_s", "time", Show::seconds, "s"},
-                          {"needed_s", "needed", Show::seconds, "s"},
-                          {"bound", "bound by"},
-                          {"launch_s", "launch", Show::seconds, "s"},
-                          {"tail_s", "tail", Show::seconds, "s"},
-                          {"clock_s", "clock", Show::seconds, "s"},
-                          {"latency_s", "latency", Show::seconds, "s"},
-                          {"occupancy", "occupancy", Show::percent},
-                          {"waves", "waves", Show::fixed1},
-                          {"stall", "warps wait for"},
-                          {"mend", "what would help"}},
-              .rows = {},
-              .notes = {}};
-  if (has_communication(parts)) {
-    const auto after = std::ranges::find(table.columns, "latency_s", &Column::key) + 1;
-    table.columns.insert(after, {"communication_s", "communication", Show::seconds, "s"});
-  }
-  for (const Why& part : parts) table.rows.push_back(why_row(part));
+  Table table = why_columns().table(parts);
+  if (!has_communication(parts))
+    std::erase_if(table.columns, [](const Column& column) { return column.key == "communication_s"; });
   return table;
 }
 
+/// A cause over all parts, or over a step.
+struct CauseSum {
+  std::string group{}, cause{};
+  std::optional<double> seconds{};
+  double all_s = 0;
+  std::string mend{};
+  [[nodiscard]] std::optional<double> share() const { return ratio_of(seconds, all_s); }
+};
+
+const TypedColumns<CauseSum>& cause_columns() {
+  static const TypedColumns<CauseSum> columns = {
+      {"cause", "cause", &CauseSum::cause},
+      {"seconds", "of the step", &CauseSum::seconds, Show::seconds},
+      {"share", "share", &CauseSum::share, Show::percent},
+      {"mend", "what would help", [](const CauseSum& sum) { return known_text(sum.mend); }}};
+  return columns;
+}
+
+const TypedColumns<CauseSum>& step_cause_columns() {
+  static const TypedColumns<CauseSum> columns = TypedColumns<CauseSum>({{"group", "group", &CauseSum::group}})
+                                                    .add(cause_columns().with_title("seconds", "time"));
+  return columns;
+}
+
 Table cause_table(const std::vector<Why>& parts) {
-  Table table{.columns = {{"cause", "cause"},
-                          {"seconds", "of the step", Show::seconds, "s"},
-                          {"share", "share", Show::percent},
-                          {"mend", "what would help"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<CauseSum> sums;
   double all_s = 0;
   for (const Why& part : parts) all_s += part.time_s;
   for (const Cause cause : kAllCauses) {
     if (cause == Cause::communication && !has_communication(parts)) continue;
+    CauseSum& sum = sums.emplace_back(
+        CauseSum{.cause = std::string(title_of(cause)), .all_s = all_s, .mend = std::string(mend_of(cause))});
     double sum_s = 0;
-    bool is_known = false;
     for (const Why& part : parts) {
       sum_s += part.of(cause);
-      is_known = is_known || !std::holds_alternative<std::monostate>(known_seconds(part, cause));
+      if (says_something(known_seconds(part, cause))) sum.seconds = 0;
     }
-    Row row;
-    row.set("cause", std::string(title_of(cause)));
-    row.set("seconds", is_known ? Cell(sum_s) : Cell());
-    row.set("share", is_known ? cell_of(ratio_of(sum_s, all_s)) : Cell());
-    row.set("mend", std::string(mend_of(cause)));
-    table.rows.push_back(std::move(row));
+    if (sum.seconds) sum.seconds = sum_s;
   }
-  return table;
+  return cause_columns().table(sums);
 }
 
 /// Where the time of a traced step goes; adds up to it.
 Table step_cause_table(const StepCauses& step) {
-  Table table{.columns = {{"group", "group", Show::plain, "", true},
-                          {"cause", "cause"},
-                          {"seconds", "time", Show::seconds, "s"},
-                          {"share", "share", Show::percent},
-                          {"mend", "what would help"}},
-              .rows = {},
-              .notes = {}};
+  std::vector<CauseSum> sums;
   for (const StepCause& cause : step.causes) {
-    Row row;
-    row.set("group", cause.group);
-    row.set("cause", cause.name);
-    row.set("seconds", cause.seconds);
-    row.set("share", cell_of(ratio_of(cause.seconds, step.step_s)));
-    row.set("mend", cause.mend.empty() ? Cell() : Cell(cause.mend));
-    table.rows.push_back(std::move(row));
+    sums.push_back({.group = cause.group,
+                    .cause = cause.name,
+                    .seconds = cause.seconds,
+                    .all_s = step.step_s,
+                    .mend = cause.mend});
   }
+  Table table = step_cause_columns().table(sums);
+  table.columns.front().is_group = true;
   table.notes.push_back(fmt::format(
       "together {}, {}: compute is divided among kernels that run beside each other, by class, less the tail "
       "of "
@@ -169,7 +171,7 @@ constexpr std::array kWhyViews = {ViewDef{
              .needs = "observed steps and ceilings, or traced kernels (rooflm profile, rooflm record)",
              .is_on_page = false},
     .of_run = add_why,
-    .of_all = nullptr}};
+    .columns = [] { return columns_of(why_columns(), step_cause_columns()); }}};
 
 }  // namespace
 

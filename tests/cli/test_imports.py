@@ -291,7 +291,7 @@ class Imports(unittest.TestCase):
                                "args": {"device": 0, "stream": 7, "correlation": number}})
         self.take("a.json", {"traceEvents": events},
                   says=["steps: 6 of kernels that repeat (40 kernels each), 100.0% of the device's time; "
-                        "kernels run for 87.0% of the recording"])
+                        "kernels run for 87.0% of the time from the first to the last of them"])
         self.check_views()
         self.take("a.json", {"traceEvents": events}, more=["--steps-by", "none"], says=["steps: none"])
         self.check_views()
@@ -350,6 +350,7 @@ class Imports(unittest.TestCase):
                 ("a.json", "[" * 100_000, "deeper than 64"), ("a.json", '{"traceEvents": [{"ph": nonsense}]}', "not valid JSON"),
                 ("a.json", "{", "before its first event"), ("a.json", '{"a": 1}', "no list \"traceEvents\""),
                 ("a.json", "[]", "no events"), ("a", "", "begins neither"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
+                ("a.xplane.pb", "\n\x08", "trace.json.gz"),
                 ("a.json.gz", b"\x1f\x8b\x08" + b"\xff" * 50, "gzip"), ("a.json.gz", bomb, "unpacks to more")):
             self.take(name, content, code=3, says=[name, says])
         self.take("a.json", [KERNEL], code=2, says=["did you mean 'kineto'"], more=["--from", "kinteo"])

@@ -381,9 +381,11 @@ TEST(DeviceViews, AttentionTakenApartHasTheTimeOfItsKernelsBesideItsOps) {
   EXPECT_NEAR(row.number("kernel_s"), 350 * kUs, 1e-12);  // 150 and 200
   EXPECT_NEAR(row.number("device_s"), 400 * kUs, 1e-12);
   EXPECT_NEAR(row.number("kernel_share"), 0.875, 1e-9);
-  // Where no step was traced the columns are not there.
+  // Where no step was traced people do not see the columns.
   made.activities.clear();
-  EXPECT_EQ(table_of_attention(made).rows.at(0).find("kernels"), nullptr);
+  const Table untraced = table_of_attention(made);
+  EXPECT_EQ(*untraced.rows.at(0).find("kernels"), Cell());
+  EXPECT_EQ(std::ranges::count(untraced.columns, "kernels", &Column::key), 0);
 }
 
 TEST(DeviceLaws, ALateMarkIsNoOpThatBeatsItsRoofUnlessMostAreLate) {
