@@ -107,7 +107,7 @@ Table table_of(const std::filesystem::path& record) {
 int run(const BenchOptions& options, const lab::Ranks& ranks) {
   const core::StopSignals signals;
   const TableStyle style = options.table.style();
-  require_columns(report::example_bench_table(), style);
+  require_columns(report::columns_of_bench(), style);
   lab::RunSettings settings = settings_from(options);
   settings.ranks = ranks;
   std::vector<lab::Point> points = options.config.sweep();

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "core/printable.h"
 #include "record/reader.h"
 #include "report/compare.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
@@ -32,45 +34,35 @@ struct CompareOptions {
   FilterOptions filter;
 };
 
-Row time_row(const report::ComparedTime& time) {
+const report::TypedColumns<report::ComparedTime>& compare_columns() {
+  using Time = report::ComparedTime;
   constexpr double kMs = 1e3;
-  Row row;
-  row.set("run", time.run);
-  row.set("subject", time.subject);
-  row.set("a_s", time.a_s);
-  row.set("b_s", time.b_s);
-  row.set("a_ms", kMs * time.a_s);
-  row.set("b_ms", kMs * time.b_s);
-  row.set("a_samples", static_cast<std::int64_t>(time.a_samples));
-  row.set("b_samples", static_cast<std::int64_t>(time.b_samples));
-  row.set("ratio", time.ratio);
-  row.set("ci_low", time.interval.low);
-  row.set("ci_high", time.interval.high);
-  row.set("ci_coverage", time.interval.coverage);
-  row.set("p", time.p);
-  if (std::isfinite(time.allowance)) row.set("allowance", time.allowance);
-  row.set("verdict", std::string(report::name_of(time.verdict)));
-  return row;
+  static const report::TypedColumns<Time> columns = {
+      {"run", "run", &Time::run, report::Seen::when_differs},
+      {"subject", "what", &Time::subject},
+      {"a_s", &Time::a_s},
+      {"b_s", &Time::b_s},
+      {"a_ms", "A ms", [](const Time& time) { return kMs * time.a_s; }},
+      {"b_ms", "B ms", [](const Time& time) { return kMs * time.b_s; }},
+      {"a_samples", &Time::a_samples},
+      {"b_samples", &Time::b_samples},
+      {"ratio", "B / A", &Time::ratio},
+      {"ci_low", "low", [](const Time& time) { return time.interval.low; }},
+      {"ci_high", "high", [](const Time& time) { return time.interval.high; }},
+      {"ci_coverage", [](const Time& time) { return time.interval.coverage; }},
+      {"p", "p", &Time::p},
+      {"allowance", "allowance",
+       [](const Time& time) {
+         return std::isfinite(time.allowance) ? std::optional(time.allowance) : std::nullopt;
+       },
+       Show::percent},
+      {"verdict", "verdict", &Time::verdict}};
+  return columns;
 }
 
 Table compare_table(const report::Comparison& comparison, const CompareOptions& options) {
-  Table table{.columns = {{"run", "run"},
-                          {"subject", "what"},
-                          {"a_ms", "A ms"},
-                          {"b_ms", "B ms"},
-                          {"ratio", "B / A"},
-                          {"ci_low", "low"},
-                          {"ci_high", "high"},
-                          {"p", "p"},
-                          {"verdict", "verdict"}},
-              .rows = {},
-              .notes = {}};
-  for (const report::ComparedTime& time : comparison.rows) table.rows.push_back(time_row(time));
-  // A column with the same value in every row is left out.
+  Table table = compare_columns().table(comparison.rows);
   const auto& rows = comparison.rows;
-  if (std::ranges::all_of(rows, [&](const auto& row) { return row.run == rows.front().run; })) {
-    table.columns.erase(table.columns.begin());
-  }
   constexpr const char* kWhichTimes =
       "step and phases: medians of plain steps; blocks: medians of device time over observed steps, layers "
       "summed";
@@ -86,6 +78,7 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
   const bool by_runs = std::ranges::all_of(rows, [](const auto& row) { return row.allowance == 0; });
   if (by_runs) {
     table.notes.emplace_back("FASTER, SLOWER: the interval excludes 1; medians of runs are compared");
+    std::erase_if(table.columns, [](const Column& column) { return column.key == "allowance"; });
   } else {
     table.notes.emplace_back(
         "FASTER, SLOWER: the interval lies below 1 / (1 + allowance) or above 1 + allowance, which is for "
@@ -95,7 +88,6 @@ Table compare_table(const report::Comparison& comparison, const CompareOptions& 
           "allowance -: no change is judged, however large: other programs used the processors, or the part "
           "takes less than 5 % of the step");
     }
-    table.columns.insert(table.columns.end() - 1, {"allowance", "allowance", Show::percent});
   }
   for (const std::string& note : comparison.notes) table.notes.push_back("note: " + note);
   return table;
@@ -186,7 +178,7 @@ void filter_times(const report::Filter& filter, report::Comparison& comparison) 
 int run(const CompareOptions& options) {
   constexpr double kLeastConfidence = 0.5;
   const TableStyle style = options.table.style();
-  require_columns(compare_table({.rows = {report::ComparedTime()}, .notes = {}}, options), style);
+  require_columns(report::columns_of(compare_columns()), style);
   report::CompareOptions settings{.same = parse_share("--same", options.same),
                                   .confidence = parse_share("--confidence", options.confidence),
                                   .restart = {},

@@ -1,6 +1,9 @@
 // rooflm data prepare and data info: token shards from text, and what they hold.
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/dry_run.h"
@@ -9,8 +12,10 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/ratio.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "report/typed_columns.h"
 #include "text/prepare.h"
 #include "text/prepare_output.h"
 #include "text/shard.h"
@@ -33,38 +38,44 @@ struct PrepareArguments {
   bool overwrite = false, dry_run = false;
 };
 
-/// One row per part of a prepared directory.
+/// A part of a prepared directory.
+struct PreparedPart {
+  const char* name = "";
+  const text::PreparedData* data = nullptr;
+  const text::SplitInfo* split = nullptr;
+  bool is_val = false;
+};
+
+const report::TypedColumns<PreparedPart>& prepared_columns() {
+  using Of = const PreparedPart&;
+  static const report::TypedColumns<PreparedPart> columns = {
+      {"split", "split", &PreparedPart::name},
+      {"documents", "documents", [](Of of) { return of.split->documents; }},
+      {"bytes", "bytes", [](Of of) { return of.split->bytes; }, Show::bytes},
+      {"tokens", "tokens", [](Of of) { return of.split->tokens; }},
+      {"bytes_per_token", "bytes/token",
+       [](Of of) {
+         return core::ratio_of(static_cast<double>(of.split->bytes), static_cast<double>(of.split->tokens));
+       },
+       Show::fixed2},
+      {"shards", "shards", [](Of of) { return of.split->shards.size(); }},
+      {"first_shard", "first shard",
+       [](Of of) { return of.split->shards.empty() ? Cell() : Cell(of.split->shards.front().string()); }},
+      {"vocab", [](Of of) { return of.data->vocab_size; }},
+      {"tokenizer", [](Of of) { return of.data->tokenizer.string(); }},
+      {"unigram_entropy",
+       [](Of of) {
+         return of.is_val ? of.data->val_unigram_entropy : std::optional(of.data->train_unigram_entropy);
+       }},
+      {"unigram_cross_entropy",
+       [](Of of) { return of.is_val ? of.data->val_unigram_cross_entropy : std::nullopt; }}};
+  return columns;
+}
+
 Table prepared_table(const text::PreparedData& data) {
-  Table table{.columns = {{"split", "split"},
-                          {"documents", "documents"},
-                          {"bytes", "bytes", Show::bytes},
-                          {"tokens", "tokens"},
-                          {"bytes_per_token", "bytes/token", Show::fixed2},
-                          {"shards", "shards"},
-                          {"first_shard", "first shard"}},
-              .rows = {},
-              .notes = {}};
-  for (const auto& [name, split] : {std::pair{"train", &data.train}, {"val", &data.val}}) {
-    Row row;
-    row.set("split", std::string(name));
-    row.set("documents", static_cast<std::int64_t>(split->documents));
-    row.set("bytes", static_cast<std::int64_t>(split->bytes));
-    row.set("tokens", static_cast<std::int64_t>(split->tokens));
-    const bool has_tokens = split->tokens > 0;
-    row.set(
-        "bytes_per_token",
-        has_tokens ? Cell(static_cast<double>(split->bytes) / static_cast<double>(split->tokens)) : Cell());
-    row.set("shards", static_cast<std::int64_t>(split->shards.size()));
-    row.set("first_shard", split->shards.empty() ? Cell() : Cell(split->shards.front().string()));
-    row.set("vocab", std::int64_t{data.vocab_size});
-    row.set("tokenizer", data.tokenizer.string());
-    const bool is_val = split == &data.val;
-    row.set("unigram_entropy", is_val ? (data.val_unigram_entropy ? Cell(*data.val_unigram_entropy) : Cell())
-                                      : Cell(data.train_unigram_entropy));
-    row.set("unigram_cross_entropy",
-            is_val && data.val_unigram_cross_entropy ? Cell(*data.val_unigram_cross_entropy) : Cell());
-    table.rows.push_back(std::move(row));
-  }
+  Table table = prepared_columns().table(
+      std::array{PreparedPart{.name = "train", .data = &data, .split = &data.train},
+                 PreparedPart{.name = "val", .data = &data, .split = &data.val, .is_val = true}});
   table.notes.push_back(fmt::format("tokenizer: {}, {} ids", data.tokenizer.string(), data.vocab_size));
   if (data.val_unigram_cross_entropy) {
     table.notes.push_back(
@@ -97,7 +108,7 @@ std::vector<fs::path> inputs_of(const PrepareArguments& arguments) {
 
 int run_prepare(const PrepareArguments& arguments) {
   const TableStyle style = arguments.table.style();
-  require_columns(prepared_table({}), style);
+  require_columns(report::columns_of(prepared_columns()), style);
   constexpr std::int64_t kMostIds = 1 << 24;
   text::PrepareOptions options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
@@ -128,27 +139,35 @@ int run_prepare(const PrepareArguments& arguments) {
   return 0;
 }
 
+/// What a shard holds.
+struct ShardInfo {
+  std::string path{};
+  std::uint64_t tokens = 0;
+  int token_bytes = 0;
+  std::optional<std::int32_t> largest_id{};
+};
+
+const report::TypedColumns<ShardInfo>& shard_columns() {
+  static const report::TypedColumns<ShardInfo> columns = {
+      {"shard", "shard", &ShardInfo::path},
+      {"tokens", "tokens", &ShardInfo::tokens},
+      {"token_bytes", "bytes a token", &ShardInfo::token_bytes},
+      {"largest_id", "largest id", &ShardInfo::largest_id}};
+  return columns;
+}
+
 Table shard_table(const fs::path& path) {
   const text::Shard shard(path);
   constexpr std::uint64_t kChunk = 1 << 16;
-  std::int32_t largest = 0;
+  ShardInfo info{
+      .path = path.string(), .tokens = shard.size(), .token_bytes = static_cast<int>(shard.width())};
   std::vector<std::int32_t> tokens;
   for (std::uint64_t first = 0; first < shard.size(); first += kChunk) {
     tokens.resize(std::min(kChunk, shard.size() - first));
     shard.read(first, tokens);
-    largest = std::max(largest, *std::max_element(tokens.begin(), tokens.end()));
+    info.largest_id = std::max(info.largest_id.value_or(0), *std::ranges::max_element(tokens));
   }
-  Row row;
-  row.set("shard", path.string());
-  row.set("tokens", static_cast<std::int64_t>(shard.size()));
-  row.set("token_bytes", std::int64_t{static_cast<int>(shard.width())});
-  row.set("largest_id", shard.size() > 0 ? Cell(std::int64_t{largest}) : Cell());
-  return {.columns = {{"shard", "shard"},
-                      {"tokens", "tokens"},
-                      {"token_bytes", "bytes a token"},
-                      {"largest_id", "largest id"}},
-          .rows = {std::move(row)},
-          .notes = {}};
+  return shard_columns().table(std::array{info});
 }
 
 int run_info(const std::vector<std::string>& paths, const TableOptions& table) {

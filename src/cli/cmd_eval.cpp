@@ -1,5 +1,6 @@
 // rooflm eval: the loss of a model on token shards.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/job.h"
+#include "report/typed_columns.h"
 #include "text/prepare.h"
 #include "train/checkpoint.h"
 #include "train/data_loader.h"
@@ -61,39 +63,35 @@ std::map<std::string, std::string> values_of(const EvalOptions& options, const t
           {"batches of --data", std::to_string(batches.size())}};
 }
 
-/// One row.
-Table eval_table(const lab::Point& point, const train::Evaluation& result, double elapsed_s) {
-  Row row;
-  row.set("model", point.config.name);
-  row.set("arch", std::string(model::name_of(point.config.arch)));
-  row.set("engine", std::string(compile::name_of(point.step.engine)));
-  row.set("attention", std::string(passes::name_of(point.step.attention)));
-  row.set("device", point.device);
-  row.set("dtype", std::string(compile::dtype_name(point.step)));
-  row.set("batch", point.batch);
-  row.set("seq", point.seq);
-  row.set("loss", result.loss);
-  row.set("perplexity", result.perplexity);
-  row.set("tokens", static_cast<std::int64_t>(result.tokens));
-  row.set("batches", static_cast<std::int64_t>(result.batches));
-  row.set("tokens_per_s", static_cast<double>(result.tokens) / elapsed_s);
-  return {.columns = {{"model", "model"},
-                      {"engine", "engine"},
-                      {"dtype", "dtype"},
-                      {"batch", "batch"},
-                      {"seq", "seq"},
-                      {"loss", "loss"},
-                      {"perplexity", "perplexity"},
-                      {"tokens", "tokens"},
-                      {"batches", "batches"},
-                      {"tokens_per_s", "tokens/s", Show::si}},
-          .rows = {std::move(row)},
-          .notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"}};
+/// What was evaluated, and how long it took.
+struct Evaluated : train::Evaluation {
+  const lab::Point* point = nullptr;
+  double elapsed_s = 0;
+};
+
+const report::TypedColumns<Evaluated>& eval_columns() {
+  using Of = const Evaluated&;
+  static const report::TypedColumns<Evaluated> columns = {
+      {"model", "model", [](Of of) { return of.point->config.name; }},
+      {"arch", [](Of of) { return model::name_of(of.point->config.arch); }},
+      {"engine", "engine", [](Of of) { return compile::name_of(of.point->step.engine); }},
+      {"attention", [](Of of) { return passes::name_of(of.point->step.attention); }},
+      {"device", [](Of of) { return of.point->device; }},
+      {"dtype", "dtype", [](Of of) { return compile::dtype_name(of.point->step); }},
+      {"batch", "batch", [](Of of) { return of.point->batch; }},
+      {"seq", "seq", [](Of of) { return of.point->seq; }},
+      {"loss", "loss", &Evaluated::loss},
+      {"perplexity", "perplexity", &Evaluated::perplexity},
+      {"tokens", "tokens", &Evaluated::tokens},
+      {"batches", "batches", &Evaluated::batches},
+      {"tokens_per_s", "tokens/s", [](Of of) { return static_cast<double>(of.tokens) / of.elapsed_s; },
+       Show::si}};
+  return columns;
 }
 
 int run(const EvalOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
-  require_columns(eval_table({}, {}, 1), style);
+  require_columns(report::columns_of(eval_columns()), style);
   const auto shards = shards_of(options.data);
   const std::uint64_t most = options.batches.empty()
                                  ? UINT64_MAX
@@ -128,7 +126,9 @@ int run(const EvalOptions& options, const lab::Ranks& ranks) {
     throw core::CheckFailed(fmt::format("the loss of {} is {}", loaded.directory.string(), result.loss));
   }
   if (!ranks::is_first(ranks)) return 0;
-  write_out(show_table(eval_table(point, result, elapsed_s), style));
+  Table table = eval_columns().table(std::array{Evaluated{result, &point, elapsed_s}});
+  table.notes = {"loss: mean cross-entropy in nats per token; perplexity = exp(loss)"};
+  write_out(show_table(table, style));
   return 0;
 }
 

@@ -32,6 +32,7 @@
 #include "lab/run_record.h"
 #include "model/forward.h"
 #include "report/generation.h"
+#include "report/typed_columns.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
@@ -220,19 +221,30 @@ void write_record(CommandRecord& record, const lab::Point& point, const std::vec
   record.finish();
 }
 
-/// All texts as rows.
+/// A text and what it began with.
+struct GeneratedText {
+  std::string prompt{}, text{};
+  std::int64_t prompt_tokens = 0, tokens = 0;
+};
+
+const report::TypedColumns<GeneratedText>& text_columns() {
+  static const report::TypedColumns<GeneratedText> columns = {
+      {"prompt", "prompt", &GeneratedText::prompt},
+      {"text", "text", &GeneratedText::text},
+      {"prompt_tokens", &GeneratedText::prompt_tokens},
+      {"tokens", "tokens", &GeneratedText::tokens}};
+  return columns;
+}
+
 Table texts_table(const std::vector<std::string>& prompts, const AllTexts& made) {
-  Table table{
-      .columns = {{"prompt", "prompt"}, {"text", "text"}, {"tokens", "tokens"}}, .rows = {}, .notes = {}};
+  std::vector<GeneratedText> rows;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    Row row;
-    row.set("prompt", prompts[i]);
-    row.set("text", made.texts[i]);
-    row.set("prompt_tokens", made.prompt_tokens[i]);
-    row.set("tokens", made.tokens[i]);
-    table.rows.push_back(std::move(row));
+    rows.push_back({.prompt = prompts[i],
+                    .text = made.texts[i],
+                    .prompt_tokens = made.prompt_tokens[i],
+                    .tokens = made.tokens[i]});
   }
-  return table;
+  return text_columns().table(rows);
 }
 
 /// Prompt and text, one below the other with an empty line between.
@@ -299,8 +311,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   refuse_other_splits(options);
   const bool is_first = ranks::is_first(ranks);
   train::SamplingOptions sampling = sampling_from(options);
-  require_columns(texts_table({""}, {.texts = {""}, .prompt_tokens = {0}, .tokens = {0}}),
-                  options.table.style());
+  require_columns(report::columns_of(text_columns()), options.table.style());
   agree(ranks, options);
   if (is_first) refuse_terminal(options, ranks);
   // Standard input is one for all.

@@ -4,6 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/output.h"
@@ -11,16 +13,10 @@
 #include "cli/user_defaults.h"
 #include "lab/devices.h"
 #include "lab/machine_info.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
-
-Row line_of(const std::string& what, const std::string& value) {
-  Row row;
-  row.set("what", what);
-  row.set("value", value);
-  return row;
-}
 
 /// "threads 2 (rooflm.toml:1)", of one command "bench: steps 5 (...)"
 std::string text_of(const UserDefault& value) {
@@ -51,26 +47,28 @@ std::string json_text(const UserDefaults& defaults) {
 
 int run(const TableOptions& options) {
   const TableStyle style = options.style();
-  Table table{.columns = {{"what", "what"}, {"value", "here"}}, .rows = {}, .notes = {}};
-  require_columns(table, style);
+  using Line = std::pair<std::string, std::string>;
+  static const report::TypedColumns<Line> columns = {{"what", "what", &Line::first},
+                                                     {"value", "here", &Line::second}};
+  require_columns(report::columns_of(columns), style);
   const UserDefaults defaults = UserDefaults::load();
   if (style.format == Format::json) {
     write_out(json_text(defaults));
     return 0;
   }
-  for (const auto& [what, value] : lab::machine_lines(true)) table.rows.push_back(line_of(what, value));
+  std::vector<Line> lines;
+  for (const auto& [what, value] : lab::machine_lines(true)) lines.emplace_back(what, value);
   for (const backends::Provider* provider : backends::providers()) {
     const std::string carrier = provider->collectives();
-    if (!carrier.empty())
-      table.rows.push_back(line_of(fmt::format("ranks on {}", provider->name()), carrier));
+    if (!carrier.empty()) lines.emplace_back(fmt::format("ranks on {}", provider->name()), carrier);
   }
   const backends::DefaultDevice device = lab::default_device();
-  table.rows.push_back(line_of("default device", fmt::format("{} ({})", device.name, device.why)));
+  lines.emplace_back("default device", fmt::format("{} ({})", device.name, device.why));
   for (const auto& [path, exists] : defaults.files()) {
-    table.rows.push_back(line_of("configuration", path.string() + (exists ? "" : ": not there")));
+    lines.emplace_back("configuration", path.string() + (exists ? "" : ": not there"));
   }
-  for (const UserDefault& value : defaults.all()) table.rows.push_back(line_of("default", text_of(value)));
-  write_out(show_table(table, style));
+  for (const UserDefault& value : defaults.all()) lines.emplace_back("default", text_of(value));
+  write_out(show_table(columns.table(lines), style));
   return 0;
 }
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <memory>
 #include <set>
@@ -129,24 +128,19 @@ void plan_what(const PlanOptions& options, Plans& plans) {
 
 /// Refuses columns that the tables of these options never have.
 void require_plan_columns(const PlanOptions& options, const TableStyle& style) {
-  if (!options.against.empty())
-    return require_columns_of(std::array<std::string, 1>{"plan_against.cpp"}, style);
-  require_columns(options.explain.empty() ? plan_example()
-                                          : Table{.columns = report::term_columns(), .rows = {}, .notes = {}},
+  if (!options.against.empty()) return require_columns(report::columns_of(report::against_columns()), style);
+  require_columns(options.explain.empty() ? columns_of_plans() : report::columns_of(report::term_columns()),
                   style);
 }
 
-/// Adds the named columns that no row has, which stay empty: what is out of memory has no times.
+/// Adds the named columns that are not shown otherwise; of what is out of memory they stay empty.
 Table with_named_columns(Table table, const report::ColumnChoice& choice) {
-  if (choice.names.empty()) return table;
-  const Table example = plan_example();
+  const std::vector<Column> known = columns_of_plans();
   for (const std::string& name : choice.names) {
     const auto is_it = [&](const Column& column) { return column.key == name || column.title == name; };
-    const bool is_cell =
-        std::ranges::any_of(table.rows, [&](const Row& row) { return row.find(name) != nullptr; });
-    if (is_cell || std::ranges::any_of(table.columns, is_it)) continue;
-    const auto found = std::ranges::find_if(example.columns, is_it);
-    if (found != example.columns.end()) table.columns.push_back(*found);
+    if (std::ranges::any_of(table.columns, is_it)) continue;
+    if (const auto found = std::ranges::find_if(known, is_it); found != known.end())
+      table.columns.push_back(*found);
   }
   return table;
 }

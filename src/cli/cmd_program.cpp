@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -68,7 +67,7 @@ std::string format_tables(const ProgramOptions& options, const TableStyle& style
 
 int run(const ProgramOptions& options) {
   const TableStyle style = options.table.style();
-  require_columns_of(std::array<std::string, 1>{"program_report.cpp"}, style);
+  require_columns(columns_of_programs(), style);
   if (options.inference && !options.stage.empty()) {
     throw core::UsageError("--inference has no stages: leave out --stage or --inference");
   }

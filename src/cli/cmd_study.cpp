@@ -39,6 +39,7 @@
 #include "report/answers.h"
 #include "report/html.h"
 #include "report/study_index.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
@@ -48,26 +49,15 @@ constexpr const char* kServing = "serving";
 constexpr const char* kInput = "input";
 
 int list_studies(const TableStyle& style) {
-  Table table{.columns = {{"name", "name"},
-                          {"kind", "kind"},
-                          {"title", "title"},
-                          {"views", "views"},
-                          {"gpu_views", "also on a GPU"}},
-              .rows = {},
-              .notes = {}};
-  for (const Study& study : shipped_studies()) {
-    Row row;
-    row.set("name", study.name);
-    row.set("kind", study.kind);
-    row.set("title", study.title);
-    row.set("question", study.question);
-    std::string views;
-    for (const std::string& view : study.views) views += (views.empty() ? "" : ",") + view;
-    row.set("views", views);
-    row.set("gpu_views", fmt::format("{}", fmt::join(study.gpu_views, ",")));
-    table.rows.push_back(std::move(row));
-  }
-  write_out(show_table(table, style));
+  static const report::TypedColumns<Study> columns = {
+      {"name", "name", &Study::name},
+      {"kind", "kind", &Study::kind},
+      {"title", "title", &Study::title},
+      {"question", &Study::question},
+      {"views", "views", [](const Study& study) { return fmt::format("{}", fmt::join(study.views, ",")); }},
+      {"gpu_views", "also on a GPU",
+       [](const Study& study) { return fmt::format("{}", fmt::join(study.gpu_views, ",")); }}};
+  write_out(show_table(columns.table(shipped_studies()), style));
   return 0;
 }
 
@@ -240,11 +230,7 @@ void show_dry_run(StudyOptions& options, const Study& study,
 void require_columns_of_study(const StudyOptions& options, const Study& study) {
   std::vector<std::string> views = study.views;
   views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
-  const bool is_micro = study.kind == "gemm" || study.kind == "attention";
-  if (!is_micro || !options.output.views.empty()) return require_shown_columns(options.output, views);
-  // The columns of these cells are known.
-  views.emplace_back("micro_cells.cpp");
-  require_columns_of(views, options.output.table.style());
+  require_shown_columns(options.output, views);
 }
 
 /// The study, measured and shown. Returns the exit code.

@@ -1,6 +1,7 @@
 // rooflm verify: holds run records against themselves.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "cli/table.h"
 #include "core/error.h"
 #include "record/reader.h"
+#include "report/typed_columns.h"
 #include "report/verify.h"
 
 namespace rooflm::cli {
@@ -20,34 +22,28 @@ struct VerifyOptions {
   TableOptions table;
 };
 
-Row result_row(const std::string& file, const report::LawResult& result) {
-  Row row;
-  row.set("file", file);
-  row.set("run", result.label);
-  row.set("law", result.law);
-  row.set("checked", static_cast<std::int64_t>(result.checked));
-  row.set("violated", static_cast<std::int64_t>(result.violated));
-  const bool is_violated = result.violated > 0;
-  row.set("not_judged", static_cast<std::int64_t>(result.not_judged));
-  row.set("what", is_violated ? Cell(result.what) : Cell());
-  row.set("found", is_violated ? Cell(result.found) : Cell());
-  row.set("against", is_violated ? Cell(result.bound) : Cell());
-  row.set("unit", is_violated ? Cell(result.unit) : Cell());
-  return row;
-}
+/// A law, held against a record.
+struct Verified : report::LawResult {
+  std::string file{};
+};
 
-Table verify_table() {
-  return {.columns = {{"file", "file"},
-                      {"run", "run"},
-                      {"law", "law"},
-                      {"violated", "violated"},
-                      {"checked", "checked"},
-                      {"what", "worst case"},
-                      {"found", "found"},
-                      {"against", "against"},
-                      {"unit", "unit"}},
-          .rows = {},
-          .notes = {}};
+const report::TypedColumns<Verified>& verify_columns() {
+  const auto if_violated = [](auto member) {
+    return
+        [member](const Verified& of) { return of.violated > 0 ? std::optional(of.*member) : std::nullopt; };
+  };
+  static const report::TypedColumns<Verified> columns = {
+      {"file", "file", &Verified::file},
+      {"run", "run", &Verified::label},
+      {"law", "law", &Verified::law},
+      {"violated", "violated", &Verified::violated},
+      {"checked", "checked", &Verified::checked},
+      {"not_judged", &Verified::not_judged},
+      {"what", "worst case", if_violated(&Verified::what)},
+      {"found", "found", if_violated(&Verified::found)},
+      {"against", "against", if_violated(&Verified::bound)},
+      {"unit", "unit", if_violated(&Verified::unit)}};
+  return columns;
 }
 
 /// "; not judged 84 times: no time beats its roof (no limit: measured under load: ...)" for each law that had
@@ -85,25 +81,23 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
 
 int run(const VerifyOptions& options) {
   const TableStyle style = options.table.style();
-  Table example = verify_table();
-  example.rows.push_back(result_row("", {}));
-  require_columns(example, style);
+  require_columns(report::columns_of(verify_columns()), style);
   if (options.files.empty())
     throw core::UsageError("verify: name one or more records: rooflm verify FILE...");
-  Table table = verify_table();
+  std::vector<Verified> rows;
   bool holds = true;
   std::vector<std::string> verdicts;
   for (const std::string& file : options.files) {
     const record::Reader record(file);
     const auto results = report::verify(record);
     for (const report::LawResult& result : results) {
-      if (options.all || result.violated > 0) table.rows.push_back(result_row(file, result));
+      if (options.all || result.violated > 0) rows.push_back({result, file});
     }
     holds = holds && report::all_hold(results);
     verdicts.push_back(verdict(record, results));
   }
   const bool for_people = style.format == Format::table || style.format == Format::md;
-  if (!for_people || !table.rows.empty()) write_out(show_table(table, style));
+  if (!for_people || !rows.empty()) write_out(show_table(verify_columns().table(rows), style));
   for (const std::string& line : verdicts) {
     if (for_people) {
       write_out(line + "\n");

@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
 #include "cli/output.h"
 #include "model/config.h"
 #include "record/config.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
@@ -31,45 +32,48 @@ std::vector<const record::Field*> varied_fields(const std::vector<record::Config
   return varied;
 }
 
+/// A configuration that would run.
+struct PlannedPoint {
+  std::size_t number = 0;
+  const lab::Point* point = nullptr;
+  record::Config config{};
+};
+
 Table points_table(const std::vector<lab::Point>& points) {
+  std::vector<PlannedPoint> rows;
   std::vector<record::Config> configs;
   for (const lab::Point& point : points) {
     configs.push_back(lab::config_of(point));
     configs.back().set("head_dim", point.config.head_dim);
+    rows.push_back({.number = rows.size() + 1, .point = &point, .config = configs.back()});
   }
-  const auto varied = varied_fields(configs);
-  Table table{.columns = {{"number", "#"}, {"run", "would run"}}, .rows = {}, .notes = {}};
-  for (const record::Field* field : varied)
-    table.columns.push_back({std::string(field->key), std::string(field->title)});
-  const std::array<Column, 4> work = {Column{"device", "device"}, Column{"params", "parameters", Show::si},
-                                      Column{"tokens", "tokens a step"},
-                                      Column{"model_flop", "model FLOP a step", Show::si, "flop"}};
-  table.columns.insert(table.columns.end(), work.begin(), work.end());
-  for (const lab::Point& point : points) {
-    const record::Config& config = configs[table.rows.size()];
-    Row row;
-    row.set("number", static_cast<std::int64_t>(table.rows.size() + 1));
-    row.set("run", lab::describe(point));
-    for (const record::Field* field : varied) row.set(std::string(field->key), config.text(field->key));
-    row.set("device", point.device);
-    row.set("params", config.integer("params").value_or(0));
-    row.set("tokens", point.tokens());
-    row.set("model_flop", static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
-                              static_cast<double>(point.tokens()));
-    table.rows.push_back(std::move(row));
+  using Of = const PlannedPoint&;
+  report::TypedColumns<PlannedPoint> columns = {
+      {"number", "#", &PlannedPoint::number},
+      {"run", "would run", [](Of of) { return lab::describe(*of.point); }}};
+  for (const record::Field* field : varied_fields(configs)) {
+    columns.add({std::string(field->key).c_str(), std::string(field->title).c_str(),
+                 [field](Of of) { return of.config.text(field->key); }});
   }
-  return table;
+  const auto model_flop = [](Of of) {
+    return static_cast<double>(model::model_flop_per_token(of.point->config, of.point->seq)) *
+           static_cast<double>(of.point->tokens());
+  };
+  columns.add(
+      {{"device", "device", [](Of of) { return of.point->device; }},
+       {"params", "parameters", [](Of of) { return of.config.integer("params").value_or(0); }, Show::si},
+       {"tokens", "tokens a step", [](Of of) { return of.point->tokens(); }},
+       {"model_flop", "model FLOP a step", model_flop, Show::si, "flop"}});
+  return columns.table(rows);
 }
 
 Table rows_table(const std::vector<std::string>& rows) {
-  Table table{.columns = {{"number", "#"}, {"run", "would measure"}}, .rows = {}, .notes = {}};
-  for (const std::string& each : rows) {
-    Row row;
-    row.set("number", static_cast<std::int64_t>(table.rows.size() + 1));
-    row.set("run", each);
-    table.rows.push_back(std::move(row));
-  }
-  return table;
+  using Numbered = std::pair<std::size_t, std::string>;
+  static const report::TypedColumns<Numbered> columns = {{"number", "#", &Numbered::first},
+                                                         {"run", "would measure", &Numbered::second}};
+  std::vector<Numbered> numbered;
+  for (const std::string& row : rows) numbered.emplace_back(numbered.size() + 1, row);
+  return columns.table(numbered);
 }
 
 std::string written(const std::vector<OutputPath>& outputs) {

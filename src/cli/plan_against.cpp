@@ -80,19 +80,12 @@ perfmodel::Plan plan_of(const MeasuredRun& run, const devices::Device& device, b
   return perfmodel::make_plan(planned, setting);
 }
 
-Row compared(const std::string& run, const std::string& what, double measured, double planned,
-             const std::string& unit) {
-  Row row;
-  row.set("run", run);
-  row.set("what", what);
-  row.set("unit", unit);
-  row.set("measured", measured);
-  row.set("planned", planned);
-  if (measured > 0) row.set("error", planned / measured - 1);
-  return row;
-}
+using report::PlanAgainst;
 
-void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan) {
+void add_rows(std::vector<PlanAgainst>& rows, const MeasuredRun& run, const perfmodel::Plan& plan) {
+  const auto add = [&](const std::string& what, double measured, double planned, const char* unit = "s") {
+    rows.push_back({.run = run.label, .what = what, .unit = unit, .measured = measured, .planned = planned});
+  };
   double measured_s = 0;
   double planned_s = 0;
   for (const auto& [name, work] : plan.work) {
@@ -100,14 +93,11 @@ void add_rows(Table& table, const MeasuredRun& run, const perfmodel::Plan& plan)
     if (found == run.class_s.end()) continue;
     measured_s += found->second;
     planned_s += work.seconds;
-    table.rows.push_back(compared(run.label, name, found->second, work.seconds, "s"));
+    add(name, found->second, work.seconds);
   }
-  if (measured_s > 0) table.rows.push_back(compared(run.label, "all ops", measured_s, planned_s, "s"));
-  table.rows.push_back(compared(run.label, "step_s", run.step_s, plan.step_s, "s"));
-  if (run.peak_bytes) {
-    table.rows.push_back(compared(run.label, "memory", *run.peak_bytes,
-                                  plan.memory.total() - plan.memory.context_bytes, "byte"));
-  }
+  if (measured_s > 0) add("all ops", measured_s, planned_s);
+  add("step_s", run.step_s, plan.step_s);
+  if (run.peak_bytes) add("memory", *run.peak_bytes, plan.memory.total() - plan.memory.context_bytes, "byte");
 }
 
 /// The device of the run: its key in the catalog, or what its driver calls it; "cpu".
@@ -132,18 +122,18 @@ void note_other_device(const std::string& measured, const devices::Device& devic
 
 Table plan_against(const std::filesystem::path& record, const devices::Device& device) {
   const record::Reader reader(record);
-  Table table;
-  table.columns = report::against_columns();
+  std::vector<PlanAgainst> rows;
   std::set<std::string> measured_on;
   for (const record::Run& run : reader.runs()) {
     const auto measured = read_run(reader, run);
     if (!measured) continue;
-    add_rows(table, *measured, plan_of(*measured, device));
+    add_rows(rows, *measured, plan_of(*measured, device));
     measured_on.insert(measured_device(reader, run.config));
   }
-  if (table.rows.empty())
+  if (rows.empty())
     throw core::InputError(fmt::format("{}: no training step was measured here", record.string()));
   for (const std::string& measured : measured_on) note_other_device(measured, device);
+  Table table = report::against_columns().table(rows);
   table.notes.emplace_back(
       "Measured: medians of ops and of plain steps. Ops that run beside others make a step shorter than "
       "their sum.");

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -13,11 +14,11 @@
 #include "lab/plan_record.h"
 #include "perfmodel/op_times.h"
 #include "report/plan_rows.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
 
-constexpr double kHour = 3600;
 constexpr double kDay = 86400;
 
 /// Where the times of collectives are from.
@@ -30,134 +31,203 @@ std::string collectives_of(const perfmodel::Cluster& cluster) {
   return fmt::format("collectives {}by NCCL's cost model, assumed ({})", measured, cluster.source);
 }
 
-std::int64_t whole(double bytes) { return static_cast<std::int64_t>(bytes); }
+/// A plan, and what a whole run costs. Times of plans that do not fit are left out: they cannot be.
+struct PlanRow {
+  const PlannedRun* run = nullptr;
+  std::optional<perfmodel::RunCost> cost{};  ///< of plans that fit
 
-void set_memory(Row& row, const perfmodel::RankMemory& memory, const PlannedRun& run) {
-  const perfmodel::Framework& framework = run.setting->framework;
-  const double limit = run.plan->memory_limit_bytes;
-  // What is beside tensors is assumed: half of it more or less.
-  constexpr double kAssumed = 0.5;
-  const double beside = memory.context_bytes + memory.buffer_bytes;
-  const double spread = framework.memory_spread * (memory.total() - beside) + kAssumed * beside;
-  row.set("peak_bytes", whole(memory.total()));
-  row.set("peak_low_bytes", whole(memory.total() - spread));
-  row.set("peak_high_bytes", whole(memory.total() + spread));
-  row.set("weight_bytes", whole(memory.weight_bytes));
-  row.set("optimizer_bytes", whole(memory.optimizer_bytes));
-  row.set("gradient_bytes", whole(memory.gradient_bytes));
-  row.set("activation_bytes", whole(memory.activation_bytes));
-  row.set("workspace_bytes", whole(memory.workspace_bytes));
-  row.set("buffer_bytes", whole(memory.buffer_bytes));
-  row.set("gap_bytes", whole(memory.gap_bytes));
-  row.set("context_bytes", whole(memory.context_bytes));
-  row.set("memory_limit_bytes", whole(limit));
-  row.set("memory_left_bytes", whole(limit - memory.total()));
-  row.set("memory_kind", std::string(name_of(framework.basis)));
-}
-
-void set_times(Row& row, const perfmodel::Plan& plan) {
-  row.set("step_s", plan.step_s);
-  row.set("step_low_s", plan.low_s);
-  row.set("step_high_s", plan.high_s);
-  row.set("step_kind", std::string(name_of(plan.basis)));
-  row.set("compute_s", plan.compute_s);
-  row.set("slowed_s", plan.slowed_s);
-  row.set("exposed_s", plan.exposed_s);
-  row.set("host_s", plan.host_s);
-  row.set("waiting_s", plan.waiting_s);
-  row.set("bubble_s", plan.bubble_s);
-  row.set("communication_s", plan.communication_s);
-  if (plan.clock_hz > 0) row.set("clock_hz", plan.clock_hz);
-}
-
-/// A number that follows from the time of a step, with the ends of its interval.
-void set_with_interval(Row& row, const std::string& key, double value, double low, double high) {
-  row.set(key, value);
-  row.set(key + "_low", std::min(low, high));
-  row.set(key + "_high", std::max(low, high));
-}
-
-void set_rates(Row& row, const PlannedRun& run) {
-  const perfmodel::PlanPoint& point = *run.point;
-  const perfmodel::Plan& plan = *run.plan;
-  const double gpus = point.gpus();
-  const auto tokens = static_cast<double>(point.tokens());
-  set_with_interval(row, "tokens_per_s", tokens / plan.step_s, tokens / plan.low_s, tokens / plan.high_s);
-  row.set("model_flop_per_s_per_gpu", plan.model_flop / plan.step_s / gpus);
-  const auto peak = run.setting->device.peak(compile::dtype_name(point.step));
-  if (!peak) return;
-  const double rate = *peak * run.setting->what_if.compute;
-  const double mfu = plan.model_flop / (rate * gpus);
-  set_with_interval(row, "mfu", mfu / plan.step_s, mfu / plan.low_s, mfu / plan.high_s);
-  const double hfu = plan.executed_flop / (rate * gpus);
-  set_with_interval(row, "hfu", hfu / plan.step_s, hfu / plan.low_s, hfu / plan.high_s);
-}
-
-void set_run(Row& row, const PlannedRun& run, const perfmodel::RunBudget& budget) {
-  const perfmodel::RunCost cost = perfmodel::run_cost(*run.point, *run.setting, *run.plan, budget);
-  const auto set = [&](const char* key, double value) {
-    set_with_interval(row, key, value, value * cost.low_s / cost.seconds, value * cost.high_s / cost.seconds);
-  };
-  row.set("tokens", cost.tokens);
-  set("days", cost.seconds / kDay);
-  set("gpu_hours", cost.gpu_hours);
-  if (cost.price) set("price", *cost.price);
-  if (cost.energy_kwh) set("energy_kwh", *cost.energy_kwh);
-  if (cost.goodput) {
-    row.set("goodput", cost.goodput->share);
-    row.set("goodput_kind", std::string(name_of(perfmodel::Basis::assumed)));
-    row.set("cluster_mtbf_s", cost.goodput->mtbf_s);
-    row.set("checkpoint_s", cost.goodput->checkpoint_s);
-    row.set("checkpoint_interval_s", cost.goodput->interval_s);
+  [[nodiscard]] const perfmodel::Plan& plan() const { return *run->plan; }
+  /// FLOP/s of all GPUs.
+  [[nodiscard]] std::optional<double> peak() const {
+    const auto peak = run->setting->device.peak(compile::dtype_name(run->point->step));
+    if (!peak) return std::nullopt;
+    return *peak * run->setting->what_if.compute * run->point->gpus();
   }
+};
+
+/// Memory of a rank.
+struct MemoryRow {
+  const PlannedRun* run = nullptr;
+  const perfmodel::RankMemory* memory = nullptr;
+  int stage = 0;
+
+  /// What is beside tensors is assumed: half of it more or less.
+  [[nodiscard]] double spread() const {
+    constexpr double kAssumed = 0.5;
+    const double beside = memory->context_bytes + memory->buffer_bytes;
+    return run->setting->framework.memory_spread * (memory->total() - beside) + kAssumed * beside;
+  }
+};
+
+const report::TypedColumns<MemoryRow>& memory_columns_of_plan() {
+  using Of = const MemoryRow&;
+  using perfmodel::RankMemory;
+  const auto bytes = [](auto value) {
+    return [value](Of of) { return static_cast<std::int64_t>(std::invoke(value, of)); };
+  };
+  const auto part = [&](auto member) { return bytes([member](Of of) { return of.memory->*member; }); };
+  static const report::TypedColumns<MemoryRow> columns = {
+      {"peak_bytes", bytes([](Of of) { return of.memory->total(); })},
+      {"peak_low_bytes", bytes([](Of of) { return of.memory->total() - of.spread(); })},
+      {"peak_high_bytes", bytes([](Of of) { return of.memory->total() + of.spread(); })},
+      {"weight_bytes", part(&RankMemory::weight_bytes)},
+      {"optimizer_bytes", part(&RankMemory::optimizer_bytes)},
+      {"gradient_bytes", part(&RankMemory::gradient_bytes)},
+      {"activation_bytes", part(&RankMemory::activation_bytes)},
+      {"workspace_bytes", part(&RankMemory::workspace_bytes)},
+      {"buffer_bytes", part(&RankMemory::buffer_bytes)},
+      {"gap_bytes", part(&RankMemory::gap_bytes)},
+      {"context_bytes", part(&RankMemory::context_bytes)},
+      {"memory_limit_bytes", bytes([](Of of) { return of.run->plan->memory_limit_bytes; })},
+      {"memory_left_bytes",
+       bytes([](Of of) { return of.run->plan->memory_limit_bytes - of.memory->total(); })},
+      {"memory_kind", [](Of of) { return of.run->setting->framework.basis; }}};
+  return columns;
 }
 
-Row term(const std::string& name, double seconds, double step_s, const std::string& how) {
-  Row row;
-  row.set("term", name);
-  row.set("seconds", seconds);
-  row.set("share", step_s > 0 ? seconds / step_s : 0);
-  row.set("how", how);
-  return row;
+using PlanColumns = report::TypedColumns<PlanRow>;
+
+/// A column of plans that fit.
+template <class Value>
+auto if_fits(Value value) {
+  return [value](const PlanRow& row) {
+    return row.plan().fits ? report::cell_from(std::invoke(value, row)) : Cell();
+  };
+}
+
+/// A number that follows from the time of a step, with the ends of its interval. `at`: of a row and seconds.
+template <class At>
+void add_rate(PlanColumns& columns, const std::string& key, At at) {
+  using Of = const PlanRow&;
+  const auto low = [at](Of of) { return at(of, of.plan().low_s); };
+  const auto high = [at](Of of) { return at(of, of.plan().high_s); };
+  columns.add({key.c_str(), if_fits([at](Of of) { return at(of, of.plan().step_s); })});
+  columns.add({(key + "_low").c_str(), if_fits([=](Of of) { return std::min(low(of), high(of)); })});
+  columns.add({(key + "_high").c_str(), if_fits([=](Of of) { return std::max(low(of), high(of)); })});
+}
+
+/// A part of the cost of a run, with the ends of its interval.
+template <class Value>
+void add_cost(PlanColumns& columns, const std::string& key, Value value) {
+  const auto scaled = [value](double perfmodel::RunCost::*seconds) {
+    return if_fits([value, seconds](const PlanRow& row) -> std::optional<double> {
+      const std::optional<double> of = value(*row.cost);
+      if (!of) return std::nullopt;
+      return *of * ((*row.cost).*seconds) / row.cost->seconds;
+    });
+  };
+  columns.add({key.c_str(), if_fits([value](const PlanRow& row) { return value(*row.cost); })});
+  columns.add({(key + "_low").c_str(), scaled(&perfmodel::RunCost::low_s)});
+  columns.add({(key + "_high").c_str(), scaled(&perfmodel::RunCost::high_s)});
+}
+
+const PlanColumns& plan_columns() {
+  static const PlanColumns columns = [] {
+    using Of = const PlanRow&;
+    using perfmodel::Goodput;
+    using perfmodel::Plan;
+    using perfmodel::RunCost;
+    const auto degree = [](auto member) {
+      return [member](Of of) { return of.run->point->step.sharding.*member; };
+    };
+    const auto time = [](auto member) { return if_fits([member](Of of) { return of.plan().*member; }); };
+    const auto goodput = [](auto member) {
+      return if_fits([member](Of of) {
+        return of.cost->goodput ? std::optional((*of.cost->goodput).*member) : std::nullopt;
+      });
+    };
+    PlanColumns all = {
+        {"model", [](Of of) { return of.run->point->config.name; }},
+        {"device", [](Of of) { return of.run->setting->device.key; }},
+        {"framework", [](Of of) { return of.run->setting->framework.name; }},
+        {"dtype", [](Of of) { return compile::dtype_name(of.run->point->step); }},
+        {"gpus", [](Of of) { return of.run->point->gpus(); }},
+        {"dp", degree(&compile::Sharding::data)},
+        {"cp", degree(&compile::Sharding::context)},
+        {"tp", degree(&compile::Sharding::tensor)},
+        {"pp", degree(&compile::Sharding::pipeline)},
+        {"zero", degree(&compile::Sharding::zero)},
+        {"interleave", degree(&compile::Sharding::interleave)},
+        {"short_ends", [](Of of) { return of.run->point->step.sharding.short_ends ? 1 : 0; }},
+        {"micro_batch", [](Of of) { return of.run->point->micro_batch; }},
+        {"global_batch", [](Of of) { return of.run->point->global_batch(); }},
+        {"seq", [](Of of) { return of.run->point->seq; }},
+        {"recompute", [](Of of) { return passes::name_of(of.run->point->step.recompute); }},
+        {"params", [](Of of) { return model::parameter_count(of.run->point->config); }},
+        {"active_params", [](Of of) { return model::active_parameter_count(of.run->point->config); }},
+        {"what_if",
+         [](Of of) {
+           const auto& what_if = of.run->setting->what_if;
+           return what_if.is_any() ? std::optional(text_of(what_if)) : std::nullopt;
+         }},
+        {"status", [](Of of) { return of.plan().fits ? "planned" : "oom"; }},
+        {"step_s", time(&Plan::step_s)},
+        {"step_low_s", time(&Plan::low_s)},
+        {"step_high_s", time(&Plan::high_s)},
+        {"step_kind", time(&Plan::basis)},
+        {"compute_s", time(&Plan::compute_s)},
+        {"slowed_s", time(&Plan::slowed_s)},
+        {"exposed_s", time(&Plan::exposed_s)},
+        {"host_s", time(&Plan::host_s)},
+        {"waiting_s", time(&Plan::waiting_s)},
+        {"bubble_s", time(&Plan::bubble_s)},
+        {"communication_s", time(&Plan::communication_s)},
+        {"clock_hz", if_fits([](Of of) {
+           return of.plan().clock_hz > 0 ? std::optional(of.plan().clock_hz) : std::nullopt;
+         })}};
+    add_rate(all, "tokens_per_s",
+             [](Of of, double seconds) { return static_cast<double>(of.run->point->tokens()) / seconds; });
+    all.add({"model_flop_per_s_per_gpu",
+             if_fits([](Of of) { return of.plan().model_flop / of.plan().step_s / of.run->point->gpus(); })});
+    const auto utilisation = [](double Plan::*flop) {
+      return [flop](Of of, double seconds) -> std::optional<double> {
+        const auto peak = of.peak();
+        return peak ? std::optional(of.plan().*flop / *peak / seconds) : std::nullopt;
+      };
+    };
+    add_rate(all, "mfu", utilisation(&Plan::model_flop));
+    add_rate(all, "hfu", utilisation(&Plan::executed_flop));
+    all.add({"tokens", if_fits([](Of of) { return of.cost->tokens; })});
+    add_cost(all, "days", [](const RunCost& cost) { return cost.seconds / kDay; });
+    add_cost(all, "gpu_hours", [](const RunCost& cost) { return cost.gpu_hours; });
+    add_cost(all, "price", [](const RunCost& cost) { return cost.price; });
+    add_cost(all, "energy_kwh", [](const RunCost& cost) { return cost.energy_kwh; });
+    all.add({{"goodput", goodput(&Goodput::share)},
+             {"goodput_kind", if_fits([](Of of) {
+                return of.cost->goodput ? std::optional(perfmodel::Basis::assumed) : std::nullopt;
+              })},
+             {"cluster_mtbf_s", goodput(&Goodput::mtbf_s)},
+             {"checkpoint_s", goodput(&Goodput::checkpoint_s)},
+             {"checkpoint_interval_s", goodput(&Goodput::interval_s)},
+             {"speed_up", if_fits([](Of of) { return of.run->speed_up; })},
+             {"efficiency", if_fits([](Of of) { return of.run->efficiency; })}});
+    all.add(memory_columns_of_plan(),
+            [](Of of) { return MemoryRow{.run = of.run, .memory = &of.run->plan->memory}; });
+    all.add({"memory_stage", [](Of of) { return of.plan().memory_stage; }});
+    all.add({"reason", [](Of of) { return report::known_text(of.run->reason); }});
+    return all;
+  }();
+  return columns;
 }
 
 }  // namespace
 
 Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
-  const perfmodel::PlanPoint& point = *run.point;
-  const compile::Sharding& sharding = point.step.sharding;
-  Row row;
-  row.set("model", point.config.name);
-  row.set("device", run.setting->device.key);
-  row.set("framework", run.setting->framework.name);
-  row.set("dtype", std::string(compile::dtype_name(point.step)));
-  row.set("gpus", std::int64_t{point.gpus()});
-  row.set("dp", std::int64_t{sharding.data});
-  row.set("cp", std::int64_t{sharding.context});
-  row.set("tp", std::int64_t{sharding.tensor});
-  row.set("pp", std::int64_t{sharding.pipeline});
-  row.set("zero", std::int64_t{sharding.zero});
-  row.set("interleave", std::int64_t{sharding.interleave});
-  row.set("short_ends", std::int64_t{sharding.short_ends ? 1 : 0});
-  row.set("micro_batch", point.micro_batch);
-  row.set("global_batch", point.global_batch());
-  row.set("seq", point.seq);
-  row.set("recompute", std::string(passes::name_of(point.step.recompute)));
-  row.set("params", model::parameter_count(point.config));
-  row.set("active_params", model::active_parameter_count(point.config));
-  if (run.setting->what_if.is_any()) row.set("what_if", text_of(run.setting->what_if));
-  row.set("status", std::string(run.plan->fits ? "planned" : "oom"));
-  if (run.plan->fits) {
-    set_times(row, *run.plan);
-    set_rates(row, run);
-    set_run(row, run, budget);
-    if (run.speed_up) row.set("speed_up", *run.speed_up);
-    if (run.efficiency) row.set("efficiency", *run.efficiency);
+  PlanRow row{.run = &run};
+  if (run.plan->fits) row.cost = perfmodel::run_cost(*run.point, *run.setting, *run.plan, budget);
+  Row known;
+  for (const auto& [key, cell] : plan_columns().row(row).cells())
+    if (!std::holds_alternative<std::monostate>(cell)) known.append(key, cell);
+  return known;
+}
+
+std::vector<Column> columns_of_plans() {
+  std::vector<Column> all = report::plan_columns({});
+  for (const Column& column : report::columns_of(plan_columns())) {
+    if (std::ranges::find(all, column.key, &Column::key) == all.end())
+      all.push_back({.key = column.key, .title = column.title, .show = Show::brief});
   }
-  set_memory(row, run.plan->memory, run);
-  row.set("memory_stage", std::int64_t{run.plan->memory_stage});
-  if (!run.reason.empty()) row.set("reason", run.reason);
-  return row;
+  return all;
 }
 
 /// What of a plan is not as its options say.
@@ -216,35 +286,11 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
 }
 
 Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role) {
-  Row row;
-  row.set("ranks", lab::ranks_label(role.stage, run.point->step.sharding.pipeline));
-  row.set("stage", std::int64_t{role.stage});
-  set_memory(row, role.memory, run);
-  return row;
-}
-
-Table plan_example() {
-  const perfmodel::PlanPoint point{
-      .config = model::preset("tiny"), .step = {.dtype = core::DType::bf16}, .micro_batch = 1, .seq = 1};
-  perfmodel::Setting setting{.device = devices::find_device("h100-sxm"),
-                             .framework = perfmodel::frameworks().front(),
-                             .what_if = {.compute = 2}};
-  setting.cluster = perfmodel::cluster_of(setting.device);
-  const perfmodel::Plan plan{.step_s = 1, .low_s = 1, .high_s = 1, .model_flop = 1, .clock_hz = 1};
-  const std::vector<PlannedRun> runs = {{.point = &point,
-                                         .setting = &setting,
-                                         .plan = &plan,
-                                         .reason = "it is an example",
-                                         .speed_up = 1,
-                                         .efficiency = 1}};
-  Table table =
-      plan_table({plan_row(runs.front(), {.price_per_gpu_hour = 1, .mtbf_s = 1, .checkpoint_s = 1})}, runs);
-  const auto is_column = [&](const std::string& key) {
-    return std::ranges::any_of(table.columns, [&](const Column& column) { return column.key == key; });
-  };
-  for (const auto& [key, cell] : table.rows.front().cells())
-    if (!is_column(key)) table.columns.push_back({.key = key, .title = key, .show = Show::brief});
-  return table;
+  static const report::TypedColumns<MemoryRow> columns = report::TypedColumns<MemoryRow>{
+      {"ranks",
+       [](const MemoryRow& of) { return lab::ranks_label(of.stage, of.run->point->step.sharding.pipeline); }},
+      {"stage", &MemoryRow::stage}}.add(memory_columns_of_plan());
+  return columns.row({.run = &run, .memory = &role.memory, .stage = role.stage});
 }
 
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
@@ -265,14 +311,17 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
 
 Table explain_step(const PlannedRun& run) {
   const perfmodel::Plan& plan = *run.plan;
-  Table table;
-  table.columns = report::term_columns();
+  std::vector<report::PlanTerm> terms;
   if (!plan.fits) {
+    Table table = report::term_columns().table(terms);
     table.notes.push_back(fmt::format("It does not fit: it needs {} of {}, so there is no step to explain.",
                                       core::format_bytes(plan.memory.total()),
                                       core::format_bytes(plan.memory_limit_bytes)));
     return table;
   }
+  const auto add = [&](const std::string& name, double seconds, const std::string& how) {
+    terms.push_back({.term = name, .seconds = seconds, .step_s = plan.step_s, .how = how});
+  };
   double priced = 0;
   for (const auto& [name, work] : plan.work) {
     if (name == "collective") continue;
@@ -282,20 +331,18 @@ Table explain_step(const PlannedRun& run) {
       how += fmt::format(", {}FLOP at {}FLOP/s", core::format_si(work.matmul_flop),
                          core::format_si(work.matmul_flop / work.seconds));
     }
-    table.rows.push_back(term(name, work.seconds, plan.step_s, how));
+    add(name, work.seconds, how);
   }
-  table.rows.push_back(term("beside collectives", plan.slowed_s, plan.step_s,
-                            "what ops lose while a collective runs beside them"));
-  table.rows.push_back(term(
-      "exposed communication", plan.exposed_s, plan.step_s,
-      fmt::format("of {} of collectives, what nothing hides", core::format_seconds(plan.communication_s))));
-  table.rows.push_back(term("host", plan.host_s, plan.step_s, "the host has not submitted the next op yet"));
-  table.rows.push_back(term("waiting", plan.waiting_s, plan.step_s, "copies that nothing hides"));
-  table.rows.push_back(term("bubble", plan.bubble_s, plan.step_s, "the stage waits for other stages"));
-  table.rows.push_back(
-      term("step_s", plan.step_s, plan.step_s,
-           fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage, core::format_seconds(plan.low_s),
-                       core::format_seconds(plan.high_s), name_of(plan.basis))));
+  add("beside collectives", plan.slowed_s, "what ops lose while a collective runs beside them");
+  add("exposed communication", plan.exposed_s,
+      fmt::format("of {} of collectives, what nothing hides", core::format_seconds(plan.communication_s)));
+  add("host", plan.host_s, "the host has not submitted the next op yet");
+  add("waiting", plan.waiting_s, "copies that nothing hides");
+  add("bubble", plan.bubble_s, "the stage waits for other stages");
+  add("step_s", plan.step_s,
+      fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage, core::format_seconds(plan.low_s),
+                  core::format_seconds(plan.high_s), name_of(plan.basis)));
+  Table table = report::term_columns().table(terms);
   table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
                                     core::format_seconds(plan.compute_s)));
   if (plan.clock_hz > 0) {

@@ -21,14 +21,14 @@ struct PlannedRun {
   std::optional<double> speed_up{}, efficiency{};
 };
 
-/// Keys: docs/plan.md. Times of plans that do not fit are left out: they cannot be.
+/// Keys: docs/plan.md. Plans that do not fit have no times: they cannot be.
 Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget);
 /// What the numbers mean and where they come from, each line once.
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs);
 /// Memory of one kind of rank by role: its keys are those of plan_row.
 Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role);
-/// A row with all that any plan has, and a column for each of its cells: what --columns may name.
-Table plan_example();
+/// All that any plan has: what --columns may name.
+std::vector<Column> columns_of_plans();
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
 /// step_s term by term; the terms add up to it.
 Table explain_step(const PlannedRun& run);

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
-#include <utility>
+#include <optional>
+#include <string>
 #include <vector>
+
+#include "core/ratio.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {
@@ -52,121 +54,149 @@ std::string dtypes_of(const Program& program, const Op& op) {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-void set_cost(Row& row, const program::Cost& cost) {
-  row.set("matmul_flop", cost.matmul_flop);
-  row.set("elementwise_flop", cost.elementwise_flop);
-  row.set("bytes_read", cost.bytes_read);
-  row.set("bytes_written", cost.bytes_written);
-  row.set("launches", cost.launches);
+/// The columns of a cost.
+report::TypedColumns<program::Cost> cost_columns() {
+  using program::Cost;
+  return {{"matmul_flop", "matmul FLOP", &Cost::matmul_flop, Show::si},
+          {"elementwise_flop", "other FLOP", &Cost::elementwise_flop, Show::si},
+          {"bytes_read", "read", &Cost::bytes_read, Show::bytes},
+          {"bytes_written", "written", &Cost::bytes_written, Show::bytes}};
 }
 
-Row op_row(const PlannedProgram& planned, std::size_t index, Kernels kernels) {
-  const auto& [program, plan, config] = planned;
-  const Op& op = program.ops[index];
-  Row row;
-  constexpr std::size_t kCells = 24;
-  row.reserve(kCells);
-  row.set("index", static_cast<std::int64_t>(index));
-  row.set("op", std::string(op.def->name));
-  row.set("scope", op.scope);
-  row.set("phase", std::string(program::name_of(op.phase)));
-  row.set("lane", op.lane == program::Lane::compute ? Cell() : Cell(std::string(program::name_of(op.lane))));
-  row.set("waits", op.waits.empty() ? Cell() : Cell(fmt::format("{}", fmt::join(op.waits, " "))));
-  row.set("shapes", shapes_of(program, op.inputs) + " -> " + shapes_of(program, op.outputs));
-  row.set("dtype", dtypes_of(program, op));
-  set_cost(row, program::cost_of(program, op));
-  const TensorId out = op.outputs.empty() ? program::kNone : op.outputs.front();
-  const bool is_transient = out != program::kNone && !program::is_persistent(program.tensor(out).role);
-  if (is_transient) {
-    const auto id = static_cast<std::size_t>(out);
-    row.set("first", std::int64_t{plan.lifetimes[id].first});
-    row.set("last", std::int64_t{plan.lifetimes[id].last});
-    row.set("lifetime", fmt::format("{}-{}", plan.lifetimes[id].first, plan.lifetimes[id].last));
-    row.set("offset", plan.offsets[id]);
-  } else {
-    for (const char* key : {"first", "last", "lifetime", "offset"}) row.set(key, {});
+/// An op of a program, with what memory and kernels it has.
+struct OpRow {
+  const PlannedProgram* planned = nullptr;
+  std::size_t index = 0;
+  program::Cost cost{};
+  const backends::KernelInfo* kernel = nullptr;  ///< nullptr where it is not known
+
+  [[nodiscard]] const Op& op() const { return planned->program.ops[index]; }
+  /// Its first output, where the arena holds that.
+  [[nodiscard]] std::optional<std::size_t> transient() const {
+    const TensorId out = op().outputs.empty() ? program::kNone : op().outputs.front();
+    if (out == program::kNone || program::is_persistent(planned->program.tensor(out).role)) return {};
+    return static_cast<std::size_t>(out);
   }
-  row.set("recomputed", op.recomputed);
-  const bool is_known = !kernels.empty() && !kernels[index].name.empty();
-  row.set("kernel", is_known ? Cell(kernels[index].name) : Cell());
-  row.set("library", is_known ? Cell(kernels[index].library) : Cell());
-  row.set("variant", is_known ? Cell(kernels[index].variant) : Cell());
-  row.set("workspace_bytes", is_known ? Cell(kernels[index].workspace_bytes) : Cell());
-  return row;
+  template <class Value>
+  [[nodiscard]] Cell of_output(Value value) const {
+    const auto id = transient();
+    return id ? report::cell_from(value(planned->plan, *id)) : Cell();
+  }
+};
+
+const report::TypedColumns<OpRow>& op_columns() {
+  static const report::TypedColumns<OpRow> columns = [] {
+    using Of = const OpRow&;
+    using Plan = const passes::MemoryPlan&;
+    const auto kernel = [](auto member) {
+      return
+          [member](Of of) { return of.kernel == nullptr ? std::nullopt : std::optional(of.kernel->*member); };
+    };
+    const auto output = [](auto value) { return [value](Of of) { return of.of_output(value); }; };
+    report::TypedColumns<OpRow> all = {
+        {"index", "#", &OpRow::index},
+        {"op", "op", [](Of of) { return of.op().def->name; }},
+        {"scope", "scope", [](Of of) { return of.op().scope; }},
+        {"phase", "phase", [](Of of) { return of.op().phase; }},
+        {"lane", "lane",
+         [](Of of) {
+           return of.op().lane == program::Lane::compute ? std::nullopt : std::optional(of.op().lane);
+         },
+         report::Seen::when_known},
+        {"waits", "waits for",
+         [](Of of) { return report::known_text(fmt::format("{}", fmt::join(of.op().waits, " "))); },
+         report::Seen::when_known},
+        {"shapes", "inputs -> outputs",
+         [](Of of) {
+           const Program& program = of.planned->program;
+           return shapes_of(program, of.op().inputs) + " -> " + shapes_of(program, of.op().outputs);
+         }},
+        {"dtype", "dtype", [](Of of) { return dtypes_of(of.planned->program, of.op()); }}};
+    all.add(cost_columns(), &OpRow::cost);
+    return all.add(
+        {{"launches", [](Of of) { return of.cost.launches; }},
+         {"first", output([](Plan plan, std::size_t id) { return plan.lifetimes[id].first; })},
+         {"last", output([](Plan plan, std::size_t id) { return plan.lifetimes[id].last; })},
+         {"lifetime", "output lives", output([](Plan plan, std::size_t id) {
+            return fmt::format("{}-{}", plan.lifetimes[id].first, plan.lifetimes[id].last);
+          })},
+         {"offset", "arena offset", output([](Plan plan, std::size_t id) { return plan.offsets[id]; })},
+         {"recomputed", "redone", [](Of of) { return of.op().recomputed; }},
+         {"kernel", "kernel", kernel(&backends::KernelInfo::name)},
+         {"library", "library", kernel(&backends::KernelInfo::library)},
+         {"variant", kernel(&backends::KernelInfo::variant)},
+         {"workspace_bytes", kernel(&backends::KernelInfo::workspace_bytes)}});
+  }();
+  return columns;
 }
 
-Row cost_row(const char* key, const std::string& name, const Totals& totals) {
-  Row row;
-  row.set(key, name);
-  row.set("ops", totals.ops);
-  set_cost(row, totals.cost);
-  const auto flop = static_cast<double>(totals.cost.matmul_flop + totals.cost.elementwise_flop);
-  const auto bytes = static_cast<double>(totals.cost.bytes_read + totals.cost.bytes_written);
-  row.set("flop_per_byte", bytes > 0 ? Cell(flop / bytes) : Cell());
-  return row;
+/// What several ops cost together.
+struct TotalsRow {
+  std::string name{};
+  Totals totals{};
+  [[nodiscard]] std::optional<double> flop_per_byte() const {
+    return core::ratio_of(static_cast<double>(totals.cost.matmul_flop + totals.cost.elementwise_flop),
+                          static_cast<double>(totals.cost.bytes_read + totals.cost.bytes_written));
+  }
+};
+
+/// `key`: of their name, which is its title, too.
+report::TypedColumns<TotalsRow> totals_columns(const char* key) {
+  report::TypedColumns<TotalsRow> all = {
+      {key, key, &TotalsRow::name},
+      {"ops", "ops", [](const TotalsRow& of) { return of.totals.ops; }},
+      {"launches", "launches", [](const TotalsRow& of) { return of.totals.cost.launches; }}};
+  all.add(cost_columns(), [](const TotalsRow& of) { return of.totals.cost; });
+  return all.add({"flop_per_byte", "FLOP/byte", &TotalsRow::flop_per_byte, Show::fixed1});
 }
 
-std::vector<Column> cost_columns(const char* key, const char* title) {
-  return {{key, title},
-          {"ops", "ops"},
-          {"launches", "launches"},
-          {"matmul_flop", "matmul FLOP", Show::si},
-          {"elementwise_flop", "other FLOP", Show::si},
-          {"bytes_read", "read", Show::bytes},
-          {"bytes_written", "written", Show::bytes},
-          {"flop_per_byte", "FLOP/byte", Show::fixed1}};
+/// A part of the memory.
+struct MemoryPart {
+  std::string part{};
+  std::int64_t bytes = 0;
+  [[nodiscard]] std::string amount() const { return format_cell(bytes, Show::bytes); }
+};
+
+const report::TypedColumns<MemoryPart>& memory_columns() {
+  static const report::TypedColumns<MemoryPart> columns = {{"part", "memory", &MemoryPart::part},
+                                                           {"bytes", "bytes", &MemoryPart::bytes},
+                                                           {"amount", "amount", &MemoryPart::amount}};
+  return columns;
 }
 
 }  // namespace
 
+std::vector<Column> columns_of_programs() {
+  return report::columns_of(op_columns(), totals_columns("block"), totals_columns("phase"), memory_columns());
+}
+
 Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels) {
-  Table table{.columns = {{"index", "#"},
-                          {"op", "op"},
-                          {"scope", "scope"},
-                          {"phase", "phase"},
-                          {"lane", "lane"},
-                          {"waits", "waits for"},
-                          {"shapes", "inputs -> outputs"},
-                          {"dtype", "dtype"},
-                          {"matmul_flop", "matmul FLOP", Show::si},
-                          {"elementwise_flop", "other FLOP", Show::si},
-                          {"bytes_read", "read", Show::bytes},
-                          {"bytes_written", "written", Show::bytes},
-                          {"lifetime", "output lives"},
-                          {"offset", "arena offset"},
-                          {"recomputed", "redone"},
-                          {"kernel", "kernel"},
-                          {"library", "library"}},
-              .rows = {},
-              .notes = {}};
-  const bool uses_lanes = std::any_of(planned.program.ops.begin(), planned.program.ops.end(),
-                                      [](const Op& op) { return op.lane != program::Lane::compute; });
-  if (!uses_lanes) {
-    std::erase_if(table.columns,
-                  [](const Column& column) { return column.key == "lane" || column.key == "waits"; });
-  }
-  table.rows.reserve(planned.program.ops.size());
+  std::vector<OpRow> rows;
   for (std::size_t i = 0; i < planned.program.ops.size(); ++i) {
-    if (planned.program.ops[i].scope.starts_with(scope)) table.rows.push_back(op_row(planned, i, kernels));
+    if (!planned.program.ops[i].scope.starts_with(scope)) continue;
+    const bool is_known = !kernels.empty() && !kernels[i].name.empty();
+    rows.push_back({.planned = &planned,
+                    .index = i,
+                    .cost = program::cost_of(planned.program, planned.program.ops[i]),
+                    .kernel = is_known ? &kernels[i] : nullptr});
   }
-  return table;
+  return op_columns().table(rows);
 }
 
 Table block_table(const PlannedProgram& planned) {
-  Table table{.columns = cost_columns("block", "block"), .rows = {}, .notes = {}};
-  for (const auto& [block, totals] : totals_by_block(planned.program)) {
-    table.rows.push_back(cost_row("block", block, totals));
-  }
-  return table;
+  std::vector<TotalsRow> rows;
+  for (const auto& [block, totals] : totals_by_block(planned.program))
+    rows.push_back({.name = block, .totals = totals});
+  return totals_columns("block").table(rows);
 }
 
 Table phase_table(const PlannedProgram& planned) {
-  Table table{.columns = cost_columns("phase", "phase"), .rows = {}, .notes = {}};
+  std::vector<TotalsRow> rows;
   const auto by_phase = totals_by_phase(planned.program);
-  for (const auto& [phase, totals] : by_phase) {
-    table.rows.push_back(cost_row("phase", std::string(program::name_of(phase)), totals));
-  }
-  table.rows.push_back(cost_row("phase", "step", step_totals(by_phase)));
+  for (const auto& [phase, totals] : by_phase)
+    rows.push_back({.name = std::string(program::name_of(phase)), .totals = totals});
+  rows.push_back({.name = "step", .totals = step_totals(by_phase)});
+  Table table = totals_columns("phase").table(rows);
   table.notes.emplace_back(
       "A multiply-add counts as 2 FLOP; causal attention counts in full. Bytes: every input is read once, "
       "every output written once.");
@@ -174,22 +204,15 @@ Table phase_table(const PlannedProgram& planned) {
 }
 
 Table memory_table(const PlannedProgram& planned) {
-  Table table{
-      .columns = {{"part", "memory"}, {"bytes", "bytes"}, {"amount", "amount"}}, .rows = {}, .notes = {}};
-  const auto add = [&](const std::string& part, std::int64_t bytes) {
-    Row row;
-    row.set("part", part);
-    row.set("bytes", bytes);
-    row.set("amount", format_cell(bytes, Show::bytes));
-    table.rows.push_back(std::move(row));
-  };
-  for (const auto& [role, bytes] : persistent_by_role(planned.program)) {
-    add(std::string(program::name_of(role)), bytes);
-  }
-  add("saved for backward", saved_for_backward_bytes(planned));
-  add("peak of live bytes", planned.plan.peak_live_bytes);
-  add("peak of live bytes, nothing in place (eager)", planned.plan.unshared_peak_bytes);
-  add("arena (fused)", planned.plan.arena_bytes);
+  std::vector<MemoryPart> rows;
+  for (const auto& [role, bytes] : persistent_by_role(planned.program))
+    rows.push_back({.part = std::string(program::name_of(role)), .bytes = bytes});
+  rows.push_back({.part = "saved for backward", .bytes = saved_for_backward_bytes(planned)});
+  rows.push_back({.part = "peak of live bytes", .bytes = planned.plan.peak_live_bytes});
+  rows.push_back(
+      {.part = "peak of live bytes, nothing in place (eager)", .bytes = planned.plan.unshared_peak_bytes});
+  rows.push_back({.part = "arena (fused)", .bytes = planned.plan.arena_bytes});
+  Table table = memory_columns().table(rows);
   const std::int64_t params = model::parameter_count(planned.config);
   const std::int64_t active = model::active_parameter_count(planned.config);
   const std::int64_t padding = model::padding_count(planned.config);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backends/backend.h"
 #include "cli/table.h"
@@ -13,6 +14,8 @@ namespace rooflm::cli {
 
 using perfmodel::PlannedProgram;
 
+/// Of all tables.
+std::vector<Column> columns_of_programs();
 /// One row per op whose scope begins with `scope` ("" for all): index, op, scope, phase, shapes, dtype,
 /// matmul_flop, elementwise_flop, bytes_read, bytes_written, launches, first, last, offset, recomputed,
 /// kernel, library, variant, workspace_bytes. `kernels`: what runs each op; empty where that is not known.

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/column_names.h"
 #include "cli/values.h"
+#include "report/views.h"
 
 namespace rooflm::cli {
 namespace {
@@ -61,12 +61,14 @@ TableStyle TableOptions::style() const {
           .columns = {.names = parse_names("--columns", columns), .wide = wide}};
 }
 
-void require_columns_of(std::span<const std::string> groups, const TableStyle& style) {
-  require_column_names(style.columns.names, groups);
-}
-
 void require_columns_of_views(std::span<const std::string> views, const TableStyle& style) {
-  require_column_names(style.columns.names, groups_of_views(views));
+  std::vector<Column> known;
+  for (const std::string& view : views) {
+    const auto columns = report::columns_of_view(view);
+    if (!columns) return;  // what was recorded names them
+    known.insert(known.end(), columns->begin(), columns->end());
+  }
+  require_columns(std::move(known), style);
 }
 
 void require_columns(std::vector<Column> columns, const TableStyle& style) {

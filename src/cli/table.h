@@ -42,9 +42,7 @@ struct TableOptions {
 
 /// Throws core::UsageError for columns other than these: before anything is measured.
 void require_columns(std::vector<Column> columns, const TableStyle& style);
-/// The same where tables depend on what is measured: for columns that none of the groups of
-/// cli/column_names.h has, or none of the views.
-void require_columns_of(std::span<const std::string> groups, const TableStyle& style);
+/// Columns that none of the views has. A view whose columns are named by what was recorded has any.
 void require_columns_of_views(std::span<const std::string> views, const TableStyle& style);
 
 /// In the width of the terminal, with colours where it has them. Throws core::UsageError for columns that the

@@ -298,16 +298,18 @@ void set_speedups(std::vector<Row>& rows) {
   }
 }
 
-Table example_bench_table() {
+std::vector<Column> columns_of_bench() {
   RecordSet set;
   RunData& run = set.runs.emplace_back();
   for (const char* key : {"attention_forward", "attention_backward"})
     run.facts.push_back({.key = key, .value = {}, .unit = {}, .text = "library"});
   Table table = bench_table(set);
-  table.columns.insert(table.columns.end(), kOptional.begin(), kOptional.end());
+  std::vector<Column> columns = std::move(table.columns);
+  columns.insert(columns.end(), kOptional.begin(), kOptional.end());
   for (const record::Field& field : record::config_fields())
-    table.columns.push_back({std::string(field.key), std::string(field.title)});
-  return table;
+    columns.push_back({std::string(field.key), std::string(field.title)});
+  for (const auto& [key, cell] : table.rows.front().cells()) columns.push_back({key, key});
+  return columns;
 }
 
 Table bench_table(const RecordSet& set) {

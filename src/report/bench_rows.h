@@ -18,7 +18,7 @@ void set_speedups(std::vector<Row>& rows);
 
 /// The table of `rooflm bench`, its notes included.
 Table bench_table(const RecordSet& set);
-/// An example with every possible column and one empty row.
-Table example_bench_table();
+/// Every column that it may have.
+std::vector<Column> columns_of_bench();
 
 }  // namespace rooflm::report

@@ -88,7 +88,7 @@ struct LossRow {
 
 const TypedColumns<LossRow>& loss_columns() {
   static const TypedColumns<LossRow> columns = {
-      {"run", "run", &LossRow::run},
+      {"run", "run", &LossRow::run, Seen::grouped},
       {"tokens", "up to", &LossRow::tokens, Show::si, "token"},
       {"loss", "loss", &LossRow::loss, Show::plain, "nats"},
       {"first_loss", "loss of the first", &LossRow::first_loss, Show::plain, "nats"},
@@ -163,7 +163,6 @@ Table loss_table(std::span<const LossCurve> curves) {
     }
   }
   Table table = loss_columns().table(rows);
-  table.columns.front().is_group = true;
   table.notes.push_back(
       fmt::format("Means over ten equal stretches of the tokens that all runs have seen, compared with {}.",
                   curves.front().name));

@@ -1,13 +1,28 @@
 // The tables of `rooflm gemm`, `attention` and `comm`, from the cells of a record: the keys of JSON and CSV.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "record/rows.h"
 #include "report/table.h"
+#include "report/typed_columns.h"
 
 namespace rooflm::report {
+
+/// The cells of one row of a micro-benchmark, by their columns.
+struct MicroRow {
+  std::map<std::string, const record::Cell*, std::less<>> cells{};
+  [[nodiscard]] std::optional<std::string> text(std::string_view col) const;
+  [[nodiscard]] std::optional<double> number(std::string_view col) const;
+};
+const TypedColumns<MicroRow>& gemm_columns();
+const TypedColumns<MicroRow>& attention_columns();
+const TypedColumns<MicroRow>& comm_columns();
 
 /// The rows of the series "gemm": medians, means and deviations in ms, rates, memory. Rows that did not fit
 /// have no times.
@@ -20,9 +35,6 @@ Table attention_table(std::span<const record::Cell> cells);
 
 /// The same of "comm", with the columns of nccl-tests and the confidence interval of the median time.
 Table comm_table(std::span<const record::Cell> cells);
-
-/// Cells of an example row of such a table, for its columns.
-std::vector<record::Cell> example_cells(std::string_view series);
 
 /// Whether a column of the cells describes the launch of a matmul: a result, even if it is text.
 bool is_launch(std::string_view column);

@@ -69,37 +69,41 @@ std::vector<Column> plan_columns(std::span<const Row> rows) {
                              {"what_if", "what if"},
                              {"reason", "why"}};
   for (const Column& column : optional) {
-    const bool is_there =
-        std::ranges::any_of(rows, [&](const Row& row) { return row.find(column.key) != nullptr; });
+    const bool is_there = rows.empty() || std::ranges::any_of(rows, [&](const Row& row) {
+                            return row.find(column.key) != nullptr;
+                          });
     if (is_there) columns.push_back(column);
   }
   return columns;
 }
 
-std::vector<Column> term_columns() {
-  return {{"term", "term"},
-          {"seconds", "time", Show::seconds, "s"},
-          {"share", "share", Show::percent},
-          {"how", "how"}};
+const TypedColumns<PlanTerm>& term_columns() {
+  static const TypedColumns<PlanTerm> columns = {{"term", "term", &PlanTerm::term},
+                                                 {"seconds", "time", &PlanTerm::seconds, Show::seconds},
+                                                 {"share", "share", &PlanTerm::share, Show::percent},
+                                                 {"how", "how", &PlanTerm::how}};
+  return columns;
 }
 
-std::vector<Column> against_columns() {
-  return {{"run", "run", Show::plain, "", true},
-          {"what", "what"},
-          {"unit", "unit"},
-          {"measured", "measured"},
-          {"planned", "planned"},
-          {"error", "error", Show::percent}};
+const TypedColumns<PlanAgainst>& against_columns() {
+  static const TypedColumns<PlanAgainst> columns = {{"run", "run", &PlanAgainst::run, Seen::grouped},
+                                                    {"what", "what", &PlanAgainst::what},
+                                                    {"unit", "unit", &PlanAgainst::unit},
+                                                    {"measured", "measured", &PlanAgainst::measured},
+                                                    {"planned", "planned", &PlanAgainst::planned},
+                                                    {"error", "error", &PlanAgainst::error, Show::percent}};
+  return columns;
 }
 
 std::vector<record::Cell> cells_of_rows(std::string_view series, std::span<const Row> rows) {
   std::vector<record::Cell> cells;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     for (const auto& [key, value] : rows[i].cells()) {
+      if (std::holds_alternative<std::monostate>(value)) continue;
       record::Cell cell{.series = std::string(series), .row = static_cast<std::int64_t>(i), .col = key};
       if (const auto* text = std::get_if<std::string>(&value)) {
         cell.text = *text;
-      } else if (!std::holds_alternative<std::monostate>(value)) {
+      } else {
         cell.value = rows[i].number(key);
       }
       cells.push_back(std::move(cell));

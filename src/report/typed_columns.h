@@ -22,6 +22,7 @@ namespace rooflm::report {
 /// Whether people see a column. CSV and JSON have all of them.
 enum class Seen : std::uint8_t {
   always,
+  grouped,       ///< always; rows with the same text belong together (Column::is_group)
   when_known,    ///< where at least one row has a value, or a text that is not ""
   when_differs,  ///< where two rows differ in it
   never
@@ -59,6 +60,7 @@ struct TypedColumn {
       : column{.key = key, .title = title, .show = show, .unit = unit},
         cell([value](const R& row) { return cell_from(std::invoke(value, row)); }),
         seen(is_seen) {
+    column.is_group = is_seen == Seen::grouped;
     if (column.unit.empty() && show == Show::seconds) column.unit = "s";
     if (column.unit.empty() && show == Show::bytes) column.unit = "byte";
   }
@@ -144,7 +146,7 @@ class TypedColumns {
     }
     for (std::size_t i = 0; i < columns_.size(); ++i) {
       const Seen seen = columns_[i].seen;
-      if (seen == Seen::always || (seen == Seen::when_known && is_known[i]) ||
+      if (seen == Seen::always || seen == Seen::grouped || (seen == Seen::when_known && is_known[i]) ||
           (seen == Seen::when_differs && differs[i]))
         table.columns.push_back(columns_[i].column);
     }

@@ -26,7 +26,8 @@ constexpr std::array kBenchViews = {
                      .is_on_page = true,
                      .warns_of_load = false},
             .of_run = nullptr,
-            .of_all = add_bench}};
+            .of_all = add_bench,
+            .columns = columns_of_bench}};
 
 }  // namespace
 

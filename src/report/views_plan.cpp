@@ -154,7 +154,7 @@ void add_plan_time(const RecordSet& set, const ViewOptions& /*options*/, View& v
   if (!terms.empty()) say_which(set, view);
   view.add(plan_term_chart(terms));
   view.add("plan.terms", "How the time of a step comes about",
-           Table{.columns = term_columns(), .rows = terms, .notes = {}});
+           Table{.columns = columns_of(term_columns()), .rows = terms, .notes = {}});
 }
 
 /// Curves one after another: of each the number of GPUs grows.
@@ -276,7 +276,7 @@ void add_plan_against(const RecordSet& set, const ViewOptions& /*options*/, View
   }
   view.add(std::move(chart));
   view.add("plan.against", "A plan beside a measurement",
-           Table{.columns = against_columns(), .rows = rows, .notes = {}});
+           Table{.columns = columns_of(against_columns()), .rows = rows, .notes = {}});
 }
 
 constexpr std::string_view kNeedsPlan = "a plan (rooflm plan -o)";

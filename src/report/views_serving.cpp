@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "core/ratio.h"
 #include "core/statistics.h"
 #include "report/serving.h"
+#include "report/typed_columns.h"
 #include "report/view.h"
 #include "report/view_def.h"
 
@@ -31,153 +33,139 @@ std::vector<double> values_of(const ServedLoad& load, Figure figure) {
   return values;
 }
 
-/// Median, 90th and 99th percentile: NAME_median_s, NAME_p90_s, NAME_p99_s.
-void set_percentiles(Row& row, const std::string& name, const std::vector<double>& values) {
-  const auto set = [&](const char* which, double q) {
-    row.set(fmt::format("{}_{}_s", name, which), values.empty() ? Cell() : Cell(core::quantile(values, q)));
-  };
-  set("median", 0.5);
-  set("p90", 0.9);
-  set("p99", 0.99);
-}
-
-/// What tells a load from others.
-void set_names(Row& row, const ServedLoad& load) {
-  row.set("model", load.model);
-  row.set("dtype", load.dtype);
-  row.set("device", load.device);
-  row.set("engine", load.engine);
-  row.set("slots", load.slots);
-  row.set("schedule", load.schedule);
-  row.set("configuration", load.configuration);
-}
-void set_rate(Row& row, const ServedLoad& load) {
-  row.set("rate", load.rate ? Cell(*load.rate) : Cell("all at once"));
-}
-
 std::optional<double> fairness_of(const std::vector<UserShare>& users, double UserShare::*share) {
   std::vector<double> shares;
   for (const UserShare& user : users) shares.push_back(user.*share);
   return jain_index(shares);
 }
 
-Row load_row(const ServedLoad& load) {
-  Row row;
-  set_names(row, load);
-  set_rate(row, load);
-  const double duration_s = load.duration_s();
-  row.set("requests", static_cast<std::int64_t>(load.requests.size()));
-  row.set("duration_s", duration_s);
-  row.set("requests_per_s", cell_of(load.requests_per_s()));
-  row.set("tokens_per_s", cell_of(ratio_of(load.tokens(), duration_s)));
-  set_percentiles(row, "ttft", values_of(load, ttft_of));
-  set_percentiles(row, "tpot", values_of(load, tpot_of));
-  set_percentiles(row, "queue", values_of(load, queue_of));
-  set_percentiles(row, "e2el", values_of(load, latency_of));
-  row.set("batch_share", cell_of(load.batch_share()));
-  row.set("prefill_share", cell_of(ratio_of(load.prefill_s, duration_s)));
-  row.set("decode_share", cell_of(ratio_of(load.decode_s, duration_s)));
-  row.set("slo_share", load.slo_share());
-  const std::vector<UserShare> users = users_of(load);
-  // At a rate below saturation users do not compete: theirs would be the shares that they asked for.
-  row.set("fairness_served", load.rate ? Cell() : cell_of(fairness_of(users, &UserShare::served)));
-  row.set("fairness_latency", cell_of(fairness_of(users, &UserShare::s_per_token)));
-  return row;
+/// What tells a load from others; `in_table`: whether the table has a column of the model, dtype and slots.
+TypedColumns<ServedLoad> load_names(bool in_table) {
+  const Seen seen = in_table ? Seen::always : Seen::never;
+  return {{"configuration", "configuration", &ServedLoad::configuration, Seen::when_differs},
+          {"model", "model", &ServedLoad::model, seen},
+          {"dtype", "dtype", &ServedLoad::dtype, seen},
+          {"device", &ServedLoad::device},
+          {"engine", &ServedLoad::engine},
+          {"slots", "slots", &ServedLoad::slots, seen},
+          {"schedule", "schedule", &ServedLoad::schedule}};
 }
 
-/// Of several configurations, a column that names them comes first.
-void name_configurations(const std::vector<ServedLoad>& loads, Table& table) {
-  const bool differ = std::ranges::any_of(
-      loads, [&](const ServedLoad& load) { return load.configuration != loads.front().configuration; });
-  if (differ) table.columns.insert(table.columns.begin(), {"configuration", "configuration"});
+Cell rate_of(const ServedLoad& load) { return load.rate ? Cell(*load.rate) : Cell("all at once"); }
+
+const TypedColumns<ServedLoad>& load_columns() {
+  static const TypedColumns<ServedLoad> columns = [] {
+    const auto quantile = [](Figure figure, double q) {
+      return [=](const ServedLoad& load) {
+        const std::vector<double> values = values_of(load, figure);
+        return values.empty() ? std::nullopt : std::optional(core::quantile(values, q));
+      };
+    };
+    const auto of_time = [](double ServedLoad::*part) {
+      return [part](const ServedLoad& load) { return ratio_of(load.*part, load.duration_s()); };
+    };
+    TypedColumns<ServedLoad> all = load_names(false);
+    return all.add(
+        {{"rate", "rate [req/s]", rate_of, Show::brief},
+         {"requests", "requests", [](const ServedLoad& load) { return load.requests.size(); }},
+         {"duration_s", &ServedLoad::duration_s},
+         {"requests_per_s", "req/s", &ServedLoad::requests_per_s, Show::brief, "req/s"},
+         {"tokens_per_s", "tok/s",
+          [](const ServedLoad& load) { return ratio_of(load.tokens(), load.duration_s()); }, Show::si,
+          "tok/s"},
+         {"ttft_median_s", "TTFT median", quantile(ttft_of, 0.5), Show::seconds},
+         {"ttft_p90_s", "p90", quantile(ttft_of, 0.9), Show::seconds},
+         {"ttft_p99_s", "p99", quantile(ttft_of, 0.99), Show::seconds},
+         {"tpot_median_s", "TPOT median", quantile(tpot_of, 0.5), Show::seconds},
+         {"tpot_p90_s", "p90", quantile(tpot_of, 0.9), Show::seconds},
+         {"tpot_p99_s", "p99", quantile(tpot_of, 0.99), Show::seconds},
+         {"queue_median_s", "queue median", quantile(queue_of, 0.5), Show::seconds},
+         {"queue_p90_s", quantile(queue_of, 0.9)},
+         {"queue_p99_s", "p99", quantile(queue_of, 0.99), Show::seconds},
+         {"e2el_median_s", quantile(latency_of, 0.5)},
+         {"e2el_p90_s", quantile(latency_of, 0.9)},
+         {"e2el_p99_s", quantile(latency_of, 0.99)},
+         {"batch_share", "of slots", &ServedLoad::batch_share, Show::percent},
+         {"prefill_share", of_time(&ServedLoad::prefill_s)},
+         {"decode_share", of_time(&ServedLoad::decode_s)},
+         {"slo_share", "in limits", &ServedLoad::slo_share, Show::percent},
+         // At a rate below saturation users do not compete: theirs would be the shares that they asked for.
+         {"fairness_served", "Jain, tokens",
+          [](const ServedLoad& load) {
+            return load.rate ? std::nullopt : fairness_of(users_of(load), &UserShare::served);
+          },
+          Show::fixed3},
+         {"fairness_latency", "Jain, latency",
+          [](const ServedLoad& load) { return fairness_of(users_of(load), &UserShare::s_per_token); },
+          Show::fixed3}});
+  }();
+  return columns;
 }
 
-Table load_table(const std::vector<ServedLoad>& loads) {
-  Table table{.columns = {{"schedule", "schedule"},
-                          {"rate", "rate [req/s]", Show::brief},
-                          {"requests", "requests"},
-                          {"requests_per_s", "req/s", Show::brief, "req/s"},
-                          {"tokens_per_s", "tok/s", Show::si, "tok/s"},
-                          {"ttft_median_s", "TTFT median", Show::seconds, "s"},
-                          {"ttft_p90_s", "p90", Show::seconds, "s"},
-                          {"ttft_p99_s", "p99", Show::seconds, "s"},
-                          {"tpot_median_s", "TPOT median", Show::seconds, "s"},
-                          {"tpot_p90_s", "p90", Show::seconds, "s"},
-                          {"tpot_p99_s", "p99", Show::seconds, "s"},
-                          {"queue_median_s", "queue median", Show::seconds, "s"},
-                          {"queue_p99_s", "p99", Show::seconds, "s"},
-                          {"batch_share", "of slots", Show::percent},
-                          {"slo_share", "in limits", Show::percent},
-                          {"fairness_served", "Jain, tokens", Show::fixed3},
-                          {"fairness_latency", "Jain, latency", Show::fixed3}},
-              .rows = {},
-              .notes = {}};
-  name_configurations(loads, table);
-  for (const ServedLoad& load : loads) table.rows.push_back(load_row(load));
-  return table;
+const TypedColumns<Saturation>& saturation_columns() {
+  static const TypedColumns<Saturation> columns = [] {
+    const auto first = [](const Saturation& of) { return of.loads.front(); };
+    TypedColumns<Saturation> all{};
+    all.add(load_names(true), first);
+    return all.add(
+        {{"saturation_req_per_s", "saturates at",
+          [](const Saturation& of) {
+            return of.all_at_once == nullptr ? std::nullopt : of.all_at_once->requests_per_s();
+          },
+          Show::brief, "req/s"},
+         {"saturation_tokens_per_s", "tok/s",
+          [](const Saturation& of) {
+            return of.all_at_once == nullptr
+                       ? std::nullopt
+                       : ratio_of(of.all_at_once->tokens(), of.all_at_once->duration_s());
+          },
+          Show::si, "tok/s"},
+         {"rate_in_limits", "rate in limits",
+          [](const Saturation& of) { return of.highest == nullptr ? std::nullopt : of.highest->rate; },
+          Show::brief, "req/s"},
+         {"ttft_limit_s", "TTFT limit", [](const Saturation& of) { return of.loads.front()->ttft_limit_s; },
+          Show::seconds},
+         {"tpot_limit_s", "TPOT limit", [](const Saturation& of) { return of.loads.front()->tpot_limit_s; },
+          Show::seconds}});
+  }();
+  return columns;
 }
 
-Table saturation_table(const std::vector<ServedLoad>& loads) {
-  Table table{.columns = {{"model", "model"},
-                          {"dtype", "dtype"},
-                          {"slots", "slots"},
-                          {"schedule", "schedule"},
-                          {"saturation_req_per_s", "saturates at", Show::brief, "req/s"},
-                          {"saturation_tokens_per_s", "tok/s", Show::si, "tok/s"},
-                          {"rate_in_limits", "rate in limits", Show::brief, "req/s"},
-                          {"ttft_limit_s", "TTFT limit", Show::seconds, "s"},
-                          {"tpot_limit_s", "TPOT limit", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
-  name_configurations(loads, table);
-  for (const Saturation& of : saturations(loads)) {
-    const ServedLoad& any = *of.loads.front();
-    Row row;
-    set_names(row, any);
-    if (of.all_at_once != nullptr) {
-      row.set("saturation_req_per_s", cell_of(of.all_at_once->requests_per_s()));
-      row.set("saturation_tokens_per_s",
-              cell_of(ratio_of(of.all_at_once->tokens(), of.all_at_once->duration_s())));
-    }
-    row.set("rate_in_limits", of.highest == nullptr ? Cell() : cell_of(of.highest->rate));
-    row.set("ttft_limit_s", any.ttft_limit_s);
-    row.set("tpot_limit_s", any.tpot_limit_s);
-    table.rows.push_back(std::move(row));
+/// A user of a load among the others.
+struct ServedUser : UserShare {
+  const ServedLoad* load = nullptr;
+  double served_by_all = 0;
+  [[nodiscard]] std::optional<double> served_share() const {
+    return load->rate ? std::nullopt : ratio_of(served, served_by_all);
   }
-  return table;
+};
+
+const TypedColumns<ServedUser>& user_columns() {
+  static const TypedColumns<ServedUser> columns = [] {
+    TypedColumns<ServedUser> all{};
+    all.add(load_names(false), &ServedUser::load);
+    return all.add(
+        {{"rate", "rate [req/s]", [](const ServedUser& of) { return rate_of(*of.load); }, Show::brief},
+         {"user", "user", &ServedUser::user},
+         {"requests", "requests", &ServedUser::requests},
+         {"tokens", "tokens", [](const ServedUser& of) { return whole(of.tokens); }},
+         {"served_share", "of service", &ServedUser::served_share, Show::percent},
+         {"ttft_median_s", "TTFT median", &ServedUser::ttft_s, Show::seconds},
+         {"s_per_token", "latency per token", &ServedUser::s_per_token, Show::seconds}});
+  }();
+  return columns;
 }
 
-Table user_table(const std::vector<ServedLoad>& loads) {
-  Table table{.columns = {{"schedule", "schedule"},
-                          {"rate", "rate [req/s]", Show::brief},
-                          {"user", "user"},
-                          {"requests", "requests"},
-                          {"tokens", "tokens"},
-                          {"served_share", "of service", Show::percent},
-                          {"ttft_median_s", "TTFT median", Show::seconds, "s"},
-                          {"s_per_token", "latency per token", Show::seconds, "s"}},
-              .rows = {},
-              .notes = {}};
-  name_configurations(loads, table);
+std::vector<ServedUser> served_users(const std::vector<ServedLoad>& loads) {
+  std::vector<ServedUser> rows;
   for (const ServedLoad& load : loads) {
     const std::vector<UserShare> users = users_of(load);
     if (users.size() < 2) continue;
     double served = 0;
     for (const UserShare& user : users) served += user.served;
-    for (const UserShare& user : users) {
-      Row row;
-      set_names(row, load);
-      set_rate(row, load);
-      row.set("user", user.user);
-      row.set("requests", user.requests);
-      row.set("tokens", whole(user.tokens));
-      row.set("served_share", load.rate ? Cell() : cell_of(ratio_of(user.served, served)));
-      row.set("ttft_median_s", user.ttft_s);
-      row.set("s_per_token", user.s_per_token);
-      table.rows.push_back(std::move(row));
-    }
+    for (const UserShare& user : users) rows.push_back({user, &load, served});
   }
-  return table;
+  return rows;
 }
 
 /// The schedule, with what else tells the loads apart.
@@ -257,9 +245,9 @@ void add_serving(const RecordSet& set, const ViewOptions& /*options*/, View& vie
     const std::vector<ServedLoad> loads = loads_of(set.files[i]);
     if (loads.empty()) continue;
     const std::string of = set.files.size() == 1 ? "" : fmt::format(".{}", i + 1);
-    view.add("serving" + of, "Served loads", load_table(loads));
-    view.add("serving.saturation" + of, "Saturation", saturation_table(loads));
-    view.add("serving.users" + of, "Users", user_table(loads));
+    view.add("serving" + of, "Served loads", load_columns().table(loads));
+    view.add("serving.saturation" + of, "Saturation", saturation_columns().table(saturations(loads)));
+    view.add("serving.users" + of, "Users", user_columns().table(served_users(loads)));
     view.add(latency_chart("ttft" + of, "Time to first token", loads, ttft_of, &ServedLoad::ttft_limit_s));
     view.add(latency_chart("tpot" + of, "Time per output token", loads, tpot_of, &ServedLoad::tpot_limit_s));
     view.add(throughput_chart(loads));
@@ -281,7 +269,8 @@ constexpr std::array kServingViews = {ViewDef{
              .needs = "served requests (rooflm study serving)",
              .is_on_page = false},
     .of_run = nullptr,
-    .of_all = add_serving}};
+    .of_all = add_serving,
+    .columns = [] { return columns_of(load_columns(), saturation_columns(), user_columns()); }}};
 
 }  // namespace
 

@@ -17,37 +17,54 @@
 #include "report/run_figures.h"
 #include "report/summaries.h"
 #include "report/sweep.h"
+#include "report/typed_columns.h"
 #include "report/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
-Row sweep_row(const RunData& run, const std::vector<std::string>& names) {
-  const RunFigures figures = figures_of(run);
-  Row row;
-  row.set("run", run.run.label);
-  for (const auto& [name, value] : configuration(run.run)) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) row.set(name, value);
+std::string value_of(const record::Run& run, const std::string& key) {
+  for (const auto& [name, value] : configuration(run)) {
+    if (name == key) return value;
   }
-  row.set("status", run.run.status);
+  return "";
+}
+
+/// The runs, with what of their configurations varies.
+TypedColumns<RunData> sweep_columns(const std::vector<std::string>& names) {
+  TypedColumns<RunData> columns = {{"run", "run", [](const RunData& run) { return run.run.label; }}};
+  for (const std::string& name : names) {
+    columns.add({name.c_str(), name.c_str(),
+                 [name](const RunData& run) { return known_text(value_of(run.run, name)); }});
+  }
+  const auto figure = [](auto member) {
+    return [member](const RunData& run) { return figures_of(run).*member; };
+  };
+  columns.add({"status", "status", [](const RunData& run) { return run.run.status; }});
+  const auto add_times = [&](const std::string& phase, const std::string& title) {
+    const auto of_samples = [phase](double (*statistic)(std::span<const double>)) {
+      return [phase, statistic](const RunData& run) {
+        const std::vector<double> seconds = run.seconds(phase);
+        return seconds.empty() ? std::nullopt : std::optional(statistic(seconds));
+      };
+    };
+    columns.add({(phase + "_mean_s").c_str(), title.c_str(), of_samples(core::mean), Show::seconds});
+    columns.add({(phase + "_std_s").c_str(), "std", of_samples(core::sample_std), Show::seconds});
+  };
   for (const std::string_view phase : kPhases) {
-    row.set(std::string(phase) + "_s", cell_of(phase_median(run, phase)));
+    const std::string name(phase);
+    add_times(name, name);
+    columns.add({(name + "_s").c_str(), [name](const RunData& run) { return phase_median(run, name); }});
   }
-  for (const char* subject : {"forward", "backward", "optimizer", "step"}) {
-    const std::vector<double> seconds = run.seconds(subject);
-    const bool is_timed = !seconds.empty();
-    row.set(std::string(subject) + "_mean_s", is_timed ? Cell(core::mean(seconds)) : Cell());
-    row.set(std::string(subject) + "_std_s", is_timed ? Cell(core::sample_std(seconds)) : Cell());
-  }
-  row.set("step_s", cell_of(figures.step_s));
-  row.set("ci_low_s", cell_of(figures.step_low_s));
-  row.set("ci_high_s", cell_of(figures.step_high_s));
-  row.set("samples", static_cast<std::int64_t>(run.seconds(kStep).size()));
-  row.set("tokens_per_s", cell_of(figures.tokens_per_s));
-  row.set("mfu", cell_of(figures.mfu));
-  row.set("roof_share", cell_of(figures.roof_share));
-  row.set("peak_bytes", cell_of(figures.peak_bytes));
-  return row;
+  add_times(kStep, "total");
+  return columns.add({{"step_s", "median", figure(&RunFigures::step_s), Show::seconds},
+                      {"ci_low_s", "from", figure(&RunFigures::step_low_s), Show::seconds},
+                      {"ci_high_s", "to", figure(&RunFigures::step_high_s), Show::seconds},
+                      {"samples", [](const RunData& run) { return run.seconds(kStep).size(); }},
+                      {"tokens_per_s", "tokens/s", figure(&RunFigures::tokens_per_s), Show::si, "tok/s"},
+                      {"mfu", "MFU", figure(&RunFigures::mfu), Show::percent},
+                      {"roof_share", "roof", figure(&RunFigures::roof_share), Show::percent},
+                      {"peak_bytes", "memory", figure(&RunFigures::peak_bytes), Show::bytes}});
 }
 
 /// A number that a sweep may go along, and what changes with it.
@@ -63,13 +80,6 @@ std::vector<SweepAxis> sweep_axes(const std::vector<std::string>& names) {
   axes.push_back({"params", {"model", "layers", "heads", "kv_heads", "d_model", "d_ff"}});
   axes.push_back({"threads"});
   return axes;
-}
-
-std::string value_of(const record::Run& run, const std::string& key) {
-  for (const auto& [name, value] : configuration(run)) {
-    if (name == key) return value;
-  }
-  return "";
 }
 
 /// The timed runs for which another one differs in the axis, and in what follows from it, alone.
@@ -132,41 +142,54 @@ std::size_t dtype_rank(const std::string& dtype) {
   return (kOfFp32.size() + 1) * rank + within;
 }
 
-Row precision_row(const RunData& base, const RunData& run, const std::string& subject) {
-  const std::vector<double> was = base.seconds(subject);
-  const std::vector<double> is = run.seconds(subject);
-  Row row;
-  row.set("configuration", base.run.label);
-  row.set("dtype", run.setting("dtype"));
-  row.set("against", base.setting("dtype"));
-  row.set("subject", subject);
-  row.set("base_s", cell_of(phase_median(base, subject)));
-  row.set("time_s", cell_of(phase_median(run, subject)));
-  row.set("speedup", cell_of(ratio_of(phase_median(base, subject), phase_median(run, subject))));
-  const core::Interval interval = core::median_ratio_interval(is, was);
-  row.set("ci_low", interval.low);
-  row.set("ci_high", interval.high);
-  if (subject == kStep) {
-    row.set("memory_ratio", cell_of(ratio_of(figures_of(run).peak_bytes, figures_of(base).peak_bytes)));
+/// A part of a step in one dtype against the widest.
+struct PrecisionRow {
+  const RunData *base = nullptr, *run = nullptr;
+  std::string subject{};
+  core::Interval interval{};  ///< of the ratio of times
+
+  [[nodiscard]] std::string dtype() const { return run->setting("dtype"); }
+  [[nodiscard]] std::string against() const { return base->setting("dtype"); }
+  [[nodiscard]] std::optional<double> base_s() const { return phase_median(*base, subject); }
+  [[nodiscard]] std::optional<double> time_s() const { return phase_median(*run, subject); }
+  [[nodiscard]] std::optional<double> speedup() const { return ratio_of(base_s(), time_s()); }
+  [[nodiscard]] std::optional<double> memory_ratio() const {
+    if (subject != kStep) return std::nullopt;
+    return ratio_of(figures_of(*run).peak_bytes, figures_of(*base).peak_bytes);
   }
-  return row;
+};
+
+const TypedColumns<PrecisionRow>& precision_columns() {
+  using Of = PrecisionRow;
+  static const TypedColumns<Of> columns = {
+      {"configuration", "against run", [](const Of& row) { return row.base->run.label; }},
+      {"dtype", "dtype", &Of::dtype},
+      {"against", &Of::against},
+      {"subject", "part", &Of::subject},
+      {"base_s", "was", &Of::base_s, Show::seconds},
+      {"time_s", "is", &Of::time_s, Show::seconds},
+      {"speedup", "times faster", &Of::speedup, Show::fixed2},
+      {"ci_low", "from", [](const Of& row) { return row.interval.low; }, Show::fixed2},
+      {"ci_high", "to", [](const Of& row) { return row.interval.high; }, Show::fixed2},
+      {"memory_ratio", "memory", &Of::memory_ratio, Show::percent}};
+  return columns;
 }
 
 /// Speed-up of the whole step, one bar per configuration and dtype.
-std::optional<Chart> precision_chart(const Table& table) {
+std::optional<Chart> precision_chart(const std::vector<PrecisionRow>& rows) {
   Chart chart{.id = "precision",
               .title = "Speed-up of the whole step",
               .note = "Median step of the widest dtype divided by that of the other.",
               .kind = ChartKind::bar,
               .x = {.title = "configuration"},
               .y = {.title = "times faster"}};
-  for (const Row& row : table.rows) {
-    if (row.text("subject") != kStep) continue;
-    series_named(chart, row.text("dtype") + " against " + row.text("against"))
-        .points.push_back({.x = category_index(chart.x, row.text("configuration")),
-                           .y = row.number("speedup"),
-                           .low = row.number("ci_low"),
-                           .high = row.number("ci_high")});
+  for (const PrecisionRow& row : rows) {
+    if (row.subject != kStep) continue;
+    series_named(chart, row.dtype() + " against " + row.against())
+        .points.push_back({.x = category_index(chart.x, row.base->run.label),
+                           .y = row.speedup().value_or(0),
+                           .low = row.interval.low,
+                           .high = row.interval.high});
   }
   if (chart.series.empty()) return std::nullopt;
   return chart;
@@ -179,27 +202,8 @@ bool is_timed(const RunData& run, const std::string& phase) {
 
 void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   const std::vector<std::string> names = varying(runs_of(set.runs));
-  Table table;
-  if (set.runs.size() == 1 || names.empty()) table.columns.push_back({"run", "run"});
-  for (const std::string& name : names) table.columns.push_back({name, name});
-  const std::vector<Column> columns = {{"status", "status"},
-                                       {"forward_mean_s", "forward", Show::seconds, "s"},
-                                       {"forward_std_s", "std", Show::seconds, "s"},
-                                       {"backward_mean_s", "backward", Show::seconds, "s"},
-                                       {"backward_std_s", "std", Show::seconds, "s"},
-                                       {"optimizer_mean_s", "optimizer", Show::seconds, "s"},
-                                       {"optimizer_std_s", "std", Show::seconds, "s"},
-                                       {"step_mean_s", "total", Show::seconds, "s"},
-                                       {"step_std_s", "std", Show::seconds, "s"},
-                                       {"step_s", "median", Show::seconds, "s"},
-                                       {"ci_low_s", "from", Show::seconds, "s"},
-                                       {"ci_high_s", "to", Show::seconds, "s"},
-                                       {"tokens_per_s", "tokens/s", Show::si, "tok/s"},
-                                       {"mfu", "MFU", Show::percent},
-                                       {"roof_share", "roof", Show::percent},
-                                       {"peak_bytes", "memory", Show::bytes, "byte"}};
-  table.columns.insert(table.columns.end(), columns.begin(), columns.end());
-  for (const RunData& run : set.runs) table.rows.push_back(sweep_row(run, names));
+  Table table = sweep_columns(names).table(set.runs);
+  if (set.runs.size() != 1 && !names.empty()) table.columns.erase(table.columns.begin());
   view.add("sweep", "Runs", std::move(table));
   if (auto chart = sweep_chart(set, names)) view.add(std::move(*chart));
 }
@@ -207,17 +211,7 @@ void add_sweep(const RecordSet& set, const ViewOptions& /*options*/, View& view)
 void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& view) {
   std::map<std::string, std::vector<const RunData*>> groups;
   for (const RunData& run : set.runs) groups[key_without(run.run, {"dtype"})].push_back(&run);
-  Table table{.columns = {{"configuration", "against run"},
-                          {"dtype", "dtype"},
-                          {"subject", "part"},
-                          {"base_s", "was", Show::seconds, "s"},
-                          {"time_s", "is", Show::seconds, "s"},
-                          {"speedup", "times faster", Show::fixed2},
-                          {"ci_low", "from", Show::fixed2},
-                          {"ci_high", "to", Show::fixed2},
-                          {"memory_ratio", "memory", Show::percent}},
-              .rows = {},
-              .notes = {}};
+  std::vector<PrecisionRow> rows;
   for (auto& [key, runs] : groups) {
     std::stable_sort(runs.begin(), runs.end(), [](const RunData* a, const RunData* b) {
       return dtype_rank(a->setting("dtype")) < dtype_rank(b->setting("dtype"));
@@ -228,12 +222,16 @@ void add_precision(const RecordSet& set, const ViewOptions& /*options*/, View& v
       subjects.emplace_back(kStep);
       for (const std::string& subject : subjects) {
         if (!is_timed(*runs[0], subject) || !is_timed(*runs[i], subject)) continue;
-        table.rows.push_back(precision_row(*runs[0], *runs[i], subject));
+        rows.push_back(
+            {.base = runs[0],
+             .run = runs[i],
+             .subject = subject,
+             .interval = core::median_ratio_interval(runs[i]->seconds(subject), runs[0]->seconds(subject))});
       }
     }
   }
-  if (auto chart = precision_chart(table)) view.add(std::move(*chart));
-  view.add("precision", "Speed-up by precision", std::move(table));
+  if (auto chart = precision_chart(rows)) view.add(std::move(*chart));
+  view.add("precision", "Speed-up by precision", precision_columns().table(rows));
 }
 
 constexpr std::array kSweepViews = {
@@ -254,7 +252,8 @@ constexpr std::array kSweepViews = {
                      .needs = "runs that differ in dtype alone (a sweep over --dtype)",
                      .is_on_page = false},
             .of_run = nullptr,
-            .of_all = add_precision},
+            .of_all = add_precision,
+            .columns = [] { return columns_of(precision_columns()); }},
 };
 
 }  // namespace

@@ -1,6 +1,4 @@
 // Mistyped columns are refused, and those of other tables; those that tables have are not.
-#include "cli/column_names.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/table.h"
 #include "core/error.h"
 #include "report/views.h"
 
@@ -16,7 +15,7 @@ namespace {
 
 std::string refusal(const std::string& name, const std::vector<std::string>& views) {
   try {
-    require_column_names(std::array{name}, groups_of_views(views));
+    require_columns_of_views(views, {.columns = {.names = {name}}});
   } catch (const core::UsageError& error) {
     return error.what();
   }
@@ -46,8 +45,9 @@ TEST(ColumnNames, EveryColumnAndCellOfEveryViewIsKnown) {
 }
 
 TEST(ColumnNames, OthersAreRefusedWithASuggestion) {
-  EXPECT_EQ(refusal("step_ms_mediam", {"phases", "bench"}),
-            "unknown column 'step_ms_mediam'; did you mean 'step_ms_median'?");
+  EXPECT_NE(refusal("step_ms_mediam", {"phases", "bench"})
+                .find("unknown column 'step_ms_mediam'; did you mean 'step_ms_median'"),
+            std::string::npos);
 }
 
 TEST(ColumnNames, ThoseOfOtherTablesAreRefused) {
