@@ -215,8 +215,9 @@ const PlanColumns& plan_columns() {
 Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   PlanRow row{.run = &run};
   if (run.plan->fits) row.cost = perfmodel::run_cost(*run.point, *run.setting, *run.plan, budget);
+  const Row all = plan_columns().row(row);
   Row known;
-  for (const auto& [key, cell] : plan_columns().row(row).cells())
+  for (const auto& [key, cell] : all.cells())
     if (!std::holds_alternative<std::monostate>(cell)) known.append(key, cell);
   return known;
 }
