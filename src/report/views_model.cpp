@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/generation.h"
 #include "report/model_graph.h"
 #include "report/typed_columns.h"
 #include "report/view_def.h"
@@ -112,7 +113,9 @@ constexpr std::array kModelViews = {
             .of_run = add_model,
             .columns =
                 [] {
-                  return columns_of(model_columns({kPhases.begin(), kPhases.end()}));
+                  std::vector<std::string> phases = {kPrefillPhase, kDecodePhase};
+                  phases.insert(phases.end(), kPhases.begin(), kPhases.end());
+                  return columns_of(model_columns(phases));
                 }},
 };
 
