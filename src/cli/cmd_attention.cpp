@@ -64,7 +64,7 @@ namespace {
 
 int run(const AttentionOptions& options, const MicroOptions& micro) {
   const TableStyle style = micro.table.style();
-  require_columns(report::columns_of(report::attention_columns()), style);
+  require_columns(report::columns_of(report::micro_attention_columns()), style);
   const lab::MicroSettings settings = micro.settings();
   const std::vector<lab::AttentionCase> cases = options.cases();
   const core::StopSignals signals;

@@ -113,7 +113,7 @@ void require_right(const std::vector<lab::MeasuredComm>& rows) {
 
 int run(const CommOptions& options, const lab::Ranks& ranks) {
   const TableStyle style = options.table.style();
-  require_columns(report::columns_of(report::comm_columns()), style);
+  require_columns(report::columns_of(report::micro_comm_columns()), style);
   const core::StopSignals signals;
   if (ranks == nullptr) throw core::UsageError("comm needs several ranks: rooflm launch -n 2 -- comm");
   const std::string device = lab::parse_device(device_or_default(options.device));

@@ -110,7 +110,7 @@ namespace {
 
 int run(const GemmOptions& options, const MicroOptions& micro) {
   const TableStyle style = micro.table.style();
-  require_columns(report::columns_of(report::gemm_columns()), style);
+  require_columns(report::columns_of(report::micro_gemm_columns()), style);
   const lab::MicroSettings settings = micro.settings();
   const std::vector<lab::GemmCase> cases = options.cases();
   const core::StopSignals signals;

@@ -80,7 +80,7 @@ std::optional<double> MicroRow::number(std::string_view col) const {
   return found == cells.end() ? std::nullopt : found->second->value;
 }
 
-const TypedColumns<MicroRow>& gemm_columns() {
+const TypedColumns<MicroRow>& micro_gemm_columns() {
   constexpr Seen kKnown = Seen::when_known;
   static const TypedColumns<MicroRow> columns = {
       {"device", "device", text_in("device")},
@@ -118,7 +118,7 @@ const TypedColumns<MicroRow>& gemm_columns() {
 }
 
 Table gemm_table(std::span<const record::Cell> cells) {
-  Table table = gemm_columns().table(rows_of(cells, "gemm"));
+  Table table = micro_gemm_columns().table(rows_of(cells, "gemm"));
   table.notes = {"", "Times: medians; wall: from the submission of all matmuls until the device is done.",
                  "big: one matmul with count x m rows; looped: one call per matmul; batched: one call, "
                  "operands at constant strides.",
@@ -131,7 +131,7 @@ Table gemm_table(std::span<const record::Cell> cells) {
   return table;
 }
 
-const TypedColumns<MicroRow>& attention_columns() {
+const TypedColumns<MicroRow>& micro_attention_columns() {
   static const TypedColumns<MicroRow> columns = {
       {"device", "device", text_in("device")},
       {"engine", "engine", text_in("engine")},
@@ -163,7 +163,7 @@ const TypedColumns<MicroRow>& attention_columns() {
 }
 
 Table attention_table(std::span<const record::Cell> cells) {
-  Table table = attention_columns().table(rows_of(cells, "attention"));
+  Table table = micro_attention_columns().table(rows_of(cells, "attention"));
   table.notes = {"", "Times: medians of device time; the first run is discarded.",
                  "flop/s: 2 B H T T D for the forward pass, 4 B H T T D for the backward pass: the "
                  "half of the matmuls below the diagonal, without recomputed scores (papers that "
@@ -173,7 +173,7 @@ Table attention_table(std::span<const record::Cell> cells) {
   return table;
 }
 
-const TypedColumns<MicroRow>& comm_columns() {
+const TypedColumns<MicroRow>& micro_comm_columns() {
   static const TypedColumns<MicroRow> columns = {{"device", text_in("device")},
                                                  {"carrier", "carrier", text_in("carrier")},
                                                  {"ranks", "ranks", count_in("ranks")},
@@ -197,7 +197,7 @@ const TypedColumns<MicroRow>& comm_columns() {
 }
 
 Table comm_table(std::span<const record::Cell> cells) {
-  Table table = comm_columns().table(rows_of(cells, "comm"));
+  Table table = micro_comm_columns().table(rows_of(cells, "comm"));
   table.notes = {"", "time_us: time of the last rank to finish; median, interval (95 % from 6 samples on).",
                  "size: bytes of the whole tensor; count: elements of it, or of one rank's part.",
                  "algbw: size / time; busbw: what each rank's link carries (nccl-tests)."};

@@ -20,9 +20,9 @@ struct MicroRow {
   [[nodiscard]] std::optional<std::string> text(std::string_view col) const;
   [[nodiscard]] std::optional<double> number(std::string_view col) const;
 };
-const TypedColumns<MicroRow>& gemm_columns();
-const TypedColumns<MicroRow>& attention_columns();
-const TypedColumns<MicroRow>& comm_columns();
+const TypedColumns<MicroRow>& micro_gemm_columns();
+const TypedColumns<MicroRow>& micro_attention_columns();
+const TypedColumns<MicroRow>& micro_comm_columns();
 
 /// The rows of the series "gemm": medians, means and deviations in ms, rates, memory. Rows that did not fit
 /// have no times.
