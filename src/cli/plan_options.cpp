@@ -97,7 +97,7 @@ compile::Sharding sharding_of(const PlanOptions& options, std::int64_t gpus, std
   names += fmt::format("--tp {} x --pp {}", degrees.tensor, degrees.pipeline);
   const std::int64_t part = std::int64_t{degrees.context} * degrees.tensor * degrees.pipeline;
   sharding.data = degree("--dp", data_ranks(gpus, dp, part, names));
-  sharding.schedule = compile::parse_schedule(options.schedule);
+  sharding.schedule = core::parse<compile::PipelineSchedule>(options.schedule);
   sharding.short_ends = options.short_ends;
   const int interleave = degree("--interleave", parse_integer("--interleave", options.interleave));
   if (degrees.pipeline > 1) sharding.interleave = interleave;
@@ -147,7 +147,7 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
 
 /// Whether ranks map each other's memory, which only rooflm's fused engine does.
 bool sums_in_update(const PlanOptions& options, const perfmodel::Framework& framework) {
-  const backends::CollectiveWish way = backends::parse_collectives(options.collectives);
+  const backends::CollectiveWish way = core::parse<backends::CollectiveWish>(options.collectives);
   if (way == backends::CollectiveWay::usual) return false;
   if (way != backends::CollectiveWay::peer_memory) {
     throw core::UsageError(

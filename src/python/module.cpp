@@ -171,7 +171,7 @@ model::ModelConfig config_of(const Asked& asked) {
                              .d_ff = asked.d_ff,
                              .vocab = asked.vocab,
                              .seq = asked.seq};
-  if (asked.arch) overrides.arch = model::parse_arch(*asked.arch);
+  if (asked.arch) overrides.arch = core::parse<model::Arch>(*asked.arch);
   return model::with_overrides(std::move(config), overrides);
 }
 
@@ -188,13 +188,13 @@ compile::StepOptions options_of(const Asked& asked, const std::optional<devices:
   if (device && !device->computes(asked.dtype))
     throw core::Unavailable(fmt::format("{} does not compute in {}", device->name, asked.dtype));
   compile::StepOptions options;
-  options.engine = compile::parse_engine(asked.engine);
-  options.attention = asked.attention ? passes::parse_attention(*asked.attention)
+  options.engine = core::parse<compile::EngineKind>(asked.engine);
+  options.attention = asked.attention ? core::parse<passes::AttentionKind>(*asked.attention)
                                       : compile::default_attention(options.engine);
   options.dtype = dtype->second;
   options.fp32_products = program::find_fp32_products(asked.dtype).value_or(program::Fp32Products::plain);
   options.fp8 = asked.dtype == "fp8";
-  if (asked.recompute) options.recompute = passes::parse_recompute(*asked.recompute);
+  if (asked.recompute) options.recompute = core::parse<passes::Recompute>(*asked.recompute);
   options.micro_batches = asked.grad_accum;
   options.optimizer.clip_norm = asked.clip;
   perfmodel::fit_to_device(options, device ? *device : devices::device_of_kind(devices::Kind::cpu));
