@@ -172,10 +172,11 @@ def price(**options):
     """The program of a step with its cost, without running it: "ops", a table of all ops in order, and "totals" of FLOP, bytes,
     launches and memory, by phase and by block.
 
-    Options, with their defaults: model ("gpt2": a preset or a Hugging Face directory), batch (4), seq (64), dtype ("fp32"), engine
-    ("fused"), attention, recompute, grad_accum, clip, phase ("step", "forward" or "decode"), and arch, layers, heads, kv_heads,
-    d_model, d_ff, vocab instead of the model's own. `device`, a name in the catalog of `rooflm plan`, adds the least time by its
-    datasheet: "roof_s" of each op and in total.
+    Options are those of a step in `rooflm bench`, with `_` for `-` and the same defaults: model ("gpt2": a preset or a Hugging Face
+    directory), batch (4), seq (64), dtype ("fp32"), engine ("fused"), attention, recompute, phase ("step", "forward" or "decode"),
+    the options of fp8 and of splits (dp, tp, pp_schedule, ..: the program of the first rank is priced), and layers, d_model and other
+    sizes instead of the model's own. `device`, a name in the catalog of `rooflm plan`, adds the least time by its datasheet:
+    "roof_s" of each op and in total.
     """
     priced = _compiled().price(**options)
     priced["ops"] = Table("ops", "Ops", priced["ops"])

@@ -6,7 +6,11 @@
 #include <optional>
 #include <string_view>
 
+#include "core/named.h"
+
 namespace rooflm::backends {
+
+using core::name_of;
 
 /// usual: the library's default. few_blocks: kernels with few blocks, which leave the other multiprocessors
 /// to overlapping matmuls. copy_engine: copies without kernels, and sums in our own kernel, in fp32 and rank
@@ -18,14 +22,14 @@ enum class CollectiveWay : std::uint8_t { usual, few_blocks, copy_engine, peer_m
 inline constexpr std::array kCollectiveWays = {CollectiveWay::usual, CollectiveWay::few_blocks,
                                                CollectiveWay::copy_engine, CollectiveWay::peer_memory};
 
-/// "default", "few-blocks", "copy-engine", "peer-memory".
-std::string_view name_of(CollectiveWay way);
-
-/// What a run asks for; nullopt: the fastest, by measurement.
+/// What a run asks for; nullopt: the fastest, by measurement. A way has the same names.
 using CollectiveWish = std::optional<CollectiveWay>;
-/// The names above, and "auto".
-std::string_view name_of(CollectiveWish wish);
-/// Throws core::UsageError with a suggestion.
-CollectiveWish parse_collectives(std::string_view name);
+constexpr auto names_of(CollectiveWish) {
+  return core::named<CollectiveWish>("--collectives", {{std::nullopt, "auto"},
+                                                       {CollectiveWay::usual, "default"},
+                                                       {CollectiveWay::few_blocks, "few-blocks"},
+                                                       {CollectiveWay::copy_engine, "copy-engine"},
+                                                       {CollectiveWay::peer_memory, "peer-memory"}});
+}
 
 }  // namespace rooflm::backends

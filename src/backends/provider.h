@@ -11,11 +11,14 @@
 
 #include "backends/backend.h"
 #include "backends/gauges.h"
+#include "core/named.h"
 #include "devices/device.h"
 #include "program/groups.h"
 #include "ranks/transport.h"
 
 namespace rooflm::backends {
+
+using core::name_of;
 
 /// Which GEMM algorithm a GPU takes for each matmul.
 enum class GemmSearch : std::uint8_t {
@@ -23,9 +26,10 @@ enum class GemmSearch : std::uint8_t {
   kept,  ///< from the autotune cache; if it is not there, the first proposal
   full   ///< from the autotune cache; if it is not there, autotuned and added to it
 };
-std::string_view name_of(GemmSearch search);
-/// Throws core::UsageError with a suggestion.
-GemmSearch parse_gemm_search(std::string_view name);
+constexpr auto names_of(GemmSearch) {
+  return core::named<GemmSearch>(
+      "--autotune", {{GemmSearch::none, "none"}, {GemmSearch::kept, "kept"}, {GemmSearch::full, "full"}});
+}
 
 struct MakeOptions {
   bool fast = true;  ///< the fused engine's kernels first; otherwise only the reference kernels, where a

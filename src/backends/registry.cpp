@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +14,6 @@
 namespace rooflm::backends {
 namespace {
 
-constexpr std::array<std::string_view, 3> kSearches = {"none", "kept", "full"};
-
 const Provider* find(std::string_view device) {
   const std::string_view prefix = device.substr(0, device.find(':'));
   const auto all = providers();
@@ -26,17 +23,6 @@ const Provider* find(std::string_view device) {
 }
 
 }  // namespace
-
-std::string_view name_of(GemmSearch search) { return kSearches.at(static_cast<std::size_t>(search)); }
-
-GemmSearch parse_gemm_search(std::string_view name) {
-  const auto* const found = std::ranges::find(kSearches, name);
-  if (found == kSearches.end()) {
-    throw core::UsageError(
-        core::unknown_name("--autotune", name, std::vector<std::string>(kSearches.begin(), kSearches.end())));
-  }
-  return static_cast<GemmSearch>(found - kSearches.begin());
-}
 
 void Provider::join(Backend& backend, const std::shared_ptr<ranks::Transport>& /*transport*/,
                     const program::Mesh& /*mesh*/, CollectiveWish /*wish*/) const {

@@ -46,10 +46,12 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
     c.problem.dtype = compute.dtype;
     c.problem.fp32_products = compute.fp32_products;
   });
-  multiply(cases, parse_names("--engine", engine),
-           [](Case& c, const std::string& name) { c.problem.engine = compile::parse_engine(name); });
-  multiply(cases, parse_names("--attention", attention),
-           [](Case& c, const std::string& name) { c.problem.kind = passes::parse_attention(name); });
+  multiply(cases, parse_names("--engine", engine), [](Case& c, const std::string& name) {
+    c.problem.engine = core::parse<compile::EngineKind>(name);
+  });
+  multiply(cases, parse_names("--attention", attention), [](Case& c, const std::string& name) {
+    c.problem.kind = core::parse<passes::AttentionKind>(name);
+  });
   for (Case& c : cases) {
     if (c.problem.kv_heads == 0) c.problem.kv_heads = c.problem.heads;
     if (c.problem.heads % c.problem.kv_heads != 0) {

@@ -62,7 +62,7 @@ std::vector<lab::CommCase> cases_of(const CommOptions& options, const std::strin
   using Case = lab::CommCase;
   std::vector<Case> cases(1);
   multiply(cases, parse_names("--op", options.op.empty() ? kAllOps : options.op),
-           [](Case& c, const std::string& name) { c.problem.op = lab::parse_comm_op(name); });
+           [](Case& c, const std::string& name) { c.problem.op = core::parse<lab::CommOp>(name); });
   multiply(cases, parse_names("--dtype", options.dtype), [&](Case& c, const std::string& name) {
     c.dtype = name;
     c.problem.dtype = parse_dtype(name, device);
@@ -94,7 +94,7 @@ std::map<std::string, std::string> values_of(const CommOptions& options, const s
 }
 
 backends::CollectiveWay parse_way(const std::string& name) {
-  const backends::CollectiveWish way = backends::parse_collectives(name);
+  const backends::CollectiveWish way = core::parse<backends::CollectiveWish>(name);
   if (!way)
     throw core::UsageError(fmt::format("--collectives {}: name a single way; auto is for steps", name));
   if (*way != backends::CollectiveWay::peer_memory) return *way;

@@ -101,7 +101,7 @@ std::vector<lab::GemmCase> GemmOptions::cases() const {
     c.problem.fp32_products = compute.fp32_products;
   });
   multiply(cases, parse_names("--strategy", strategy), [](lab::GemmCase& c, const std::string& name) {
-    c.problem.strategy = lab::parse_gemm_strategy(name);
+    c.problem.strategy = core::parse<lab::GemmStrategy>(name);
   });
   return cases;
 }

@@ -150,7 +150,7 @@ int run(const PeaksOptions& options) {
         lab::is_host(device) ? measure_processor(options, dtypes) : measure_gpu(options, device, dtypes);
     for (const record::Ceiling& ceiling : ceilings) record.writer().add(ceiling);
     for (const ComputeDtype dtype : dtypes) {
-      write_missing_instructions(device, name_of(dtype), record.writer());
+      write_missing_instructions(device, std::string(name_of(dtype)), record.writer());
     }
   }
   record.finish();

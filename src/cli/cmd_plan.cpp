@@ -49,24 +49,20 @@ void refuse_unused(const PlanOptions& options) {
   };
   if (options.search || options.smallest) {
     const char* const mode = options.search ? "--search" : "--smallest";
-    const std::pair<const char*, bool> tried[] = {{"--dp", !options.dp.empty()},
-                                                  {"--cp", options.cp != "1"},
-                                                  {"--tp", options.tp != "1"},
-                                                  {"--pp", options.pp != "1"},
-                                                  {"--zero", options.zero != "0"}};
-    for (const auto& [option, is_given] : tried) {
-      if (is_given) throw core::UsageError(fmt::format("{} tries every split: leave out {}", mode, option));
+    for (const std::string_view key : {"dp", "cp", "tp", "pp", "zero"}) {
+      if (options.is_given(key))
+        throw core::UsageError(fmt::format("{} tries every split: leave out --{}", mode, key));
     }
-    if (options.interleave != "1") {
+    if (options.is_given("interleave")) {
       throw core::UsageError(
           fmt::format("{} tries no interleaved stages: plan what it finds with --interleave {}", mode,
-                      options.interleave));
+                      options.splits.text("interleave")));
     }
     return;
   }
-  if (options.async_tp && !is_split(options.tp))
+  if (options.async_tp && !is_split(options.splits.text("tp")))
     throw core::UsageError("--async-tp is about tensor-parallel ranks: it wants --tp");
-  if (options.interleave != "1" && !is_split(options.pp))
+  if (options.is_given("interleave") && !is_split(options.splits.text("pp")))
     throw core::UsageError("--interleave is about the stages of a pipeline: it wants --pp");
 }
 
@@ -79,7 +75,7 @@ PlanOptions without_choices(PlanOptions options) {
   };
   options.config.set("batch", take("--batch", options.config.text("batch"), "1"));
   options.config.set("recompute", take("--recompute", options.config.text("recompute"), "none"));
-  if (options.schedule != "1f1b") note("{} plans 1f1b: --schedule is not read", mode);
+  if (options.is_given("pp_schedule")) note("{} plans 1f1b: --pipeline-schedule is not read", mode);
   if (options.short_ends) note("{} cuts models with and without --short-ends", mode);
   return options;
 }
@@ -221,7 +217,10 @@ Body declare_plan(CommandLine& line) {
       "rates).\n\n"
       "Example: rooflm plan --model llama3-8b --device h100-sxm --seq 4096 --recompute full --explain "
       "step_s");
-  return [options] { return run(*options); };
+  return [options] {
+    if (!options->former_schedule.empty()) options->splits.set("pp_schedule", options->former_schedule);
+    return run(*options);
+  };
 }
 
 }  // namespace rooflm::cli

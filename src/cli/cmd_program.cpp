@@ -18,7 +18,7 @@ namespace rooflm::cli {
 namespace {
 
 struct ProgramOptions {
-  ConfigOptions config{kStepKeys, {"clip", "phase"}};
+  ConfigOptions config{lab::step_keys(), {"phase"}};
   std::string stage;
   std::string scope;
   TableOptions table;
@@ -30,7 +30,7 @@ program::Program build(const ProgramOptions& options, const lab::Point& point) {
   if (point.phase != lab::RunPhase::step) {
     if (options.inference || !options.stage.empty()) {
       throw core::UsageError(fmt::format(
-          "--phase {} is not a training step: leave out --stage and --inference", lab::name_of(point.phase)));
+          "--phase {} is not a training step: leave out --stage and --inference", name_of(point.phase)));
     }
     return lab::program_of(point);
   }

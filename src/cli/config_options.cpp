@@ -119,7 +119,7 @@ ConfigOptions::ConfigOptions(std::initializer_list<std::string_view> keys) {
   }
 }
 
-ConfigOptions::ConfigOptions(std::span<const std::string_view> keys,
+ConfigOptions::ConfigOptions(const std::vector<std::string_view>& keys,
                              std::initializer_list<std::string_view> more) {
   for (const Field& field : record::config_fields()) {
     if (is_among(keys, field.key) || is_among(more, field.key)) take(field);
@@ -137,14 +137,17 @@ void ConfigOptions::add_to(CommandLine& line, const std::string& dtypes) {
     const std::string key(field.key);
     if (!texts_.contains(key)) continue;
     const std::string option(field.option);
-    const std::string help(field.help);
+    const auto other = helps_.find(key);
+    const std::string help = other == helps_.end() ? std::string(field.help) : other->second;
     if (field.type == FieldType::flag) {
       line.add_flag(option, switched_[key], help).group(std::string(field.group));
       continue;
     }
     Option added = line.add_option(option, texts_[key], help);
-    const bool is_dtype = field.key == "dtype";
-    added.type_name(is_dtype ? dtypes : std::string(field.values)).group(std::string(field.group));
+    const std::string values = field.key == "dtype"   ? dtypes
+                               : field.values.empty() ? lab::accepted_names(key)
+                                                      : std::string(field.values);
+    added.type_name(values).group(std::string(field.group));
     if (!texts_[key].empty()) added.show_default();
   }
 }
@@ -159,36 +162,37 @@ void ConfigOptions::fill() {
   }
 }
 
-std::vector<std::string> ConfigOptions::order() const {
-  const auto is_in = [](const auto& keys, const std::string& key) {
-    return std::ranges::find(keys, key) != keys.end();
-  };
-  std::vector<std::string> keys(kSlowest.begin(), kSlowest.end());
+std::vector<std::string_view> ConfigOptions::order() const {
+  std::vector<std::string_view> keys(kSlowest.begin(), kSlowest.end());
   for (const Field& field : record::config_fields()) {
-    const std::string key(field.key);
-    if (!is_in(kSlowest, key) && !is_in(kFastest, key)) keys.push_back(key);
+    if (!is_among(kSlowest, field.key) && !is_among(kFastest, field.key)) keys.push_back(field.key);
   }
   keys.insert(keys.end(), kFastest.begin(), kFastest.end());
-  std::erase_if(keys, [this](const std::string& key) { return !texts_.contains(key); });
+  std::erase_if(keys, [this](std::string_view key) { return !has(key); });
   return keys;
 }
 
-std::vector<lab::Point> ConfigOptions::sweep(lab::ModelUse use) const {
+std::vector<Config> ConfigOptions::combinations(std::span<const std::string_view> keys) const {
   std::vector<Config> configs(1);
-  for (const std::string& key : order()) {
+  for (const std::string_view key : keys) {
     const Field& field = *record::find_field(key);
-    std::string text = key == kDevice ? device_or_default(texts_.at(key)) : texts_.at(key);
-    if (text.empty() && key == kData) continue;
-    if (text.empty() && !field.initial.empty()) {
+    std::string value = key == kDevice ? device_or_default(text(key)) : text(key);
+    if (value.empty() && key == kData) continue;
+    if (value.empty() && !field.initial.empty()) {
       throw core::UsageError(fmt::format("{} needs a value", field.option));
     }
     // A flag turns its field to the other value: --nondeterministic is deterministic=no.
-    const auto flag = switched_.find(key);
-    if (flag != switched_.end() && flag->second) text = field.initial == "yes" ? "no" : "yes";
-    multiply(configs, values_of(field, text),
-             [&](Config& config, const Config::Value& value) { config.set(key, value); });
+    const auto flag = switched_.find(std::string(key));
+    if (flag != switched_.end() && flag->second) value = field.initial == "yes" ? "no" : "yes";
+    multiply(configs, values_of(field, value),
+             [&](Config& config, const Config::Value& one) { config.set(key, one); });
   }
-  if (texts_.contains(std::string(kData))) std::ranges::for_each(configs, set_copies);
+  return configs;
+}
+
+std::vector<lab::Point> ConfigOptions::sweep(lab::ModelUse use) const {
+  std::vector<Config> configs = combinations(order());
+  if (has(kData)) std::ranges::for_each(configs, set_copies);
   return lab::make_points(configs, use);
 }
 

@@ -1,7 +1,6 @@
 // The options that make up a run's configuration: those of record::config_fields().
 #pragma once
 
-#include <array>
 #include <initializer_list>
 #include <map>
 #include <span>
@@ -24,43 +23,13 @@ std::string dtype_names_of_gpus();
 /// The full name of `typed`; for "" the fastest device here, with a line on standard error.
 std::string device_or_default(const std::string& typed);
 
-/// The fields that define a step: model, sizes, dtypes, device and splits.
-inline constexpr std::array<std::string_view, 28> kStepKeys = {"model",
-                                                               "arch",
-                                                               "layers",
-                                                               "heads",
-                                                               "kv_heads",
-                                                               "d_model",
-                                                               "d_ff",
-                                                               "vocab",
-                                                               "batch",
-                                                               "seq",
-                                                               "engine",
-                                                               "attention",
-                                                               "dtype",
-                                                               "device",
-                                                               "recompute",
-                                                               "grad_accum",
-                                                               "dp",
-                                                               "zero",
-                                                               "cp",
-                                                               "tp",
-                                                               "pp",
-                                                               "sequence_parallel",
-                                                               "pp_schedule",
-                                                               "interleave",
-                                                               "fp8_gradients",
-                                                               "fp8_scaling",
-                                                               "fp8_fast_sums",
-                                                               "fp8_weights"};
-
 /// Options by the keys of the field table, as typed; each may be a list, and lists multiply into a sweep.
 class ConfigOptions {
  public:
   /// The fields with these keys, all of those that have an option when there are none.
   ConfigOptions(std::initializer_list<std::string_view> keys = {});  // NOLINT(google-explicit-constructor)
   /// Those of two lists.
-  ConfigOptions(std::span<const std::string_view> keys, std::initializer_list<std::string_view> more);
+  ConfigOptions(const std::vector<std::string_view>& keys, std::initializer_list<std::string_view> more);
 
   /// Declares them in the table's groups. `line` must not outlive this.
   void add_to(CommandLine& line);
@@ -69,6 +38,8 @@ class ConfigOptions {
 
   /// The typed or default value: "fp32,bf16"; "yes" or "no" for a flag; "" if not given.
   [[nodiscard]] const std::string& text(std::string_view key) const { return texts_.at(std::string(key)); }
+  /// Another help text than the table's.
+  void explain(std::string_view key, const std::string& help) { helps_[std::string(key)] = help; }
   void set(std::string_view key, const std::string& text) { texts_[std::string(key)] = text; }
   /// Forgets the initial values: "" then means that nothing was typed.
   void clear();
@@ -79,13 +50,16 @@ class ConfigOptions {
   /// All combinations, in the order model, sizes, batch, seq, device, recompute, grad-accum, others, dtype,
   /// engine, attention (the last changes fastest). Throws as lab::make_points.
   [[nodiscard]] std::vector<lab::Point> sweep(lab::ModelUse use = lab::ModelUse::compute) const;
+  /// All combinations of these fields, in this order; dp is absent if it was not given.
+  [[nodiscard]] std::vector<record::Config> combinations(std::span<const std::string_view> keys) const;
   /// For commands that take no lists: core::UsageError when the options name more than one configuration.
   [[nodiscard]] lab::Point single(lab::ModelUse use = lab::ModelUse::compute) const;
 
  private:
   void take(const record::Field& field);
-  [[nodiscard]] std::vector<std::string> order() const;
+  [[nodiscard]] std::vector<std::string_view> order() const;
   std::map<std::string, std::string> texts_;  ///< by key
+  std::map<std::string, std::string> helps_;  ///< by key; others are the table's
   std::map<std::string, bool> switched_;      ///< flags that were given
 };
 

@@ -23,6 +23,7 @@
 #include "lab/devices.h"
 #include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
+#include "record/options.h"
 #include "record/reader.h"
 
 namespace rooflm::cli {
@@ -97,10 +98,8 @@ compile::Sharding sharding_of(const PlanOptions& options, std::int64_t gpus, std
   names += fmt::format("--tp {} x --pp {}", degrees.tensor, degrees.pipeline);
   const std::int64_t part = std::int64_t{degrees.context} * degrees.tensor * degrees.pipeline;
   sharding.data = degree("--dp", data_ranks(gpus, dp, part, names));
-  sharding.schedule = compile::parse_schedule(options.schedule);
   sharding.short_ends = options.short_ends;
-  const int interleave = degree("--interleave", parse_integer("--interleave", options.interleave));
-  if (degrees.pipeline > 1) sharding.interleave = interleave;
+  if (degrees.pipeline == 1) sharding.interleave = 1;
   return sharding;
 }
 
@@ -115,6 +114,10 @@ std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, 
 }
 
 }  // namespace
+
+bool PlanOptions::is_given(std::string_view key) const {
+  return splits.text(key) != (key == "dp" ? "" : record::find_field(key)->initial);
+}
 
 int degree(std::string_view option, std::int64_t value) {
   constexpr std::int64_t kMost = 1 << 24;
@@ -147,7 +150,7 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
 
 /// Whether ranks map each other's memory, which only rooflm's fused engine does.
 bool sums_in_update(const PlanOptions& options, const perfmodel::Framework& framework) {
-  const backends::CollectiveWish way = backends::parse_collectives(options.collectives);
+  const backends::CollectiveWish way = core::parse<backends::CollectiveWish>(options.collectives);
   if (way == backends::CollectiveWay::usual) return false;
   if (way != backends::CollectiveWay::peer_memory) {
     throw core::UsageError(
@@ -193,24 +196,10 @@ std::vector<std::int64_t> gpus_of(const PlanOptions& options) {
 
 std::vector<compile::Sharding> shardings_of(const PlanOptions& options, std::int64_t gpus) {
   std::vector<compile::Sharding> all;
-  auto dps = parse_integers("--dp", options.dp);
-  if (dps.empty()) dps = {0};
-  for (const auto dp : dps) {
-    for (const auto cp : parse_integers("--cp", options.cp)) {
-      for (const auto tp : parse_integers("--tp", options.tp)) {
-        for (const auto pp : parse_integers("--pp", options.pp)) {
-          for (const auto zero : parse_integers("--zero", options.zero, 0)) {
-            if (zero > 3)
-              throw core::UsageError(fmt::format("--zero {}: there are stages 0, 1, 2 and 3", zero));
-            all.push_back(sharding_of(options, gpus, dp,
-                                      {.context = degree("--cp", cp),
-                                       .zero = static_cast<int>(zero),
-                                       .tensor = degree("--tp", tp),
-                                       .pipeline = degree("--pp", pp)}));
-          }
-        }
-      }
-    }
+  for (const record::Config& split : options.splits.combinations(PlanOptions::kSplits)) {
+    compile::Sharding degrees;
+    record::read_options(split, degrees);
+    all.push_back(sharding_of(options, gpus, split.integer("dp").value_or(0), degrees));
   }
   return all;
 }
@@ -245,15 +234,11 @@ void PlanOptions::add_to(CommandLine& line) {
                 "Sum attention gradients in any order, as other frameworks do")
       .group("Run");
   add("--gpus", gpus, "Devices; the product of dp, cp, tp and pp", "N", "Splitting");
-  add("--dp", dp, "Data-parallel copies (default: what --gpus leaves)", "N", "Splitting");
-  add("--cp", cp, "Context-parallel ranks, which share each sequence by ring attention", "N", "Splitting");
-  add("--tp", tp, "Tensor-parallel ranks, with sequence parallelism", "N", "Splitting");
-  add("--pp", pp, "Pipeline stages", "N", "Splitting");
-  add("--zero", zero, "What data-parallel ranks shard: 1 optimizer state, 2 also gradients, 3 also weights",
-      "0|1|2|3", "Splitting");
-  add("--schedule", schedule, "Order of forward and backward passes in a pipeline", "1f1b|gpipe",
-      "Splitting");
-  add("--interleave", interleave, "Model chunks per pipeline stage", "N", "Splitting");
+  splits.explain("dp", "Data-parallel copies (default: what --gpus leaves)");
+  splits.explain("cp", "Context-parallel ranks, which share each sequence by ring attention");
+  splits.explain("tp", "Tensor-parallel ranks, with sequence parallelism");
+  splits.add_to(line);
+  line.add_option("--schedule", former_schedule, "As --pipeline-schedule").group("");
   add("--collectives", collectives, "How data-parallel ranks of a host sum gradients (bench --help)",
       "default|peer-memory", "Splitting");
   line.add_flag("--short-ends", short_ends,

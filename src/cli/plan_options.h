@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +19,12 @@ struct PlanOptions {
                        "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
   std::string catalog;  ///< of the user's own devices
   std::string device, framework = "rooflm-fused";
-  std::string gpus, dp, cp = "1", tp = "1", pp = "1", zero = "0", global_batch;
-  std::string schedule = "1f1b", interleave = "1", collectives = "default";
+  std::string gpus, global_batch;
+  /// In the order in which they multiply.
+  static constexpr std::string_view kSplits[] = {"dp", "cp", "tp", "pp", "zero", "pp_schedule", "interleave"};
+  ConfigOptions splits{std::vector<std::string_view>(std::begin(kSplits), std::end(kSplits)), {}};
+  std::string former_schedule;  ///< --schedule, which --pipeline-schedule was
+  std::string collectives = "default";
   std::string per_node, network, memory_limit;
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";
@@ -29,6 +34,9 @@ struct PlanOptions {
   bool overwrite = false, dry_run = false;
   bool search = false, smallest = false;
   bool nondeterministic = false, short_ends = false, async_tp = false;
+
+  /// Whether an option of `splits` has another value than its initial one.
+  [[nodiscard]] bool is_given(std::string_view key) const;
 
   /// Declares them. `line` must not outlive this.
   void add_to(CommandLine& line);

@@ -107,7 +107,7 @@ lab::ServingSettings serving_settings(const std::map<std::string, std::string>& 
   with("schedule", [&](const std::string& text) {
     settings.schedules.clear();
     for (const std::string& name : parse_names("--schedule", text))
-      settings.schedules.push_back(lab::parse_schedule(name));
+      settings.schedules.push_back(core::parse<lab::Schedule>(name));
   });
   return settings;
 }

@@ -14,62 +14,41 @@
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "perfmodel/device_fit.h"
-#include "record/config.h"
+#include "record/options.h"
 
 namespace rooflm::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// An option that train::option_fields() parses; the other fields are those of a run's configuration.
-struct FieldHelp {
-  const char* name;
-  const char* type;
-  const char* text;
-  const char* group;
-};
-constexpr FieldHelp kFields[] = {
-    {"steps", "N", "Total number of optimizer steps (required)", "Training"},
-    {"lr", "X", "Peak learning rate", "Training"},
-    {"min-lr", "X", "Final learning rate of a decaying schedule (default: a tenth of --lr)", "Training"},
-    {"warmup-steps", "N", "Linear warm-up steps", "Training"},
-    {"schedule", "constant|linear|cosine|wsd", "Learning-rate schedule; wsd: warm-up, stable, decay",
-     "Training"},
-    {"decay-share", "X", "wsd: share of the steps, at the end, in which the rate decays", "Training"},
-    {"optimizer", "adamw|sgd", "Optimizer; AdamW has decoupled weight decay", "Training"},
-    {"weight-decay", "X", "Weight decay of matrices and embeddings; norms and biases have none", "Training"},
-    {"beta1", "X", "AdamW: decay rate of the first moment", "Training"},
-    {"beta2", "X", "AdamW: decay rate of the second moment", "Training"},
-    {"eps", "X", "AdamW: added to the square root of the second moment", "Training"},
-    {"clip", "X", "Maximum global gradient norm (0: no clipping)", "Training"},
-    {"eval-every", "N", "Steps between evaluations (0: at the end only)", "Watching"},
-    {"eval-batches", "N", "Maximum batches per evaluation", "Watching"},
-    {"sample-every", "N", "Steps between text samples (0: none)", "Watching"},
-    {"prompt", "TEXT", "Prompt of the samples (default: the end-of-text token)", "Watching"},
-    {"line-every", "N", "Steps between progress lines if there is no terminal", "Watching"},
-    {"checkpoint-every", "N", "Steps between checkpoints (0: at the end only)", "Checkpoints"},
-    {"keep", "N", "Number of newest checkpoints to keep", "Checkpoints"},
-    {"checkpoint-layout", "whole|parts",
-     "With several ranks: rank 0 writes the whole checkpoint, or each rank its part", "Checkpoints"},
-};
+/// Whether only training has it, and the command line: --log is a path.
+bool is_own(const train::OptionField& field) {
+  return record::find_option(field.facts.option) == nullptr && !field.facts.help.empty();
+}
 
 /// The fields that are checked together: what a step processes, and how it is split. A resumed run takes
 /// those that were not given from its checkpoint.
-constexpr const char* kStepSizes[] = {"batch", "seq", "grad_accum",        "dp",          "zero",      "cp",
-                                      "tp",    "pp",  "sequence_parallel", "pp_schedule", "interleave"};
+constexpr std::string_view kStepSizes[] = {
+    "batch", "seq", "grad_accum",        "dp",          "zero",      "cp",
+    "tp",    "pp",  "sequence_parallel", "pp_schedule", "interleave"};
 
-constexpr const char* kModelOptions[] = {"model",    "arch",    "layers", "heads",
-                                         "kv-heads", "d-model", "d-ff",   "vocab"};
-
-/// The sizes of a model as text, to compare and to print.
-std::vector<std::pair<const char*, std::string>> sizes_of(const model::ModelConfig& c) {
-  return {{"arch", std::string(model::name_of(c.arch))},
-          {"layers", std::to_string(c.layers)},
-          {"heads", std::to_string(c.heads)},
-          {"kv-heads", std::to_string(c.kv_heads)},
-          {"d-model", std::to_string(c.d_model)},
-          {"d-ff", std::to_string(c.d_ff)},
-          {"vocab", std::to_string(c.vocab)}};
+/// The sizes of a model as text by option, to compare and to print.
+std::vector<std::pair<std::string, std::string>> sizes_of(const model::ModelConfig& c) {
+  record::Config sizes;
+  record::write_options(model::Overrides{.arch = c.arch,
+                                         .layers = c.layers,
+                                         .heads = c.heads,
+                                         .kv_heads = c.kv_heads,
+                                         .d_model = c.d_model,
+                                         .d_ff = c.d_ff,
+                                         .vocab = c.vocab,
+                                         .head_dim = c.head_dim},
+                        sizes);
+  if (c.arch == model::Arch::gpt2) sizes.set("positions", c.max_seq);
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const auto& [key, value] : sizes.entries())
+    texts.emplace_back(record::find_field(key)->option, record::format_value(value));
+  return texts;
 }
 
 void require_same_model(const model::ModelConfig& given, const model::ModelConfig& saved,
@@ -78,7 +57,7 @@ void require_same_model(const model::ModelConfig& given, const model::ModelConfi
   const auto was = sizes_of(saved);
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (now[i].second == was[i].second) continue;
-    throw core::UsageError(fmt::format("--{} {} contradicts {}, which has {}; leave it out to continue",
+    throw core::UsageError(fmt::format("{} {} contradicts {}, which has {}; leave it out to continue",
                                        now[i].first, now[i].second, checkpoint.string(), was[i].second));
   }
 }
@@ -95,23 +74,26 @@ std::string typed_text(const record::Field& field, const std::string& text) {
 /// checkpoint remembers, fitted to the ranks of this job.
 void take_step_sizes(ConfigOptions& config, const std::function<bool(const std::string&)>& was_given,
                      const lab::Ranks& ranks, const fs::path& checkpoint) {
-  std::map<std::string, std::string> keys;  // by option
-  for (const char* key : kStepSizes) keys[std::string(record::find_field(key)->option.substr(2))] = key;
-  const auto is_given = [&](const std::string& option) { return keys.contains(option) && was_given(option); };
+  const auto is_size = [](const train::OptionField& field) {
+    return std::ranges::find(kStepSizes, field.facts.key) != std::end(kStepSizes);
+  };
+  const auto is_given = [&](const std::string& option) {
+    const record::Field* field = record::find_option("--" + option);
+    return field != nullptr && std::ranges::find(kStepSizes, field->key) != std::end(kStepSizes) &&
+           was_given(option);
+  };
   train::TrainOptions options;
   options.ranks = ranks;
   for (const train::OptionField& field : train::option_fields()) {
     if (!is_given(field.name)) continue;
-    const std::string& key = keys.at(field.name);
-    const std::string text = typed_text(*record::find_field(key), config.text(key));
+    const std::string text = typed_text(field.facts, config.text(field.facts.key));
     if (text.empty()) return;
     field.set(options, text);
   }
   const train::CheckpointState state = train::read_checkpoint_state(checkpoint);
   options = train::continued(options, state.options, is_given, checkpoint.string());
   for (const train::OptionField& field : train::option_fields()) {
-    if (const auto key = keys.find(field.name); key != keys.end())
-      config.set(key->second, field.get(options));
+    if (is_size(field)) config.set(field.facts.key, field.get(options));
   }
 }
 
@@ -144,10 +126,11 @@ void TrainArguments::add_to(CommandLine& line) {
       .list()
       .group("Data");
   config_.add_to(line);
-  for (const FieldHelp& help : kFields) {
-    std::string& value = fields_.at(help.name);
-    Option option = line.add_option(fmt::format("--{}", help.name), value, help.text);
-    option.type_name(help.type).group(help.group);
+  for (const train::OptionField& field : train::option_fields()) {
+    if (!is_own(field)) continue;
+    std::string& value = fields_.at(field.name);
+    Option option = line.add_option(std::string(field.facts.option), value, std::string(field.facts.help));
+    option.type_name(field.values).group(std::string(field.facts.group));
     if (!value.empty()) option.show_default();
   }
   line.add_option("--out", out_, "Directory for checkpoints and the log; created if missing")
@@ -178,18 +161,20 @@ void TrainArguments::add_to(CommandLine& line) {
 bool TrainArguments::was_given(const std::string& option) const { return line_->was_given("--" + option); }
 
 bool TrainArguments::model_was_given() const {
-  return std::ranges::any_of(kModelOptions, [this](const char* option) { return was_given(option); });
+  return was_given("model") ||
+         std::ranges::any_of(record::keys_of(model::Overrides{}), [this](std::string_view key) {
+           return line_->was_given(std::string(record::find_field(key)->option));
+         });
 }
 
 train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const {
   train::TrainOptions options;
   for (const train::OptionField& field : train::option_fields()) {
-    const bool is_ours =
-        std::ranges::any_of(kFields, [&](const FieldHelp& h) { return field.name == h.name; });
-    if (is_ours && (was_given(field.name) || line_->has_default(field.name)))
+    if (is_own(field) && (was_given(field.name) || line_->has_default(field.name)))
       field.set(options, fields_.at(field.name));
   }
-  const passes::OptimizerOptions optimizer = options.step.optimizer;
+  passes::OptimizerOptions optimizer = options.step.optimizer;
+  optimizer.clip_norm = point.step.optimizer.clip_norm;
   options.step = point.step;
   options.step.optimizer = optimizer;
   options.batch = point.batch;
@@ -255,7 +240,7 @@ std::map<std::string, std::string> TrainArguments::values_of(const lab::TrainPla
       {"checkpoint", plan.start.checkpoint.string()},
       {"--device", plan.point.device.substr(0, plan.point.device.find(':'))}};
   for (const auto& [name, text] : train::to_texts(plan.options)) values["--" + name] = text;
-  for (const auto& [name, text] : sizes_of(plan.config)) values[std::string("--") + name] = text;
+  for (const auto& [name, text] : sizes_of(plan.config)) values[name] = text;
   for (const train::ShardName& shard : train::shard_names(plan.data))
     values["--data"] += fmt::format("{} ({} tokens) ", shard.name, shard.tokens);
   return values;

@@ -44,7 +44,7 @@ class TrainArguments {
                     const std::filesystem::path& checkpoint) const;
 
   const CommandLine* line_ = nullptr;
-  ConfigOptions config_{kStepKeys, {"seed", "threads", "search_products", "overlap", "collectives"}};
+  ConfigOptions config_{lab::step_keys(), {"seed", "threads", "search_products", "overlap", "collectives"}};
   std::map<std::string, std::string> fields_;  ///< options of train::option_fields() by name
   std::vector<std::string> data_, val_data_;
   std::string out_, log_, memory_limit_, peak_, record_;

@@ -14,13 +14,11 @@
 #include "compile/passes/sum_in_update.h"
 #include "compile/training_passes.h"
 #include "core/error.h"
-#include "core/named.h"
+#include "core/names.h"
+#include "model/forward.h"
 
 namespace rooflm::compile {
 namespace {
-
-constexpr auto kEngines =
-    core::named<EngineKind>("engine", {{EngineKind::eager, "eager"}, {EngineKind::fused, "fused"}});
 
 /// Runs those of the passes that apply, until after `stop_after`. Whether that one was among them.
 bool run(std::span<const Pass> passes, Making& making, const StepOptions& options,
@@ -43,13 +41,23 @@ void check_micro_batches(const StepOptions& options) {
 
 }  // namespace
 
-std::string_view name_of(EngineKind kind) { return kEngines.name(kind); }
+ComputeDtype compute_dtype_of(const StepOptions& options) {
+  return {.dtype = options.fp8 ? core::DType::f8 : options.dtype, .fp32_products = options.fp32_products};
+}
 
-EngineKind parse_engine(std::string_view name) { return kEngines.parse(name); }
+void set_compute_dtype(StepOptions& options, const ComputeDtype& compute) {
+  options.fp8 = compute.dtype == core::DType::f8;
+  options.dtype = options.fp8 ? core::DType::bf16 : compute.dtype;
+  options.fp32_products = compute.fp32_products;
+}
 
-std::string_view dtype_name(const StepOptions& options) {
-  if (options.fp8) return core::name_of(core::DType::f8);
-  return program::rate_name(options.dtype, options.fp32_products);
+program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
+                            std::int64_t seq, const StepOptions& options) {
+  if (phase == RunPhase::decode)
+    return inference_step(model::decode(config, {.batch = batch, .positions = seq}, seq), options);
+  program::Program forward = model::forward(config, batch, seq);
+  return phase == RunPhase::forward ? inference_step(std::move(forward), options)
+                                    : training_step(std::move(forward), options);
 }
 
 passes::AttentionKind default_attention(EngineKind kind) {

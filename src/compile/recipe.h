@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "compile/compute_dtype.h"
 #include "compile/passes/fp8_matmuls.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
@@ -15,17 +17,22 @@
 #include "compile/rewrites.h"
 #include "compile/sharding.h"
 #include "core/dtype.h"
+#include "core/named.h"
+#include "core/options.h"
+#include "model/config.h"
 #include "program/fp32_products.h"
 #include "program/program.h"
 
 namespace rooflm::compile {
 
+using core::name_of;
+
 /// eager: runs the model's ops one by one; each tensor is allocated when it is produced and freed after its
 /// last use. fused: fewer, larger ops in one planned arena.
 enum class EngineKind : std::uint8_t { eager, fused };
-std::string_view name_of(EngineKind kind);
-/// Throws core::UsageError with a suggestion.
-EngineKind parse_engine(std::string_view name);
+constexpr auto names_of(EngineKind) {
+  return core::named<EngineKind>("engine", {{EngineKind::eager, "eager"}, {EngineKind::fused, "fused"}});
+}
 /// The default of the engine: batched for eager, flash for fused.
 passes::AttentionKind default_attention(EngineKind kind);
 
@@ -51,8 +58,35 @@ struct StepOptions {
   program::Coordinates rank{};  ///< the rank whose program is built
 };
 
+ComputeDtype compute_dtype_of(const StepOptions& options);
+void set_compute_dtype(StepOptions& options, const ComputeDtype& compute);
 /// The compute dtype as options and tables name it: "bf16x6", "tf32", "fp8", or the name of `dtype`.
-std::string_view dtype_name(const StepOptions& options);
+inline std::string_view dtype_name(const StepOptions& options) { return name_of(compute_dtype_of(options)); }
+
+template <core::MaybeConst<StepOptions> T, class Visit>
+void visit_options(T& step, const Visit& visit) {
+  visit("engine", step.engine);
+  visit("attention", step.attention);
+  ComputeDtype dtype = compute_dtype_of(step);
+  visit("dtype", dtype);
+  if constexpr (!std::is_const_v<T>) set_compute_dtype(step, dtype);
+  visit_options(step.fp8_options, visit);
+  visit("recompute", step.recompute);
+  visit("grad_accum", step.micro_batches);
+  visit_options(step.sharding, visit);
+  visit("clip", step.optimizer.clip_norm);
+}
+
+/// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts
+/// that are T tokens long with it, whose keys and values are kept.
+enum class RunPhase : std::uint8_t { step, forward, decode };
+constexpr auto names_of(RunPhase) {
+  return core::named<RunPhase>(
+      "phase", {{RunPhase::step, "step"}, {RunPhase::forward, "forward"}, {RunPhase::decode, "decode"}});
+}
+/// The program of that phase for `batch` texts of `seq` tokens.
+program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
+                            std::int64_t seq, const StepOptions& options);
 
 /// Names of the passes of a training step, in their order: `rooflm program --stage` stops after any.
 std::vector<std::string> pass_names();

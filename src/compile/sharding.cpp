@@ -5,10 +5,8 @@
 
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "core/error.h"
-#include "core/names.h"
 
 namespace rooflm::compile {
 namespace {
@@ -94,17 +92,6 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
 }
 
 }  // namespace
-
-std::string_view name_of(PipelineSchedule schedule) {
-  return schedule == PipelineSchedule::gpipe ? "gpipe" : "1f1b";
-}
-
-PipelineSchedule parse_schedule(std::string_view name) {
-  for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b}) {
-    if (name == name_of(schedule)) return schedule;
-  }
-  throw core::UsageError(core::unknown_name("schedule", name, std::vector<std::string>{"gpipe", "1f1b"}));
-}
 
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
            int micro_batches, ShortEnds short_ends) {

@@ -4,19 +4,24 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/named.h"
+#include "core/options.h"
 #include "model/config.h"
 #include "program/groups.h"
 #include "program/pieces.h"
 
 namespace rooflm::compile {
 
+using core::name_of;
+
 /// The order in which a pipeline stage processes micro-batches. gpipe: all forward passes, then all backward
 /// passes (Huang et al., 2019). 1f1b: each backward pass as early as possible, so a stage keeps the
 /// activations of at most as many micro-batches as there are stages (Narayanan et al., 2019).
 enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b };
-std::string_view name_of(PipelineSchedule schedule);
-/// "gpipe" or "1f1b"; throws core::UsageError with a suggestion.
-PipelineSchedule parse_schedule(std::string_view name);
+constexpr auto names_of(PipelineSchedule) {
+  return core::named<PipelineSchedule>(
+      "schedule", {{PipelineSchedule::one_f_one_b, "1f1b"}, {PipelineSchedule::gpipe, "gpipe"}});
+}
 
 /// The degrees of each kind of parallelism; there are data * context * tensor * pipeline ranks. The forward
 /// pass is written for one rank's micro-batch; a step processes data * micro_batches of them.
@@ -75,6 +80,18 @@ struct Sharding {
   }
   bool operator==(const Sharding&) const = default;
 };
+
+template <core::MaybeConst<Sharding> T, class Visit>
+void visit_options(T& sharding, const Visit& visit) {
+  visit("dp", sharding.data);
+  visit("zero", sharding.zero);
+  visit("cp", sharding.context);
+  visit("tp", sharding.tensor);
+  visit("sequence_parallel", sharding.sequence_parallel);
+  visit("pp", sharding.pipeline);
+  visit("pp_schedule", sharding.schedule);
+  visit("interleave", sharding.interleave);
+}
 
 /// Whether the command has --short-ends, which is then a remedy to name.
 enum class ShortEnds : std::uint8_t { not_offered, offered };

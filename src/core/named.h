@@ -50,4 +50,24 @@ constexpr Named<Enum, N> named(std::string_view what, const std::pair<Enum, std:
   return {what, std::to_array(rows)};
 }
 
+/// An enumeration, or another value, whose namespace names its values beside its definition:
+/// `constexpr auto names_of(Engine) { return core::named<Engine>("engine", {{Engine::eager, "eager"}, ..});
+/// }`
+template <class Enum>
+concept HasNames = requires(const Enum& value) {
+  names_of(value).name(value);
+};
+
+template <HasNames Enum>
+constexpr std::string_view name_of(const Enum& value) {
+  constexpr auto kNames = names_of(Enum{});
+  return kNames.name(value);
+}
+
+/// Throws UsageError with a suggestion.
+template <HasNames Enum>
+Enum parse(std::string_view name) {
+  return names_of(Enum{}).parse(name);
+}
+
 }  // namespace rooflm::core

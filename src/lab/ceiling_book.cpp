@@ -85,7 +85,7 @@ void CeilingBook::measure(std::span<const Point> points, Wanted wanted) {
 
 std::optional<record::Ceiling> CeilingBook::products(const Point& point) const {
   const int threads = is_host(point.device) ? resolve_threads(point.threads) : 0;
-  const std::string dtype = name_of(compute_of(point));
+  const std::string dtype(name_of(compute_of(point)));
   for (const record::Ceiling& row : rows_) {
     if (row.what == "matmul" && row.device == point.device && row.dtype == dtype && row.threads == threads)
       return row;

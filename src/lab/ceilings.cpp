@@ -134,8 +134,8 @@ measure::Peak measure_products(const std::string& device, ComputeDtype compute, 
                                const std::vector<std::int64_t>& extents,
                                const measure::SamplingOptions& options) {
   const auto products = make_products(device, compute, threads, extents);
-  return measure::fastest_product(products, name_of(compute), is_host(device) ? resolve_threads(threads) : 0,
-                                  options);
+  return measure::fastest_product(products, std::string(name_of(compute)),
+                                  is_host(device) ? resolve_threads(threads) : 0, options);
 }
 
 measure::Peak measure_product_bursts(const std::string& device, ComputeDtype compute,
@@ -154,7 +154,7 @@ measure::Peak measure_product_bursts(const std::string& device, ComputeDtype com
     const core::Summary rate = core::summarise(rates);
     if (best.rate.count > 0 && rate.median <= best.rate.median) continue;
     best = {.what = "matmul burst",
-            .dtype = name_of(compute),
+            .dtype = std::string(name_of(compute)),
             .unit = "flop/s",
             .threads = 0,
             .problem = fmt::format("{:.0f}x{:.0f}x{:.0f}", product.m, product.n, product.k),

@@ -210,7 +210,7 @@ std::int32_t kind_of(const program::Op& op) {
   if (op.is(program::ops::kReceive)) return kReceiveCall;
   if (op.is(program::ops::kBarrier)) return kBarrierCall;
   return static_cast<std::int32_t>(op.is(program::ops::kPassOn) ? CommOp::send_receive
-                                                                : parse_comm_op(op.def->name));
+                                                                : core::parse<CommOp>(op.def->name));
 }
 
 /// What one rank sends to the first.

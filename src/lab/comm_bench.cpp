@@ -4,14 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "backends/provider.h"
 #include "core/error.h"
-#include "core/names.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/comm_operands.h"
@@ -21,8 +19,6 @@
 
 namespace rooflm::lab {
 namespace {
-
-constexpr std::array kOps = {"all_reduce", "all_gather", "reduce_scatter", "sendrecv"};
 
 bool is_in_parts(CommOp op) { return op == CommOp::all_gather || op == CommOp::reduce_scatter; }
 
@@ -41,15 +37,6 @@ int calls_of(double one_s) {
 }
 
 }  // namespace
-
-std::string_view name_of(CommOp op) { return kOps.at(static_cast<std::size_t>(op)); }
-
-CommOp parse_comm_op(std::string_view name) {
-  const std::vector<std::string> names(kOps.begin(), kOps.end());
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) throw core::UsageError(core::unknown_name("collective", name, names));
-  return static_cast<CommOp>(found - names.begin());
-}
 
 std::int64_t CommProblem::count(int ranks) const {
   const std::int64_t elements = bytes / static_cast<std::int64_t>(core::size_of(dtype));

@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "core/dtype.h"
+#include "core/named.h"
 #include "core/statistics.h"
 #include "lab/job.h"
 #include "measure/sampling.h"
@@ -19,11 +20,16 @@
 
 namespace rooflm::lab {
 
+using core::name_of;
+
 /// send_receive: each rank sends to the next of a ring and receives from the one before.
 enum class CommOp : std::uint8_t { all_reduce, all_gather, reduce_scatter, send_receive };
-std::string_view name_of(CommOp op);
-/// Throws core::UsageError with a suggestion.
-CommOp parse_comm_op(std::string_view name);
+constexpr auto names_of(CommOp) {
+  return core::named<CommOp>("collective", {{CommOp::all_reduce, "all_reduce"},
+                                            {CommOp::all_gather, "all_gather"},
+                                            {CommOp::reduce_scatter, "reduce_scatter"},
+                                            {CommOp::send_receive, "sendrecv"}});
+}
 
 /// Bus bandwidth / (size / time), so that it does not depend on the number of ranks: 2 (n-1)/n of an
 /// all_reduce, (n-1)/n of an all_gather and a reduce_scatter, 1 of send_receive. Source: NVIDIA/nccl-tests,

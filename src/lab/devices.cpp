@@ -5,13 +5,10 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "backends/thread_team.h"
 #include "core/error.h"
-#include "core/names.h"
-#include "record/config.h"
 
 namespace rooflm::lab {
 namespace {
@@ -33,17 +30,6 @@ std::vector<std::string> wider_dtypes(const devices::Device& description) {
   return names;
 }
 
-/// "fp32|bf16" as its parts.
-std::vector<std::string> parts_of(std::string_view values) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= values.size();) {
-    const std::size_t end = std::min(values.find('|', begin), values.size());
-    parts.emplace_back(values.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 }  // namespace
 
 bool runs(const std::string& device) { return backends::provider_of(device).runs(); }
@@ -56,28 +42,17 @@ void require_runs(const std::string& device, std::string_view what) {
   }
 }
 
-std::string name_of(const ComputeDtype& compute) {
-  return std::string(program::rate_name(compute.dtype, compute.fp32_products));
+void check_dtype(const ComputeDtype& compute, const std::string& device, const devices::Device& description) {
+  if (description.computes(name_of(compute))) return;
+  throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}",
+                                      name_of(compute), device, enumerate(description.dtypes)));
 }
 
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description) {
-  const std::vector<std::string> names = parts_of(record::find_field("dtype")->values);
-  if (std::ranges::find(names, name) == names.end()) {
-    throw core::UsageError(core::unknown_name("dtype", name, names));
-  }
-  if (!description.computes(name)) {
-    throw core::Unavailable(fmt::format("--dtype {} is not available on {}: it computes in {}", name, device,
-                                        enumerate(description.dtypes)));
-  }
-  if (const auto products = program::find_fp32_products(name)) {
-    return {.dtype = core::DType::f32, .fp32_products = *products};
-  }
-  const auto dtype = core::find_dtype(&core::DTypeFacts::name, name);
-  if (!dtype)
-    throw std::logic_error(
-        fmt::format("the catalog lets {} compute in {}, which is not a dtype", device, name));
-  return {.dtype = *dtype};
+  const auto compute = core::parse<ComputeDtype>(name);
+  check_dtype(compute, device, description);
+  return compute;
 }
 
 ComputeDtype parse_operand_dtype(std::string_view name, const std::string& device,
@@ -87,16 +62,6 @@ ComputeDtype parse_operand_dtype(std::string_view name, const std::string& devic
   throw core::Unavailable(
       fmt::format("--dtype {}: single ops are measured in {}; fp8 matmuls are measured by peaks and in steps",
                   name, enumerate(wider_dtypes(description))));
-}
-
-void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute) {
-  step.fp8 = compute.dtype == core::DType::f8;
-  step.dtype = step.fp8 ? core::DType::bf16 : compute.dtype;
-  step.fp32_products = compute.fp32_products;
-}
-
-ComputeDtype compute_dtype_of(const compile::StepOptions& step) {
-  return {.dtype = step.fp8 ? core::DType::f8 : step.dtype, .fp32_products = step.fp32_products};
 }
 
 std::unique_ptr<backends::Backend> make_backend(const std::string& device, compile::EngineKind engine,

@@ -22,15 +22,8 @@ bool is_host(const std::string& device);
 /// Throws core::UsageError for devices that run nothing; `what` cannot be done then: "measured", "trained".
 void require_runs(const std::string& device, std::string_view what);
 
-/// What `--dtype` stands for: bf16x6 and TF32 are fp32 with other matmuls (program/fp32_products.h), fp8 (f8)
-/// is bf16 whose matmuls of layers read scaled copies.
-struct ComputeDtype {
-  core::DType dtype = core::DType::f32;
-  program::Fp32Products fp32_products = program::Fp32Products::plain;
-  bool operator==(const ComputeDtype&) const = default;
-};
-/// "bf16x6", "tf32", or the name of the dtype.
-std::string name_of(const ComputeDtype& compute);
+using compile::compute_dtype_of;
+using compile::ComputeDtype;
 
 /// The compute dtype of a name of the command line: fp32, bf16x6, tf32, bf16, fp16, fp8. Throws
 /// core::UsageError with a suggestion for other names, core::Unavailable for those that `device`, described
@@ -38,14 +31,12 @@ std::string name_of(const ComputeDtype& compute);
 ComputeDtype parse_compute_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description);
 
+/// Throws core::Unavailable where the device does not compute in it.
+void check_dtype(const ComputeDtype& compute, const std::string& device, const devices::Device& description);
+
 /// The same for single ops on operands of one dtype: fp8, whose factors have scales, is Unavailable.
 ComputeDtype parse_operand_dtype(std::string_view name, const std::string& device,
                                  const devices::Device& description);
-
-/// Sets the dtype of a step.
-void set_compute_dtype(compile::StepOptions& step, const ComputeDtype& compute);
-/// The reverse: the dtype of matmuls in layers.
-ComputeDtype compute_dtype_of(const compile::StepOptions& step);
 
 /// The backend on which an engine of this kind runs. Throws core::Unavailable with the reason when there is
 /// no such device here.

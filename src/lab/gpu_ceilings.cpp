@@ -103,7 +103,7 @@ class GpuCollector {
   GpuCollector(const GpuCeilingRequest& request, Rows kept) : request_(&request), kept_(std::move(kept)) {}
 
   void add_products(const ComputeDtype& compute) {
-    const std::string name = name_of(compute);
+    const std::string name(name_of(compute));
     if (take([&](const record::Ceiling& row) {
           return row.what.starts_with("matmul") && row.dtype == name;
         })) {
@@ -234,7 +234,7 @@ Rows gpu_ceilings(const GpuCeilingRequest& request) {
   GpuCollector collector(request, std::move(kept.rows));
   for (const ComputeDtype& compute : request.dtypes) {
     collector.add_products(compute);
-    if (!request.only_products) collector.add_instructions(name_of(compute));
+    if (!request.only_products) collector.add_instructions(std::string(name_of(compute)));
   }
   if (!request.only_products) collector.add_memory();
   if (!collector.has_new() || file.empty()) return collector.rows();

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "core/checked.h"
 #include "core/elements.h"
 #include "core/error.h"
-#include "core/names.h"
 #include "core/rng.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
@@ -26,8 +24,6 @@ namespace {
 
 using program::Program;
 using program::TensorId;
-
-constexpr std::array kStrategies = {"big", "looped", "batched"};
 
 /// Uniform numbers in [-0.5, 0.5) as `dtype`: the rate does not depend on them unless they are denormal.
 std::vector<std::byte> random_values(core::DType dtype, std::int64_t count, std::uint64_t stream) {
@@ -132,15 +128,6 @@ bool is_enough(std::size_t samples, double begin_s, const measure::SamplingOptio
 }
 
 }  // namespace
-
-std::string_view name_of(GemmStrategy strategy) { return kStrategies.at(static_cast<std::size_t>(strategy)); }
-
-GemmStrategy parse_gemm_strategy(std::string_view name) {
-  const std::vector<std::string> names(kStrategies.begin(), kStrategies.end());
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw core::UsageError(core::unknown_name("strategy", name, names));
-  return static_cast<GemmStrategy>(found - names.begin());
-}
 
 double attention_bytes(const AttentionProblem& problem) {
   return static_cast<double>(engines::memory_need(attention_program(problem), problem.engine).total());

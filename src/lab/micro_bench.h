@@ -9,10 +9,13 @@
 #include "backends/backend.h"
 #include "compile/recipe.h"
 #include "core/dtype.h"
+#include "core/named.h"
 #include "core/statistics.h"
 #include "measure/sampling.h"
 
 namespace rooflm::lab {
+
+using core::name_of;
 
 /// Causal self-attention on packed qkv [B, T, (H + 2K) D], with neither projections nor a model around it.
 struct AttentionProblem {
@@ -48,9 +51,11 @@ enum class GemmStrategy : std::uint8_t {
   looped,  ///< one call per matmul
   batched  ///< one call for all of them, at constant strides
 };
-std::string_view name_of(GemmStrategy strategy);
-/// Throws core::UsageError with a suggestion.
-GemmStrategy parse_gemm_strategy(std::string_view name);
+constexpr auto names_of(GemmStrategy) {
+  return core::named<GemmStrategy>(
+      "strategy",
+      {{GemmStrategy::big, "big"}, {GemmStrategy::looped, "looped"}, {GemmStrategy::batched, "batched"}});
+}
 
 struct GemmProblem {
   std::int64_t m = 1024, n = 1024, k = 1024, count = 1;

@@ -109,7 +109,7 @@ model::ModelConfig read_model_file(const fs::path& path) {
   values.refuse_others();
   for (const char* key : {"arch", "layers", "heads", "d_model", "d_ff", "vocab"}) values.require(key);
   try {
-    config.arch = model::parse_arch(arch);
+    config.arch = core::parse<model::Arch>(arch);
     if (!says_max_seq && config.arch == model::Arch::gpt2) config.max_seq = 1024;
     if (!says_tied) config.tied_head = config.arch == model::Arch::gpt2;
     if (!says_head_dim && config.heads > 0 && config.d_model % config.heads != 0) {

@@ -19,10 +19,7 @@
 
 namespace rooflm::lab {
 
-/// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts
-/// that are T tokens long with it, whose keys and values are kept.
-enum class RunPhase : std::uint8_t { step, forward, decode };
-std::string_view name_of(RunPhase phase);
+using compile::RunPhase;
 
 /// A configuration with everything checked.
 struct Point {
@@ -49,6 +46,26 @@ struct Point {
     return batch * rows() * step.micro_batches * step.sharding.data;
   }
 };
+
+template <core::MaybeConst<Point> T, class Visit>
+void visit_options(T& point, const Visit& visit) {
+  visit("device", point.device);
+  visit("batch", point.batch);
+  visit("seq", point.seq);
+  visit_options(point.step, visit);
+  visit("phase", point.phase);
+  visit_options(point.collectives, visit);
+  visit("deterministic", point.deterministic);
+  visit("search_products", point.gemm_search);
+  visit("threads", point.threads);
+  visit("seed", point.seed);
+  visit("warmup", point.warmup);
+}
+
+/// The keys of the options that make up a step: model, sizes, device, dtypes and splits.
+std::vector<std::string_view> step_keys();
+/// "eager|fused": the names that the option of a field takes; "" where it takes others.
+std::string accepted_names(std::string_view key);
 
 /// Whether kernels have to be there for all of a model, or its program is only looked at.
 enum class ModelUse : std::uint8_t { compute, plan };

@@ -2,7 +2,6 @@
 #include "lab/serving.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -11,7 +10,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "core/rng.h"
 #include "core/stop_signals.h"
 
@@ -19,11 +17,6 @@ namespace rooflm::lab {
 namespace {
 
 constexpr std::uint64_t kArrivals = 0x61727269, kLengths = 0x6c656e67, kUsers = 0x75736572;
-using NamedSchedule = std::pair<Schedule, std::string_view>;
-constexpr std::array kSchedules = {NamedSchedule{Schedule::fcfs, "fcfs"},
-                                   NamedSchedule{Schedule::fair, "fair"},
-                                   NamedSchedule{Schedule::batch, "batch"}};
-
 double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index, std::size_t word = 0) {
   return core::uniform(core::philox(seed, stream, index).at(word));
 }
@@ -224,19 +217,6 @@ std::vector<ServingRequest> draw_requests(const ServingLoad& load, double rate) 
     requests.push_back(request);
   }
   return requests;
-}
-
-std::string_view name_of(Schedule schedule) {
-  return std::ranges::find(kSchedules, schedule, &NamedSchedule::first)->second;
-}
-
-Schedule parse_schedule(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [schedule, known] : kSchedules) {
-    if (known == name) return schedule;
-    names.emplace_back(known);
-  }
-  throw core::UsageError(core::unknown_name("schedule", name, names));
 }
 
 Served serve(TokenServer& server, std::span<const ServingRequest> requests, Schedule schedule) {

@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/named.h"
+
 namespace rooflm::lab {
+
+using core::name_of;
 
 /// A text to be continued, of a user.
 struct ServingRequest {
@@ -52,9 +56,10 @@ std::vector<ServingRequest> draw_requests(const ServingLoad& load, double rate);
 /// a prompt's token counts 1, a new one 2). `batch`: as many as there are slots, once all slots are free
 /// (static batching).
 enum class Schedule : std::uint8_t { fcfs, fair, batch };
-std::string_view name_of(Schedule schedule);
-/// Throws core::UsageError with a suggestion.
-Schedule parse_schedule(std::string_view name);
+constexpr auto names_of(Schedule) {
+  return core::named<Schedule>(
+      "schedule", {{Schedule::fcfs, "fcfs"}, {Schedule::fair, "fair"}, {Schedule::batch, "batch"}});
+}
 
 /// What serves: slots, of which each has one text, and a clock.
 class TokenServer {

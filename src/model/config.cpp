@@ -49,14 +49,6 @@ void require_positive(std::int64_t value, const char* option) {
 
 }  // namespace
 
-std::string_view name_of(Arch arch) { return arch == Arch::gpt2 ? "gpt2" : "llama"; }
-
-Arch parse_arch(std::string_view name) {
-  if (name == "gpt2") return Arch::gpt2;
-  if (name == "llama") return Arch::llama;
-  throw core::UsageError(core::unknown_name("architecture", name, std::vector<std::string>{"gpt2", "llama"}));
-}
-
 const std::vector<std::string>& preset_names() {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names;

@@ -7,14 +7,19 @@
 #include <string_view>
 #include <vector>
 
+#include "core/named.h"
+#include "core/options.h"
+
 namespace rooflm::model {
+
+using core::name_of;
 
 /// gpt2: LayerNorm, learned positions, tanh-GELU, biases, tied head. llama: RMSNorm, RoPE, SwiGLU, no biases,
 /// grouped-query attention, untied head by default.
 enum class Arch : std::uint8_t { gpt2, llama };
-std::string_view name_of(Arch arch);
-/// Throws core::UsageError with a suggestion.
-Arch parse_arch(std::string_view name);
+constexpr auto names_of(Arch) {
+  return core::named<Arch>("architecture", {{Arch::gpt2, "gpt2"}, {Arch::llama, "llama"}});
+}
 
 /// Feed-forward layers of which each token takes some (Shazeer et al., 2017; Mixtral: Jiang et al., 2024).
 struct Experts {
@@ -81,6 +86,18 @@ struct Overrides {
   /// positions.
   std::optional<std::int64_t> seq{};
 };
+template <core::MaybeConst<Overrides> T, class Visit>
+void visit_options(T& sizes, const Visit& visit) {
+  visit("arch", sizes.arch);
+  visit("vocab", sizes.vocab);
+  visit("layers", sizes.layers);
+  visit("heads", sizes.heads);
+  visit("kv_heads", sizes.kv_heads);
+  visit("d_model", sizes.d_model);
+  visit("head_dim", sizes.head_dim);
+  visit("d_ff", sizes.d_ff);
+  visit("positions", sizes.positions);
+}
 /// Applies the overrides and validates. Throws core::UsageError ("--heads 25 does not divide --d-model
 /// 1601").
 ModelConfig with_overrides(ModelConfig config, const Overrides& overrides);

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <new>
 #include <optional>
 #include <string>
@@ -22,12 +21,13 @@
 #include "compile/recipe.h"
 #include "core/error.h"
 #include "core/names.h"
+#include "core/options.h"
 #include "devices/device.h"
-#include "model/forward.h"
 #include "model/huggingface.h"
 #include "perfmodel/device_fit.h"
 #include "perfmodel/program_totals.h"
 #include "perfmodel/roofline.h"
+#include "record/options.h"
 #include "record/reader.h"
 #include "report/filter.h"
 #include "report/run_data.h"
@@ -109,53 +109,55 @@ bool verify(const std::vector<std::filesystem::path>& paths) {
   });
 }
 
-/// What `price` is asked for; sizes that are absent are the model's.
+/// What `price` is asked for. Of a step that is split over ranks, the program of the first one is priced.
 struct Asked {
-  std::string model = "gpt2", dtype = "fp32", engine = "fused", phase = "step";
-  std::optional<std::string> attention, recompute, arch, device;
-  std::int64_t batch = 4, seq = 64;
-  int grad_accum = 1;
-  double clip = 1;
-  std::optional<std::int64_t> layers, heads, kv_heads, d_model, d_ff, vocab;
+  std::string model;
+  std::optional<std::string> device;
+  std::int64_t batch = 0, seq = 0;
+  compile::RunPhase phase = compile::RunPhase::step;
+  compile::StepOptions step;
+  model::Overrides sizes;
 };
+template <core::MaybeConst<Asked> T, class Visit>
+void visit_options(T& asked, const Visit& visit) {
+  visit("model", asked.model);
+  visit("batch", asked.batch);
+  visit("seq", asked.seq);
+  visit("phase", asked.phase);
+  visit_options(asked.step, visit);
+  visit_options(asked.sizes, visit);
+}
 
-/// From keywords of Python; None is as good as absent.
-Asked asked_of(const py::kwargs& given) {
-  std::vector<std::string> known;
-  const auto take = [&]<class T>(const char* key, T& value) {
-    known.emplace_back(key);
-    if (!given.contains(key) || given[key].is_none()) return;
-    try {
-      value = given[key].cast<T>();
-    } catch (const py::cast_error&) {
-      throw core::UsageError(
-          fmt::format("{} is not of its type: {}", key, py::repr(given[key]).cast<std::string>()));
-    }
-  };
-  Asked asked;
-  take("model", asked.model);
-  take("arch", asked.arch);
-  take("batch", asked.batch);
-  take("seq", asked.seq);
-  take("dtype", asked.dtype);
-  take("engine", asked.engine);
-  take("attention", asked.attention);
-  take("recompute", asked.recompute);
-  take("phase", asked.phase);
-  take("device", asked.device);
-  take("grad_accum", asked.grad_accum);
-  take("clip", asked.clip);
-  take("layers", asked.layers);
-  take("heads", asked.heads);
-  take("kv_heads", asked.kv_heads);
-  take("d_model", asked.d_model);
-  take("d_ff", asked.d_ff);
-  take("vocab", asked.vocab);
-  for (const auto& [key, value] : given) {
-    const auto name = key.cast<std::string>();
-    if (std::ranges::find(known, name) == known.end())
-      throw core::UsageError(core::unknown_name("option", name, known));
+/// A keyword of Python as the value of a field.
+record::Config::Value value_of(const record::Field& field, const py::handle& given) {
+  try {
+    if (field.type == record::FieldType::integer) return given.cast<std::int64_t>();
+    if (field.type == record::FieldType::number) return given.cast<double>();
+    if (field.type == record::FieldType::flag) return given.cast<bool>();
+    return given.cast<std::string>();
+  } catch (const py::cast_error&) {
+    throw core::UsageError(
+        fmt::format("{} is not of its type: {}", field.key, py::repr(given).cast<std::string>()));
   }
+}
+
+/// From keywords of Python, the keys of records; None is as good as absent.
+Asked asked_of(const py::kwargs& given) {
+  Asked asked;
+  std::vector<std::string> known = {"device"};
+  for (const std::string_view key : record::keys_of(asked)) known.emplace_back(key);
+  record::Config config;
+  for (const auto& [keyword, value] : given) {
+    const auto key = keyword.cast<std::string>();
+    if (std::ranges::find(known, key) == known.end())
+      throw core::UsageError(core::unknown_name("option", key, known));
+    if (!value.is_none()) config.set(key, value_of(*record::find_field(key), value));
+  }
+  record::read_options(config, asked);
+  if (config.find("device") != nullptr) asked.device = config.text("device");
+  if (config.find("attention") == nullptr && asked.step.sharding.context == 1)
+    asked.step.attention = compile::default_attention(asked.step.engine);
+  asked.sizes.seq = asked.seq;
   return asked;
 }
 
@@ -164,69 +166,37 @@ model::ModelConfig config_of(const Asked& asked) {
   const bool is_preset = std::ranges::find(presets, asked.model) != presets.end();
   const bool is_directory = !is_preset && std::filesystem::is_directory(asked.model);
   model::ModelConfig config = is_directory ? model::read_config(asked.model) : model::preset(asked.model);
-  model::Overrides overrides{.layers = asked.layers,
-                             .heads = asked.heads,
-                             .kv_heads = asked.kv_heads,
-                             .d_model = asked.d_model,
-                             .d_ff = asked.d_ff,
-                             .vocab = asked.vocab,
-                             .seq = asked.seq};
-  if (asked.arch) overrides.arch = model::parse_arch(*asked.arch);
-  return model::with_overrides(std::move(config), overrides);
+  return model::with_overrides(std::move(config), asked.sizes);
 }
 
-compile::StepOptions options_of(const Asked& asked, const std::optional<devices::Device>& device) {
-  static const std::map<std::string, core::DType> kDTypes = {
-      {"fp32", core::DType::f32},  {"bf16x6", core::DType::f32}, {"tf32", core::DType::f32},
-      {"bf16", core::DType::bf16}, {"fp16", core::DType::f16},   {"fp8", core::DType::bf16}};
-  const auto dtype = kDTypes.find(asked.dtype);
-  if (dtype == kDTypes.end()) {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : kDTypes) names.push_back(name);
-    throw core::UsageError(core::unknown_name("dtype", asked.dtype, names));
-  }
-  if (device && !device->computes(asked.dtype))
-    throw core::Unavailable(fmt::format("{} does not compute in {}", device->name, asked.dtype));
-  compile::StepOptions options;
-  options.engine = compile::parse_engine(asked.engine);
-  options.attention = asked.attention ? passes::parse_attention(*asked.attention)
-                                      : compile::default_attention(options.engine);
-  options.dtype = dtype->second;
-  options.fp32_products = program::find_fp32_products(asked.dtype).value_or(program::Fp32Products::plain);
-  options.fp8 = asked.dtype == "fp8";
-  if (asked.recompute) options.recompute = passes::parse_recompute(*asked.recompute);
-  options.micro_batches = asked.grad_accum;
-  options.optimizer.clip_norm = asked.clip;
-  perfmodel::fit_to_device(options, device ? *device : devices::device_of_kind(devices::Kind::cpu));
-  return options;
-}
-
-/// As lab::check_sizes and the options of the command line.
+/// As lab::make_points.
 void check(const Asked& asked, const model::ModelConfig& config) {
   constexpr std::int64_t kMostLayers = 100'000;
-  if (!std::isfinite(asked.clip) || asked.clip < 0)
-    throw core::UsageError(fmt::format("clip must be a number of at least 0, got {}", asked.clip));
-  if (asked.phase != "step" && asked.grad_accum > 1)
-    throw core::UsageError(
-        fmt::format("phase {} has no gradients to accumulate: leave out grad_accum", asked.phase));
-  if (config.layers > kMostLayers / asked.grad_accum) {
+  const compile::StepOptions& step = asked.step;
+  const double clip = step.optimizer.clip_norm;
+  if (!std::isfinite(clip) || clip < 0)
+    throw core::UsageError(fmt::format("clip must be a number of at least 0, got {}", clip));
+  if (asked.phase != compile::RunPhase::step && (step.micro_batches > 1 || step.sharding.ranks() > 1))
+    throw core::UsageError(fmt::format("phase {} has no gradients: leave out grad_accum, dp, cp, tp and pp",
+                                       name_of(asked.phase)));
+  if (config.layers > kMostLayers / step.micro_batches) {
     throw core::UsageError(fmt::format("{} layers times grad_accum {}: at most {} layers can be priced",
-                                       config.layers, asked.grad_accum, kMostLayers));
+                                       config.layers, step.micro_batches, kMostLayers));
   }
+  if (step.sharding.context > 1 && step.attention != passes::AttentionKind::flash)
+    throw core::UsageError(fmt::format("cp {} requires attention flash, not {}", step.sharding.context,
+                                       name_of(step.attention)));
+  compile::check(step.sharding, config, asked.batch, asked.seq, step.micro_batches);
 }
 
-program::Program program_of(const Asked& asked, const compile::StepOptions& options) {
+program::Program program_of(const Asked& asked, const std::optional<devices::Device>& device) {
   const model::ModelConfig config = config_of(asked);
   check(asked, config);
-  if (asked.phase == "decode") {
-    const model::CacheSize size{.batch = asked.batch, .positions = asked.seq};
-    return compile::inference_step(model::decode(config, size, asked.seq), options);
-  }
-  program::Program forward = model::forward(config, asked.batch, asked.seq);
-  if (asked.phase == "forward") return compile::inference_step(std::move(forward), options);
-  if (asked.phase == "step") return compile::training_step(std::move(forward), options);
-  throw core::UsageError(
-      core::unknown_name("phase", asked.phase, std::vector<std::string>{"step", "forward", "decode"}));
+  if (const std::string_view dtype = compile::dtype_name(asked.step); device && !device->computes(dtype))
+    throw core::Unavailable(fmt::format("{} does not compute in {}", device->name, dtype));
+  compile::StepOptions options = asked.step;
+  perfmodel::fit_to_device(options, device ? *device : devices::device_of_kind(devices::Kind::cpu));
+  return compile::program_of(asked.phase, config, asked.batch, asked.seq / options.sharding.context, options);
 }
 
 py::dict costs(const perfmodel::Totals& totals) {
@@ -293,7 +263,7 @@ py::dict price(const Asked& asked) {
     device = devices::find_device(*asked.device);
     machine = perfmodel::datasheet_machine(*device);
   }
-  const program::Program program = program_of(asked, options_of(asked, device));
+  const program::Program program = program_of(asked, device);
   const auto by_phase = perfmodel::totals_by_phase(program);
   py::dict totals = costs(perfmodel::step_totals(by_phase));
   py::dict phases;

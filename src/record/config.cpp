@@ -6,6 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
+#include <limits>
+
+#include "core/error.h"
+#include "record/options.h"
 
 namespace rooflm::record {
 namespace {
@@ -20,25 +25,25 @@ constexpr auto kFields = std::to_array<Field>({
     // key, title, type, unit, decides, option, group, values, initial, help
     {"model", "model", kText, "", true, "--model", "Model", "NAME|DIR|FILE", "gpt2",
      "Preset, Hugging Face directory, or JSON file of sizes"},
-    {"arch", "architecture", kText, "", true, "--arch", "Model", "gpt2|llama", "", "Architecture, if not the preset's own"},
-    {"engine", "engine", kText, "", true, "--engine", "Run", "eager|fused", "fused", "Op by op, or as fewer, larger kernels in one arena"},
-    {"attention", "attention", kText, "", true, "--attention", "Run", "looped|batched|flash", "",
+    {"arch", "architecture", kText, "", true, "--arch", "Model", "", "", "Architecture, if not the preset's own"},
+    {"engine", "engine", kText, "", true, "--engine", "Run", "", "fused", "Op by op, or as fewer, larger kernels in one arena"},
+    {"attention", "attention", kText, "", true, "--attention", "Run", "", "",
      "How attention is computed (default: batched in eager, flash in fused)"},
     {"device", "device", kText, "", true, "--device", "Run", "cpu|cuda[:N]|null[:NAME]", "cpu",
      "Device to run on: gpu is cuda, null only plans (default: the fastest one here)"},
-    {"dtype", "dtype", kText, "", true, "--dtype", "Run", "fp32|bf16x6|tf32|bf16|fp16|fp8", "fp32",
+    {"dtype", "dtype", kText, "", true, "--dtype", "Run", "", "fp32",
      "Compute dtype; weights and optimizer stay fp32"},
-    {"fp8_gradients", "fp8 gradients", kText, "", true, "--fp8-gradients", "Run", "e4m3|e5m2", "e4m3",
+    {"fp8_gradients", "fp8 gradients", kText, "", true, "--fp8-gradients", "Run", "", "e4m3",
      "fp8: format of gradients as GEMM inputs"},
-    {"fp8_scaling", "fp8 scaling", kText, "", true, "--fp8-scaling", "Run", "delayed|current", "delayed",
+    {"fp8_scaling", "fp8 scaling", kText, "", true, "--fp8-scaling", "Run", "", "delayed",
      "fp8: scale by the maxima of earlier steps, or by the tensor's own maximum"},
-    {"fp8_fast_sums", "fp8 fast sums", kText, "", true, "--fp8-fast-sums", "Run", "forward|all|none", "forward",
+    {"fp8_fast_sums", "fp8 fast sums", kText, "", true, "--fp8-fast-sums", "Run", "", "forward",
      "fp8: GEMMs that may accumulate in fewer bits than fp32"},
-    {"fp8_weights", "fp8 weights", kText, "", true, "--fp8-weights", "Run", "keep|recast", "recast",
+    {"fp8_weights", "fp8 weights", kText, "", true, "--fp8-weights", "Run", "", "recast",
      "fp8: keep transposed weights for the backward pass, or cast them again there to save memory"},
-    {"recompute", "recompute", kText, "", true, "--recompute", "Run", "none|selective|every-other|full", "none",
+    {"recompute", "recompute", kText, "", true, "--recompute", "Run", "", "none",
      "What the backward pass recomputes"},
-    {"phase", "phase", kText, "", true, "--phase", "Run", "step|forward|decode", "step",
+    {"phase", "phase", kText, "", true, "--phase", "Run", "", "step",
      "Training step, its forward pass, or decoding of one token for B texts of length T with a KV cache"},
     {"batch", "B", kInteger, "", true, "--batch", "Run", "N", "4", "Sequences per micro-batch, B"},
     {"seq", "T", kInteger, "", true, "--seq", "Run", "N", "64", "Tokens per sequence, T"},
@@ -65,19 +70,19 @@ constexpr auto kFields = std::to_array<Field>({
     {"sequence_parallel", "sequence parallel", kFlag, "", true, "--sequence-parallel", "Splitting", "", "no",
      "Split the rows of norms and residuals over the tensor-parallel ranks"},
     {"pp", "pp", kInteger, "", true, "--pp", "Splitting", "N", "1", "Pipeline stages"},
-    {"pp_schedule", "pipeline schedule", kText, "", true, "--pipeline-schedule", "Splitting", "1f1b|gpipe", "1f1b",
+    {"pp_schedule", "pipeline schedule", kText, "", true, "--pipeline-schedule", "Splitting", "", "1f1b",
      "Order of forward and backward passes in a pipeline"},
     {"interleave", "interleave", kInteger, "", true, "--interleave", "Splitting", "N", "1",
      "Model chunks per pipeline stage"},
-    {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "auto|on|off", "auto",
+    {"overlap", "overlap", kText, "", true, "--overlap", "Splitting", "", "auto",
      "Overlap collectives with computation (auto: the first steps try both and keep the faster; results are the same)"},
-    {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "default|auto|few-blocks|copy-engine|peer-memory", "default",
+    {"collectives", "collectives", kText, "", true, "--collectives", "Splitting", "", "default",
      "How data-parallel GPUs sum and gather: NCCL's default, kernels with few blocks, copies without kernels (auto: what is fastest in the first steps), or peer-memory: updates read the gradients of other ranks where they are (one host)"},
     {"clip", "clip", kNumber, "", true, "--clip", "Run", "X", "1",
      "Maximum global gradient norm (0: no clipping, so that an update can start as soon as its gradient is ready)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",
      "Let GPUs sum attention gradients in any order where that is faster"},
-    {"search_products", "GEMM search", kText, "", false, "--autotune", "Measuring", "none|kept|full", "full",
+    {"search_products", "GEMM search", kText, "", false, "--autotune", "Measuring", "", "full",
      "GEMM algorithms on GPUs: the library's first choice, those in the autotune cache, or autotune what it lacks"},
     {"threads", "threads", kInteger, "", false, "--threads", "Run", "N", "0", "Threads (0: one per core)"},
     {"seed", "seed", kInteger, "", false, "--seed", "Run", "N", "0", "Random seed of weights and tokens"},
@@ -85,6 +90,27 @@ constexpr auto kFields = std::to_array<Field>({
      "Warm-up steps, which are discarded"},
 });
 // clang-format on
+
+/// Of an integer; those that are not in the table begin at 1.
+struct Limits {
+  std::int64_t least = 1, most = std::numeric_limits<std::int64_t>::max();
+};
+constexpr std::int64_t kMostRanks = 1 << 24;
+constexpr std::pair<std::string_view, Limits> kLimits[] = {{"grad_accum", {.most = 1 << 30}},
+                                                           {"dp", {.most = kMostRanks}},
+                                                           {"zero", {.least = 0, .most = 3}},
+                                                           {"cp", {.most = kMostRanks}},
+                                                           {"tp", {.most = kMostRanks}},
+                                                           {"pp", {.most = kMostRanks}},
+                                                           {"interleave", {.most = kMostRanks}},
+                                                           {"threads", {.least = 0, .most = 4096}},
+                                                           {"seed", {.least = 0}},
+                                                           {"warmup", {.least = 0, .most = 1'000'000}}};
+
+Limits limits_of(const Field& field) {
+  const auto* found = std::ranges::find(kLimits, field.key, &std::pair<std::string_view, Limits>::first);
+  return found == std::end(kLimits) ? Limits{} : found->second;
+}
 
 std::size_t rank_of(std::string_view key) {
   return static_cast<std::size_t>(std::ranges::find(kFields, key, &Field::key) - kFields.begin());
@@ -156,6 +182,23 @@ std::string format_value(const Config::Value& value) {
 std::string text_or_initial(const Config& config, const Field& field) {
   const Config::Value* value = config.find(field.key);
   return value == nullptr ? std::string(field.initial) : format_value(*value);
+}
+
+std::optional<std::int64_t> integer_of(const Config& config, const Field& field) {
+  auto value = config.integer(field.key);
+  if (!value && field.initial.empty()) return std::nullopt;
+  if (!value) value = std::stoll(std::string(field.initial));
+  const Limits limits = limits_of(field);
+  if (*value < limits.least)
+    throw core::UsageError(fmt::format("{} must be at least {}, got {}", field.option, limits.least, *value));
+  if (*value > limits.most)
+    throw core::UsageError(fmt::format("{} must be at most {}, got {}", field.option, limits.most, *value));
+  return value;
+}
+
+double number_of(const Config& config, const Field& field) {
+  if (const auto value = config.number(field.key)) return *value;
+  return field.initial.empty() ? 0 : std::stod(std::string(field.initial));
 }
 
 std::string identity_of(const Config& config) {

@@ -4,12 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <tuple>
-#include <utility>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "core/statistics.h"
 #include "core/units.h"
 
@@ -18,9 +15,6 @@ namespace {
 
 using backends::CollectiveWay;
 using engines::Order;
-
-constexpr std::array<std::pair<Overlap, const char*>, 3> kNames = {
-    {{Overlap::measured, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}}};
 
 std::string describe(const OverlapTrial::Candidate& candidate) {
   const std::string order =
@@ -31,17 +25,6 @@ std::string describe(const OverlapTrial::Candidate& candidate) {
 }
 
 }  // namespace
-
-std::string_view name_of(Overlap overlap) { return kNames.at(static_cast<std::size_t>(overlap)).second; }
-
-Overlap parse_overlap(std::string_view name) {
-  std::vector<std::string> known;
-  for (const auto& [value, known_name] : kNames) {
-    if (name == known_name) return value;
-    known.emplace_back(known_name);
-  }
-  throw core::UsageError(core::unknown_name("--overlap", name, known));
-}
 
 OverlapTrial::OverlapTrial(engines::Engine& engine, ranks::Transport* ranks, const CollectiveWishes& wishes)
     : engine_(&engine), ranks_(ranks) {

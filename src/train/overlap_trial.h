@@ -7,23 +7,33 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "core/named.h"
+#include "core/options.h"
 #include "engines/engine.h"
 #include "ranks/transport.h"
 
 namespace rooflm::train {
 
+using core::name_of;
+
 /// measured: the faster of the two in the first steps.
 enum class Overlap : std::uint8_t { measured, on, off };
 /// "auto", "on", "off".
-std::string_view name_of(Overlap overlap);
-/// Throws core::UsageError with a suggestion.
-Overlap parse_overlap(std::string_view name);
+constexpr auto names_of(Overlap) {
+  return core::named<Overlap>("--overlap",
+                              {{Overlap::measured, "auto"}, {Overlap::on, "on"}, {Overlap::off, "off"}});
+}
 
 /// The requested way of collectives.
 struct CollectiveWishes {
   Overlap overlap = Overlap::measured;
   backends::CollectiveWish way{};
 };
+template <core::MaybeConst<CollectiveWishes> T, class Visit>
+void visit_options(T& wishes, const Visit& visit) {
+  visit("overlap", wishes.overlap);
+  visit("collectives", wishes.way);
+}
 
 /// Runs the first steps of an engine in all possible orders and ways, in turn, and then keeps the one with
 /// the shortest median. Ties go to collectives that are not overlapped, and to the library's default way. The

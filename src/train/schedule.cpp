@@ -7,19 +7,11 @@
 #include <cmath>
 #include <numbers>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/error.h"
-#include "core/names.h"
 
 namespace rooflm::train {
 namespace {
-
-constexpr std::pair<ScheduleKind, const char*> kKinds[] = {{ScheduleKind::constant, "constant"},
-                                                           {ScheduleKind::linear, "linear"},
-                                                           {ScheduleKind::cosine, "cosine"},
-                                                           {ScheduleKind::wsd, "wsd"}};
 
 /// Share of the decay that is done, 0 at `first` and 1 at `last`.
 double progress(double step, double first, double last) {
@@ -28,22 +20,6 @@ double progress(double step, double first, double last) {
 }
 
 }  // namespace
-
-std::string_view name_of(ScheduleKind kind) {
-  for (const auto& [value, name] : kKinds) {
-    if (value == kind) return name;
-  }
-  return "?";
-}
-
-ScheduleKind parse_schedule(std::string_view name) {
-  std::vector<std::string> known;
-  for (const auto& [value, known_name] : kKinds) {
-    if (name == known_name) return value;
-    known.emplace_back(known_name);
-  }
-  throw core::UsageError(core::unknown_name("schedule", name, known));
-}
 
 void validate(const Schedule& s) {
   using core::UsageError;

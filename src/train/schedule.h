@@ -4,15 +4,22 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/named.h"
+
 namespace rooflm::train {
+
+using core::name_of;
 
 /// constant: lr. linear: from lr down to min_lr. cosine: half a cosine from lr to min_lr (Loshchilov and
 /// Hutter, 2017). wsd: lr, then linear to min_lr over the last `decay_share` of the steps (warm-up, stable,
 /// decay; Hu et al., 2024). All after the same linear warm-up.
 enum class ScheduleKind : std::uint8_t { constant, linear, cosine, wsd };
-std::string_view name_of(ScheduleKind kind);
-/// Throws core::UsageError with a suggestion.
-ScheduleKind parse_schedule(std::string_view name);
+constexpr auto names_of(ScheduleKind) {
+  return core::named<ScheduleKind>("schedule", {{ScheduleKind::constant, "constant"},
+                                                {ScheduleKind::linear, "linear"},
+                                                {ScheduleKind::cosine, "cosine"},
+                                                {ScheduleKind::wsd, "wsd"}});
+}
 
 struct Schedule {
   ScheduleKind kind = ScheduleKind::cosine;

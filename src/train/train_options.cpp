@@ -4,147 +4,144 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <type_traits>
 
 #include "core/checked.h"
 #include "core/error.h"
-#include "core/names.h"
+#include "core/named.h"
+#include "core/options.h"
 #include "core/printable.h"
+#include "record/options.h"
 
 namespace rooflm::train {
 namespace {
 
 using core::UsageError;
 
-/// Shortest text that reads back as the same number.
-template <class Number>
-std::string text_of(Number value) {
-  return fmt::format("{}", value);
-}
-std::string text_of(const std::string& value) { return value; }
-
-template <class Number>
-void parse_into(Number& value, const std::string& name, const std::string& text) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError(fmt::format("--{} is '{}', expected {}", name, core::printable(text),
-                                 std::is_integral_v<Number> ? "a whole number in range" : "a number"));
+/// Shortest text that reads back as the same value.
+template <class T>
+std::string text_of(const T& member) {
+  if constexpr (core::HasNames<T>) {
+    return std::string(name_of(member));
+  } else if constexpr (std::same_as<T, bool>) {
+    return member ? "yes" : "no";
+  } else if constexpr (std::same_as<T, std::filesystem::path>) {
+    return member.string();
+  } else {
+    return fmt::format("{}", member);
   }
 }
-void parse_into(std::string& value, const std::string&, const std::string& text) { value = text; }
 
-/// bf16x6 and TF32 are fp32 with other matmuls, fp8 is bf16 whose matmuls of layers read scaled copies.
-void parse_dtype(compile::StepOptions& step, std::string_view name) {
-  const auto products = program::find_fp32_products(name);
-  step.fp32_products = products.value_or(program::Fp32Products::plain);
-  step.fp8 = name == core::name_of(core::DType::f8);
-  step.dtype = step.fp8 ? core::DType::bf16 : core::DType::f32;
-  if (products || step.fp8) return;
-  std::vector<std::string> names = {"bf16x6", "tf32", std::string(core::name_of(core::DType::f8))};
-  for (const core::DTypeFacts& facts : core::kDTypes) {
-    if (!facts.is_float || core::is_fp8(facts.dtype)) continue;
-    step.dtype = facts.dtype;
-    if (facts.name == name) return;
-    names.emplace_back(facts.name);
+template <class T>
+void parse_into(T& member, std::string_view option, const std::string& text) {
+  if constexpr (core::HasNames<T>) {
+    member = core::parse<T>(text);
+  } else if constexpr (std::same_as<T, bool>) {
+    member = text == "yes";
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), member);
+    if (error == std::errc() && end == text.data() + text.size()) return;
+    throw UsageError(fmt::format("{} is '{}', expected {}", option, core::printable(text),
+                                 std::is_integral_v<T> ? "a whole number in range" : "a number"));
+  } else {
+    member = text;
   }
-  throw UsageError(core::unknown_name("dtype", name, names));
 }
 
-/// The member that a chain of member pointers leads to; const as `object` is.
-template <class Object>
-auto& follow(Object& object) {
-  return object;
-}
-template <class Object, class Member, class... More>
-auto& follow(Object& object, Member member, More... more) {
-  return follow(object.*member, more...);
-}
-
-/// A field that is a number or a text.
-template <class... Members>
-OptionField plain(const std::string& name, bool is_fixed, Members... members) {
-  return {name, is_fixed, [=](const TrainOptions& o) { return text_of(follow(o, members...)); },
-          [=](TrainOptions& o, const std::string& text) { parse_into(follow(o, members...), name, text); }};
+/// An option that only training has.
+record::Field own(std::string_view group, std::string_view option, std::string_view values,
+                  std::string_view help) {
+  return {.key = option.substr(2),
+          .title = option,
+          .option = option,
+          .group = group,
+          .values = values,
+          .help = help};
 }
 
-/// A field that is an enumeration with a name_of and a parser.
-template <class Parse, class... Members>
-OptionField named(const std::string& name, Parse parse, Members... members) {
-  return {name, true, [=](const TrainOptions& o) { return std::string(name_of(follow(o, members...))); },
-          [=](TrainOptions& o, const std::string& text) { follow(o, members...) = parse(text); }};
+/// What a checkpoint remembers: the key of an option of any run, or the facts of one of training.
+template <core::MaybeConst<TrainOptions> T, class Visit>
+void visit_remembered(T& o, const Visit& visit) {
+  visit_options(o.step, visit);
+  visit("batch", o.batch);
+  visit("seq", o.seq);
+  visit("seed", o.seed);
+  const auto training = std::bind_front(own, "Training");
+  const auto watching = std::bind_front(own, "Watching");
+  const auto checkpoints = std::bind_front(own, "Checkpoints");
+  auto& schedule = o.schedule;
+  auto& optimizer = o.step.optimizer;
+  visit(training("--steps", "N", "Total number of optimizer steps (required)"), schedule.steps);
+  visit(training("--lr", "X", "Peak learning rate"), schedule.lr);
+  visit(training("--min-lr", "X", "Final learning rate of a decaying schedule (default: a tenth of --lr)"),
+        schedule.min_lr);
+  visit(training("--warmup-steps", "N", "Linear warm-up steps"), schedule.warmup_steps);
+  visit(training("--schedule", "", "Learning-rate schedule; wsd: warm-up, stable, decay"), schedule.kind);
+  visit(training("--decay-share", "X", "wsd: share of the steps, at the end, in which the rate decays"),
+        schedule.decay_share);
+  visit(training("--optimizer", "", "Optimizer; AdamW has decoupled weight decay"), optimizer.kind);
+  visit(
+      training("--weight-decay", "X", "Weight decay of matrices and embeddings; norms and biases have none"),
+      optimizer.weight_decay);
+  visit(training("--beta1", "X", "AdamW: decay rate of the first moment"), optimizer.beta1);
+  visit(training("--beta2", "X", "AdamW: decay rate of the second moment"), optimizer.beta2);
+  visit(training("--eps", "X", "AdamW: added to the square root of the second moment"), optimizer.eps);
+  visit(watching("--log", "", ""), o.log);
+  visit(watching("--eval-every", "N", "Steps between evaluations (0: at the end only)"), o.eval_every);
+  visit(watching("--eval-batches", "N", "Maximum batches per evaluation"), o.eval_batches);
+  visit(watching("--sample-every", "N", "Steps between text samples (0: none)"), o.sample_every);
+  visit(watching("--prompt", "TEXT", "Prompt of the samples (default: the end-of-text token)"), o.prompt);
+  visit(watching("--line-every", "N", "Steps between progress lines if there is no terminal"), o.line_every);
+  visit(checkpoints("--checkpoint-every", "N", "Steps between checkpoints (0: at the end only)"),
+        o.checkpoint_every);
+  visit(checkpoints("--keep", "N", "Number of newest checkpoints to keep"), o.keep);
+  visit(checkpoints("--checkpoint-layout", "",
+                    "With several ranks: rank 0 writes the whole checkpoint, or each rank its part"),
+        o.checkpoint_layout);
 }
 
-std::vector<OptionField> numeric_fields() {
-  using O = TrainOptions;
-  using compile::StepOptions;
-  using passes::OptimizerOptions;
-  const auto optimizer = [](const char* name, auto member) {
-    return plain(name, true, &O::step, &StepOptions::optimizer, member);
+record::Field facts_of(std::string_view key) { return *record::find_field(key); }
+record::Field facts_of(const record::Field& facts) { return facts; }
+
+/// How a run is split, what it keeps and what it shows do not decide its numbers, but for the order of sums.
+bool decides_numbers(const record::Field& facts) {
+  return facts.group == "Training" ||
+         (facts.group == "Run" && facts.key != "recompute" && facts.key != "fp8_weights");
+}
+
+/// Checkpoints of before there were such options lack them.
+bool may_be_missing(const record::Field& facts) {
+  return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout";
+}
+
+/// Calls `use` with the member of that option.
+template <class Options, class Use>
+void with_member(Options& options, std::string_view option, const Use& use) {
+  visit_remembered(options, [&](const auto& what, auto& member) {
+    if (facts_of(what).option == option) use(member);
+  });
+}
+
+template <class T>
+OptionField option_field(const record::Field& facts, const T& initial) {
+  OptionField field{
+      .name = std::string(facts.option.substr(2)),
+      .facts = facts,
+      .values = facts.values.empty() ? record::names_of_values(initial) : std::string(facts.values),
+      .is_fixed = decides_numbers(facts)};
+  field.get = [option = facts.option](const TrainOptions& options) {
+    std::string text;
+    with_member(options, option, [&](const auto& member) { text = text_of(member); });
+    return text;
   };
-  using passes::Fp8Options;
-  const auto fp8 = [](const char* name, auto parse, auto member) {
-    OptionField field = named(name, parse, &O::step, &StepOptions::fp8_options, member);
-    field.initial = field.get(O{});
-    return field;
+  field.set = [option = facts.option](TrainOptions& options, const std::string& text) {
+    with_member(options, option, [&](auto& member) { parse_into(member, option, text); });
   };
-  const auto schedule = [](const char* name, auto member) { return plain(name, true, &O::schedule, member); };
-  return {
-      named("engine", compile::parse_engine, &O::step, &StepOptions::engine),
-      named("attention", passes::parse_attention, &O::step, &StepOptions::attention),
-      {"dtype", true, [](const O& o) { return std::string(compile::dtype_name(o.step)); },
-       [](O& o, const std::string& text) { parse_dtype(o.step, text); }},
-      fp8("fp8-gradients", passes::parse_fp8_gradients, &Fp8Options::gradients),
-      fp8("fp8-scaling", passes::parse_fp8_scaling, &Fp8Options::scaling),
-      fp8("fp8-fast-sums", passes::parse_fp8_fast_sums, &Fp8Options::fast_sums),
-      plain("grad-accum", true, &O::step, &StepOptions::micro_batches),
-      named("optimizer", passes::parse_optimizer, &O::step, &StepOptions::optimizer, &OptimizerOptions::kind),
-      optimizer("beta1", &OptimizerOptions::beta1),
-      optimizer("beta2", &OptimizerOptions::beta2),
-      optimizer("eps", &OptimizerOptions::eps),
-      optimizer("weight-decay", &OptimizerOptions::weight_decay),
-      optimizer("clip", &OptimizerOptions::clip_norm),
-      plain("batch", true, &O::batch),
-      plain("seq", true, &O::seq),
-      named("schedule", parse_schedule, &O::schedule, &Schedule::kind),
-      schedule("lr", &Schedule::lr),
-      schedule("min-lr", &Schedule::min_lr),
-      schedule("warmup-steps", &Schedule::warmup_steps),
-      schedule("decay-share", &Schedule::decay_share),
-      schedule("steps", &Schedule::steps),
-      plain("seed", true, &O::seed),
-  };
-}
-
-/// How the step is split over ranks: the same numbers, but for the order of sums. Checkpoints of before there
-/// were ranks lack them.
-constexpr std::array kSplits = {
-    "dp", "zero", "cp", "tp", "sequence-parallel", "pp", "pipeline-schedule", "interleave"};
-
-std::vector<OptionField> split_fields() {
-  using O = TrainOptions;
-  using compile::Sharding;
-  using compile::StepOptions;
-  const auto split = [](const char* name, auto member) {
-    return plain(name, false, &O::step, &StepOptions::sharding, member);
-  };
-  OptionField schedule = named("pipeline-schedule", compile::parse_schedule, &O::step, &StepOptions::sharding,
-                               &Sharding::schedule);
-  schedule.is_fixed = false;
-  const OptionField rows{
-      "sequence-parallel", false,
-      [](const O& o) { return std::string(o.step.sharding.sequence_parallel ? "yes" : "no"); },
-      [](O& o, const std::string& text) { o.step.sharding.sequence_parallel = text == "yes"; }};
-  return {split("dp", &Sharding::data),
-          split("zero", &Sharding::zero),
-          split("cp", &Sharding::context),
-          split("tp", &Sharding::tensor),
-          rows,
-          split("pp", &Sharding::pipeline),
-          schedule,
-          split("interleave", &Sharding::interleave)};
+  if (may_be_missing(facts)) field.initial = text_of(initial);
+  return field;
 }
 
 /// Sequences of a step of all ranks.
@@ -173,38 +170,6 @@ void fit_to_ranks(TrainOptions& options, const TrainOptions& before,
       fmt::format("--dp {}: {} was trained with {} sequences per step; give --batch and --grad-accum so that "
                   "{} copies process as many",
                   split.data, source, all, split.data));
-}
-
-constexpr std::array kLayouts = {"whole", "parts"};
-
-/// What the numbers do not depend on.
-std::vector<OptionField> habit_fields() {
-  using O = TrainOptions;
-  OptionField recompute =
-      named("recompute", passes::parse_recompute, &O::step, &compile::StepOptions::recompute);
-  recompute.is_fixed = false;
-  const OptionField log{"log", false, [](const O& o) { return o.log.string(); },
-                        [](O& o, const std::string& text) { o.log = text; }};
-  OptionField weights = named("fp8-weights", passes::parse_fp8_weights, &O::step,
-                              &compile::StepOptions::fp8_options, &passes::Fp8Options::weights);
-  weights.is_fixed = false;
-  weights.initial = weights.get(O{});
-  OptionField layout = named("checkpoint-layout", parse_checkpoint_layout, &O::checkpoint_layout);
-  layout.is_fixed = false;
-  layout.initial = layout.get(O{});
-  return {
-      recompute,
-      weights,
-      log,
-      plain("eval-every", false, &O::eval_every),
-      plain("eval-batches", false, &O::eval_batches),
-      plain("checkpoint-every", false, &O::checkpoint_every),
-      plain("keep", false, &O::keep),
-      layout,
-      plain("sample-every", false, &O::sample_every),
-      plain("prompt", false, &O::prompt),
-      plain("line-every", false, &O::line_every),
-  };
 }
 
 void require_at_least(std::int64_t least, std::int64_t value, const char* option) {
@@ -247,15 +212,6 @@ bool may_change(const OptionField& field, const TrainOptions& was, const TrainOp
 
 }  // namespace
 
-std::string_view name_of(CheckpointLayout layout) { return kLayouts.at(static_cast<std::size_t>(layout)); }
-
-CheckpointLayout parse_checkpoint_layout(std::string_view name) {
-  const std::vector<std::string> names(kLayouts.begin(), kLayouts.end());
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) throw UsageError(core::unknown_name("layout of checkpoints", name, names));
-  return static_cast<CheckpointLayout>(found - names.begin());
-}
-
 void validate(const TrainOptions& o) {
   validate(o.schedule);
   require_at_least(1, o.batch, "--batch");
@@ -281,9 +237,11 @@ void validate(const TrainOptions& o) {
 
 const std::vector<OptionField>& option_fields() {
   static const std::vector<OptionField> kFields = [] {
-    std::vector<OptionField> fields = numeric_fields();
-    for (OptionField& field : habit_fields()) fields.push_back(std::move(field));
-    for (OptionField& field : split_fields()) fields.push_back(std::move(field));
+    std::vector<OptionField> fields;
+    const TrainOptions initial;
+    visit_remembered(initial, [&](const auto& what, const auto& member) {
+      fields.push_back(option_field(facts_of(what), member));
+    });
     return fields;
   }();
   return kFields;
@@ -305,7 +263,6 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
       field.set(before, field.initial);
       continue;
     }
-    if (found == remembered.end() && std::ranges::find(kSplits, field.name) != kSplits.end()) continue;
     if (found == remembered.end()) {
       throw core::InputError(fmt::format("{}/state.json: options: {} is missing", source, field.name));
     }

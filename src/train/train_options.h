@@ -12,19 +12,24 @@
 #include <vector>
 
 #include "compile/recipe.h"
+#include "core/named.h"
 #include "ranks/transport.h"
+#include "record/config.h"
 #include "train/overlap_trial.h"
 #include "train/schedule.h"
 #include "train/train_log.h"
 
 namespace rooflm::train {
 
+using core::name_of;
+
 /// Who writes what of a checkpoint of several ranks. whole: the first rank all of it, as one rank would.
 /// parts: each rank what it has.
 enum class CheckpointLayout : std::uint8_t { whole, parts };
-std::string_view name_of(CheckpointLayout layout);
-/// Throws core::UsageError with a suggestion.
-CheckpointLayout parse_checkpoint_layout(std::string_view name);
+constexpr auto names_of(CheckpointLayout) {
+  return core::named<CheckpointLayout>(
+      "layout of checkpoints", {{CheckpointLayout::whole, "whole"}, {CheckpointLayout::parts, "parts"}});
+}
 
 struct TrainOptions {
   std::vector<std::filesystem::path> data;  ///< a prepared directory, or shards
@@ -66,12 +71,14 @@ using OptionTexts = std::map<std::string, std::string>;
 
 /// One option of those that a checkpoint remembers.
 struct OptionField {
-  std::string name;
+  std::string name;  ///< its option without dashes
+  record::Field facts;
+  std::string values;  ///< that it accepts: "N", "adamw|sgd"
   /// It affects results, so a continued run must keep it.
   bool is_fixed;
-  std::function<std::string(const TrainOptions&)> get;
+  std::function<std::string(const TrainOptions&)> get{};
   /// Throws core::UsageError when the text does not parse.
-  std::function<void(TrainOptions&, const std::string&)> set;
+  std::function<void(TrainOptions&, const std::string&)> set{};
   /// The value in checkpoints without this option; empty: all checkpoints have it.
   std::string initial{};
 };

@@ -112,7 +112,7 @@ class Package(unittest.TestCase):
             self.assertNotIn("rooflm: ", str(raised.exception)[:8])
         with self.assertRaises(rooflm.UsageError):
             rooflm.Record()
-        for refused in ({"clip": -1}, {"clip": float("nan")}, {"phase": "decode", "grad_accum": 4}, {"grad_accum": 10**6}):
+        for refused in ({"clip": -1}, {"clip": float("nan")}, {"phase": "decode", "grad_accum": 4}, {"grad_accum": 10**6}, {"grad_accum": 0}, {"tp": 5}):
             with self.assertRaises(rooflm.UsageError):
                 rooflm.price(**SMALL, **refused)
         with self.assertRaises(rooflm.InputError):

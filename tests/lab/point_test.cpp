@@ -3,11 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
 #include "lab/devices.h"
 #include "lab/job.h"
+#include "record/options.h"
 
 namespace rooflm::lab {
 namespace {
@@ -52,6 +57,59 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
     const bool is_of_fp8 = field.key.starts_with("fp8_");
     EXPECT_EQ(config_of(point_of(typed)).find(field.key) == nullptr, is_of_fp8) << field.key;
   }
+}
+
+TEST(Point, TheTableAndTheMembersHaveTheSameOptionsAndDefaults) {
+  Point none;
+  none.batch = 4;
+  none.seq = 64;
+  none.device = "cpu";
+  record::Config defaults;
+  record::write_options(none, defaults);
+  for (const auto& [key, value] : defaults.entries()) {
+    const record::Field* field = record::find_field(key);
+    ASSERT_NE(field, nullptr) << key;
+    if (!field->initial.empty()) EXPECT_EQ(record::format_value(value), field->initial) << key;
+  }
+  std::vector<std::string_view> members = record::keys_of(model::Overrides{});
+  for (const record::Field& field : record::config_fields()) {
+    const bool is_member = defaults.find(field.key) != nullptr ||
+                           std::ranges::find(members, field.key) != members.end() || field.key == "model";
+    EXPECT_EQ(is_member, !field.option.empty()) << field.key;
+    const bool needs_names = field.type == record::FieldType::text && !field.option.empty();
+    EXPECT_EQ(field.values.empty() && needs_names, !accepted_names(field.key).empty()) << field.key;
+  }
+  EXPECT_EQ(accepted_names("overlap"), "auto|on|off");
+  EXPECT_EQ(accepted_names("dtype"), "fp32|bf16x6|tf32|bf16|fp16|fp8");
+}
+
+TEST(Point, NumbersHaveLimits) {
+  record::Config typed;
+  const auto message = [&](const char* key, std::int64_t value) -> std::string {
+    record::Config config = typed;
+    config.set(key, value);
+    try {
+      point_of(config);
+    } catch (const core::UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("zero", 4), "--zero must be at most 3, got 4");
+  EXPECT_EQ(message("warmup", 1'000'001), "--warmup must be at most 1000000, got 1000001");
+  EXPECT_EQ(message("grad_accum", 0), "--grad-accum must be at least 1, got 0");
+}
+
+TEST(Point, DescriptionsNameWhatIsNotAsByDefault) {
+  record::Config typed;
+  EXPECT_EQ(describe(point_of(typed)), "gpt2 B=4 T=64 fp32 fused flash");
+  typed.set("device", "null:h100-sxm");
+  typed.set("dp", 2);
+  typed.set("overlap", "on");
+  typed.set("deterministic", record::Config::Value(false));
+  typed.set("seed", 7);
+  EXPECT_EQ(describe(point_of(typed)),
+            "gpt2 B=4 T=64 fp32 fused flash dp=2 overlap=on nondeterministic seed=7");
 }
 
 TEST(Point, NullStandsForADeviceOfTheCatalog) {

@@ -154,8 +154,8 @@ TEST(DrawRequests, EndWithTheTimeAndTakeLengthsInTurn) {
 
 TEST(ParseSchedule, KnowsThree) {
   for (const Schedule schedule : {Schedule::fcfs, Schedule::fair, Schedule::batch})
-    EXPECT_EQ(parse_schedule(name_of(schedule)), schedule);
-  EXPECT_THROW(parse_schedule("fcsf"), core::UsageError);
+    EXPECT_EQ(core::parse<Schedule>(name_of(schedule)), schedule);
+  EXPECT_THROW(core::parse<Schedule>("fcsf"), core::UsageError);
 }
 
 }  // namespace

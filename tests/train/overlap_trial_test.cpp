@@ -58,11 +58,11 @@ TEST(OverlapTrial, KeepsTheFasterOrder) {
 TEST(OverlapTrial, DoesWhatItIsTold) {
   EXPECT_EQ(kept(1, 2, Overlap::off), Order::program);
   EXPECT_EQ(kept(2, 1, Overlap::on), Order::lanes);
-  EXPECT_EQ(parse_overlap("auto"), Overlap::measured);
-  EXPECT_THROW(parse_overlap("of"), core::UsageError);
-  EXPECT_EQ(backends::parse_collectives("auto"), std::nullopt);
-  EXPECT_EQ(backends::parse_collectives("copy-engine"), CollectiveWay::copy_engine);
-  EXPECT_THROW(backends::parse_collectives("copy-engines"), core::UsageError);
+  EXPECT_EQ(core::parse<Overlap>("auto"), Overlap::measured);
+  EXPECT_THROW(core::parse<Overlap>("of"), core::UsageError);
+  EXPECT_EQ(core::parse<backends::CollectiveWish>("auto"), std::nullopt);
+  EXPECT_EQ(core::parse<backends::CollectiveWish>("copy-engine"), CollectiveWay::copy_engine);
+  EXPECT_THROW(core::parse<backends::CollectiveWish>("copy-engines"), core::UsageError);
 }
 
 /// A device of three ways, of which each takes so many seconds where collectives run beside.

@@ -71,9 +71,9 @@ TEST(Schedule, NeverLeavesItsBounds) {
 }
 
 TEST(Schedule, NamesAndErrors) {
-  EXPECT_EQ(parse_schedule("wsd"), ScheduleKind::wsd);
+  EXPECT_EQ(core::parse<ScheduleKind>("wsd"), ScheduleKind::wsd);
   EXPECT_EQ(name_of(ScheduleKind::cosine), "cosine");
-  EXPECT_THROW(parse_schedule("cosin"), core::UsageError);
+  EXPECT_THROW(core::parse<ScheduleKind>("cosin"), core::UsageError);
   Schedule s = make(ScheduleKind::cosine);
   s.min_lr = 2;
   EXPECT_THROW(validate(s), core::UsageError);

@@ -14,7 +14,6 @@
 #include "compile/passes/no_index.h"
 #include "compile/passes/op_like.h"
 #include "core/error.h"
-#include "core/names.h"
 #include "core/scope.h"
 #include "program/fp8.h"
 #include "program/ops.h"
@@ -300,47 +299,7 @@ class Caster {
   TensorId state_ = program::kNone;
 };
 
-/// The entry with that name.
-template <class Value>
-Value parse(std::string_view what, std::string_view name, std::initializer_list<Value> values) {
-  std::vector<std::string> names;
-  for (const Value value : values) {
-    if (name == name_of(value)) return value;
-    names.emplace_back(name_of(value));
-  }
-  throw core::UsageError(core::unknown_name(std::string(what), std::string(name), names));
-}
-
 }  // namespace
-
-std::string_view name_of(Fp8Scaling scaling) {
-  return scaling == Fp8Scaling::delayed ? "delayed" : "current";
-}
-
-std::string_view name_of(Fp8Gradients gradients) { return gradients == Fp8Gradients::e4m3 ? "e4m3" : "e5m2"; }
-
-std::string_view name_of(Fp8FastSums sums) {
-  if (sums == Fp8FastSums::forward) return "forward";
-  return sums == Fp8FastSums::all ? "all" : "none";
-}
-
-Fp8Scaling parse_fp8_scaling(std::string_view name) {
-  return parse("scaling", name, {Fp8Scaling::delayed, Fp8Scaling::current});
-}
-
-Fp8Gradients parse_fp8_gradients(std::string_view name) {
-  return parse("format", name, {Fp8Gradients::e4m3, Fp8Gradients::e5m2});
-}
-
-std::string_view name_of(Fp8Weights weights) { return weights == Fp8Weights::keep ? "keep" : "recast"; }
-
-Fp8Weights parse_fp8_weights(std::string_view name) {
-  return parse("choice of weights", name, {Fp8Weights::keep, Fp8Weights::recast});
-}
-
-Fp8FastSums parse_fp8_fast_sums(std::string_view name) {
-  return parse("choice of fast sums", name, {Fp8FastSums::forward, Fp8FastSums::all, Fp8FastSums::none});
-}
 
 void fp8_matmuls(Program& step, const Fp8Options& options) { Caster(step, options).run(); }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "program/builder.h"
 #include "program/ops.h"
 
@@ -83,26 +82,6 @@ void lower_all_to_matmuls(program::Program& program, bool looped) {
 }
 
 }  // namespace
-
-std::string_view name_of(AttentionKind kind) {
-  switch (kind) {
-    case AttentionKind::looped:
-      return "looped";
-    case AttentionKind::batched:
-      return "batched";
-    case AttentionKind::flash:
-      return "flash";
-  }
-  return "?";
-}
-
-AttentionKind parse_attention(std::string_view name) {
-  for (const auto kind : {AttentionKind::looped, AttentionKind::batched, AttentionKind::flash}) {
-    if (name == name_of(kind)) return kind;
-  }
-  throw core::UsageError(
-      core::unknown_name("attention", name, std::vector<std::string>{"looped", "batched", "flash"}));
-}
 
 void lower_attention(program::Program& program, AttentionKind kind) {
   if (kind != AttentionKind::flash) return lower_all_to_matmuls(program, kind == AttentionKind::looped);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "program/builder.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -41,14 +40,6 @@ TensorId add_state(Program& program, const std::string& moment, TensorId weight)
 }
 
 }  // namespace
-
-std::string_view name_of(OptimizerKind kind) { return kind == OptimizerKind::adamw ? "adamw" : "sgd"; }
-
-OptimizerKind parse_optimizer(std::string_view name) {
-  if (name == "adamw") return OptimizerKind::adamw;
-  if (name == "sgd") return OptimizerKind::sgd;
-  throw core::UsageError(core::unknown_name("optimizer", name, std::vector<std::string>{"adamw", "sgd"}));
-}
 
 void append_optimizer(Program& program, const program::GradientMap& gradients,
                       const OptimizerOptions& options) {

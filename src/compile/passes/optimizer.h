@@ -3,15 +3,19 @@
 
 #include <string_view>
 
+#include "core/named.h"
 #include "program/gradient.h"
 #include "program/program.h"
 
 namespace rooflm::passes {
 
+using core::name_of;
+
 enum class OptimizerKind : std::uint8_t { adamw, sgd };
-std::string_view name_of(OptimizerKind kind);
-/// Throws core::UsageError with a suggestion.
-OptimizerKind parse_optimizer(std::string_view name);
+constexpr auto names_of(OptimizerKind) {
+  return core::named<OptimizerKind>("optimizer",
+                                    {{OptimizerKind::adamw, "adamw"}, {OptimizerKind::sgd, "sgd"}});
+}
 
 /// Constants of the update; the learning rate is a run-time input. Formulas: program/ops/optimizer.cpp.
 struct OptimizerOptions {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/names.h"
 #include "core/scope.h"
 #include "program/ops.h"
 
@@ -145,29 +144,6 @@ std::vector<Op> clone_ops(Program& program, const std::vector<std::size_t>& redo
 }
 
 }  // namespace
-
-std::string_view name_of(Recompute kind) {
-  switch (kind) {
-    case Recompute::none:
-      return "none";
-    case Recompute::selective:
-      return "selective";
-    case Recompute::every_other:
-      return "every-other";
-    case Recompute::full:
-      return "full";
-  }
-  return "?";
-}
-
-Recompute parse_recompute(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto kind : {Recompute::none, Recompute::selective, Recompute::every_other, Recompute::full}) {
-    if (name == name_of(kind)) return kind;
-    names.emplace_back(name_of(kind));
-  }
-  throw core::UsageError(core::unknown_name("recompute", name, names));
-}
 
 void recompute(Program& program, Recompute kind, bool is_whole) {
   if (kind == Recompute::none) return;

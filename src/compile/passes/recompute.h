@@ -4,9 +4,12 @@
 
 #include <string_view>
 
+#include "core/named.h"
 #include "program/program.h"
 
 namespace rooflm::passes {
+
+using core::name_of;
 
 /// What is recomputed.
 /// - none: nothing; everything that the backward pass needs is kept (on GPUs: but for rebuild.h).
@@ -20,9 +23,12 @@ namespace rooflm::passes {
 ///   every second layer.
 /// - full: everything except each layer's input (Chen et al., 2016).
 enum class Recompute : std::uint8_t { none, selective, every_other, full };
-std::string_view name_of(Recompute kind);
-/// Throws core::UsageError with a suggestion.
-Recompute parse_recompute(std::string_view name);
+constexpr auto names_of(Recompute) {
+  return core::named<Recompute>("recompute", {{Recompute::none, "none"},
+                                              {Recompute::selective, "selective"},
+                                              {Recompute::every_other, "every-other"},
+                                              {Recompute::full, "full"}});
+}
 
 /// Inserts copies of the recomputed forward ops before the first backward op of each layer ("h.N"). They
 /// carry `recomputed` and the phase backward. The results do not change. Run after differentiate. `is_whole`:
