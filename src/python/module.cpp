@@ -151,7 +151,9 @@ Asked asked_of(const py::kwargs& given) {
     const auto key = keyword.cast<std::string>();
     if (std::ranges::find(known, key) == known.end())
       throw core::UsageError(core::unknown_name("option", key, known));
-    if (!value.is_none()) config.set(key, value_of(*record::find_field(key), value));
+    if (value.is_none()) continue;
+    config.set(key, value_of(*record::find_field(key), value));
+    if (config.text(key).empty()) throw core::UsageError(fmt::format("{} is empty", key));
   }
   record::read_options(config, asked);
   if (config.find("device") != nullptr) asked.device = config.text("device");
