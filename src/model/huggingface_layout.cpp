@@ -36,7 +36,7 @@ constexpr std::array kLlamaModules = {
     Module{"feed_forward.fc2", "mlp.down_proj"},  Module{"ln_f", "norm"},
 };
 
-std::string_view theirs(std::string_view ours, Arch arch) {
+std::string_view theirs(std::string_view ours, const Arch& arch) {
   const auto find = [&](const auto& modules) -> std::string_view {
     for (const Module& module : modules) {
       if (module.ours == ours) return module.theirs;
@@ -51,7 +51,7 @@ struct Name {
   std::string prefix, module, suffix;
 };
 
-Name split(const std::string& name, Arch arch) {
+Name split(const std::string& name, const Arch& arch) {
   Name parts{arch == Arch::gpt2 ? "transformer." : "model.", name, ""};
   if (name.starts_with("h.")) {
     const auto dot = name.find('.', 2);
