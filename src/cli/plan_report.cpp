@@ -11,6 +11,7 @@
 #include "core/ratio.h"
 #include "core/units.h"
 #include "lab/plan_record.h"
+#include "model/flop_conventions.h"
 #include "perfmodel/op_times.h"
 #include "report/plan_rows.h"
 
@@ -145,6 +146,8 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   row.set("recompute", std::string(passes::name_of(point.step.recompute)));
   row.set("params", model::parameter_count(point.config));
   row.set("active_params", model::active_parameter_count(point.config));
+  for (const model::FlopConvention& each : model::flop_conventions(point.config, point.seq))
+    row.set(fmt::format("flop_per_token_{}", each.name), each.training);
   if (run.setting->what_if.is_any()) row.set("what_if", text_of(run.setting->what_if));
   row.set("status", std::string(run.plan->fits ? "planned" : "oom"));
   if (run.plan->fits) {

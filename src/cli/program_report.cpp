@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/flop_conventions.h"
+
 namespace rooflm::cli {
 namespace {
 
@@ -173,6 +175,37 @@ Table phase_table(const PlannedProgram& planned) {
   return table;
 }
 
+Table flop_table(const model::ModelConfig& config, std::int64_t seq) {
+  Table table{.columns = {{"convention", "FLOP/token"},
+                          {"training", "training"},
+                          {"forward", "forward"},
+                          {"frozen", "LoRA"},
+                          {"meaning", "counts"}},
+              .rows = {},
+              .notes = {"LoRA: weights are frozen, adapters add 6 FLOP per parameter of theirs."}};
+  for (const model::FlopConvention& each : model::flop_conventions(config, seq)) {
+    Row row;
+    row.set("convention", std::string(each.name));
+    row.set("training", each.training);
+    row.set("forward", each.forward);
+    row.set("frozen", each.frozen);
+    row.set("meaning", std::string(each.meaning));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table parameter_table(const model::ModelConfig& config) {
+  Table table{.columns = {{"block", "block"}, {"params", "parameters"}}, .rows = {}, .notes = {}};
+  for (const auto& [block, count] : model::parameters_by_block(config)) {
+    Row row;
+    row.set("block", block);
+    row.set("params", count);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
 Table memory_table(const PlannedProgram& planned) {
   Table table{
       .columns = {{"part", "memory"}, {"bytes", "bytes"}, {"amount", "amount"}}, .rows = {}, .notes = {}};
@@ -197,6 +230,8 @@ Table memory_table(const PlannedProgram& planned) {
       "{} parameters{}{}.", params, active < params ? fmt::format(", {} of them for a token", active) : "",
       padding > 0 ? fmt::format("; {} more elements of weights are padding of the vocabulary", padding)
                   : ""));
+  if (!planned.config.other_parts.empty())
+    table.notes.push_back(fmt::format("Left out: {}.", planned.config.other_parts));
   return table;
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "model/family_table.h"
+#include "model/flop_conventions.h"
 #include "model/forward.h"
 #include "model/huggingface.h"
 #include "model/parameters.h"
@@ -80,6 +81,54 @@ TEST(FamilyTable, EveryRowReadsItsOwnDefaults) {
     for (const std::string& type : family.types)
       EXPECT_EQ(find_family(type), &family) << type << " is there twice";
     EXPECT_FALSE(family.architectures.empty());
+  }
+}
+
+/// The corrected numbers of torchtitan for T = 4096 (issue 4300), beside what it printed before.
+TEST(FlopConventions, WindowsCountAsInTorchtitan) {
+  ModelConfig config = read_config(kConfigs / "gpt-oss-20b");
+  const auto flop = [&](std::string_view name) {
+    const auto all = flop_conventions(config, 4096);
+    return std::ranges::find(all, name, &FlopConvention::name)->training;
+  };
+  EXPECT_EQ(flop("6n"), 6 * 3608307264);
+  EXPECT_EQ(flop("full"), 26481681792);
+  EXPECT_EQ(flop("windowed"), 24141260160);
+  config.layers = 36;
+  config.windowed.insert(config.windowed.end(), config.windowed.begin(), config.windowed.begin() + 12);
+  config.experts.count = 128;
+  EXPECT_EQ(flop("full"), 38044854144);
+  EXPECT_EQ(flop("windowed"), 34534221696);
+}
+
+/// 2 layers of 2 heads of 4 and T = 4, W = 2: a token sees 4, 2, or on average (1 + 2 + 3 + 4) / 4 = 2.5 and
+/// (1
+/// + 2 + 2 + 2) / 4 = 1.75 keys.
+TEST(FlopConventions, ByHand) {
+  ModelConfig config =
+      with_overrides(preset("tiny"), {.layers = 2, .heads = 2, .d_model = 8, .d_ff = 16, .vocab = 32});
+  config.window = 2;
+  config.windowed = {true, false};
+  const std::int64_t layer = (4 * 8 * 8) + (3 * 16 * 8) + (2 * 8);
+  const std::int64_t n = (2 * layer) + 8 + (32 * 8);
+  const auto of = [&](std::size_t i) { return flop_conventions(config, 4)[i]; };
+  EXPECT_EQ(of(0).training, 6 * n);
+  EXPECT_EQ(of(0).forward, 2 * n);
+  EXPECT_EQ(of(0).frozen, 4 * n);
+  const std::int64_t key = 2 * 2 * (4 + 4);  // FLOPs for each key, forward, in one layer
+  EXPECT_EQ(of(1).forward, 2 * n + key * 8);
+  EXPECT_EQ(of(2).forward, 2 * n + key * 6);
+  EXPECT_EQ(of(3).forward, 2 * n + key * 17 / 4);
+  EXPECT_EQ(of(3).training, 6 * n + 3 * key * 17 / 4);
+  EXPECT_EQ(of(4).training, of(3).training + 2 * (n - 32 * 8) + key * 17 / 4);
+}
+
+TEST(FlopConventions, ParametersByBlockAddUp) {
+  for (const Published& model : kPublished) {
+    const ModelConfig config = read_config(kConfigs / model.name);
+    std::int64_t sum = 0;
+    for (const auto& [block, count] : parameters_by_block(config)) sum += count;
+    EXPECT_EQ(sum - padding_count(config), model.parameters) << model.name;
   }
 }
 
