@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "model/parameters.h"
+#include "model/rotary_scaling.h"
 
 namespace rooflm::model {
 namespace {
@@ -185,6 +186,13 @@ AttentionSize ModelConfig::attention_of(std::int64_t layer) const {
   return size;
 }
 
+program::RotaryScaling scaling_of(const ModelConfig& config) {
+  using program::RotaryScaling;
+  if (config.rope_scaling == "linear") return RotaryScaling::linear;
+  if (config.rope_scaling == "llama3") return RotaryScaling::llama3;
+  return config.rope_scaling == "yarn" ? RotaryScaling::yarn : RotaryScaling::other;
+}
+
 std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
   if (c.latent.kv_rank > 0) return "multi-head latent attention";
   if (c.experts.count > 0) return "experts";
@@ -192,7 +200,8 @@ std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
   if (c.arch.positions == Positions::alibi) return "scores with linear biases (ALiBi)";
   if (c.arch.norm != (c.arch.norm_bias ? Norm::layer : Norm::rms) || !c.arch.norm_weight)
     return "layer norms without biases";
-  if (!c.rope_scaling.empty()) return fmt::format("rotary positions scaled by {}", c.rope_scaling);
+  if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
+    return fmt::format("rotary positions scaled by {}", c.rope_scaling);
   if (c.rotary.dims > 0 || c.rotary.interleaved) return "rotary positions of a part of a head";
   if (c.sinks) return "attention sinks";
   if (c.score_cap > 0 || c.logit_cap > 0) return "soft caps";

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,7 @@
 #include "core/large_pages.h"
 #include "core/scope.h"
 #include "model/parameters.h"
+#include "model/rotary_scaling.h"
 #include "program/builder.h"
 #include "program/ops.h"
 #include "program/planned_ops.h"
@@ -237,9 +239,25 @@ class Writer {
     Attributes rope = heads;
     rope.set("theta", config_.rope_theta);
     rope.set("inverse", false);
-    if (!config_.rope_scaling.empty()) rope.set("scaling", true);
+    if (!config_.rope_scaling.empty()) set_scaling(rope);
     if (first_ != program::kNone) rope.set("positions", positions_);
     return builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
+  }
+
+  /// Of frequencies, as program/rotary.h reads it.
+  void set_scaling(Attributes& rope) const {
+    const Rotary& r = config_.rotary;
+    rope.set("scaling", static_cast<std::int64_t>(scaling_of(config_)));
+    rope.set("factor", r.factor);
+    rope.set("low", r.low);
+    rope.set("high", r.high);
+    rope.set("original", r.original);
+    rope.set("beta_fast", r.beta_fast);
+    rope.set("beta_slow", r.beta_slow);
+    rope.set("truncate", r.truncate);
+    const bool is_yarn = scaling_of(config_) == program::RotaryScaling::yarn;
+    const double usual = is_yarn && r.factor > 1 ? 0.1 * std::log(r.factor) + 1 : 1.0;
+    rope.set("amplitude", r.attention > 0 ? r.attention : usual);
   }
 
   /// y [B, T, H Dv] of attention that no packed projection has.

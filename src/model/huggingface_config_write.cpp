@@ -82,6 +82,14 @@ ordered_json llama_json(const ModelConfig& c) {
     for (std::int64_t i = 0; i < c.layers && !c.windowed.empty(); ++i)
       root["layer_types"].push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
   }
+  if (!c.rope_scaling.empty()) {
+    const Rotary& r = c.rotary;
+    root["rope_scaling"] = {{"rope_type", c.rope_scaling}, {"factor", r.factor},
+                            {"low_freq_factor", r.low},    {"high_freq_factor", r.high},
+                            {"beta_fast", r.beta_fast},    {"beta_slow", r.beta_slow},
+                            {"truncate", r.truncate},      {"original_max_position_embeddings", r.original}};
+    if (r.attention > 0) root["rope_scaling"]["attention_factor"] = r.attention;
+  }
   if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
   return root;
 }
