@@ -340,7 +340,8 @@ ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
                                 mtp == 1 ? "one layer" : fmt::format("{} layers", mtp), mtp == 1 ? "s" : "");
   for (const Arch& known : {Arch::gpt2, Arch::llama}) {
     c.arch.name = known.name;
-    if (c.arch == known) return c;
+    const bool has_heads = known != Arch::gpt2 || c.kv_heads == c.heads;
+    if (c.arch == known && has_heads) return c;
   }
   c.arch.name = family.types.front();
   return c;

@@ -43,18 +43,25 @@ struct Written {
   bool windows = false;
   bool says_biases = false;  ///< attention_bias and mlp_bias
   bool qkv_bias = false;     ///< always
+  bool no_rope = false;      ///< layers without rotary positions
 };
 
 constexpr std::array kWritten{
     Written{.type = "llama", .architecture = "LlamaForCausalLM", .says_biases = true},
     Written{.type = "mistral", .architecture = "MistralForCausalLM", .windows = true},
+    Written{.type = "smollm3",
+            .architecture = "SmolLM3ForCausalLM",
+            .windows = true,
+            .says_biases = true,
+            .no_rope = true},
     Written{.type = "qwen2", .architecture = "Qwen2ForCausalLM", .windows = true, .qkv_bias = true},
 };
 
 ordered_json llama_json(const ModelConfig& c) {
   const auto* const family = std::ranges::find_if(kWritten, [&](const Written& f) {
     const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
-    return has_biases && f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows || c.window == 0);
+    return f.no_rope == !c.rotary.in_layer.empty() && has_biases &&
+           f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows || c.window == 0);
   });
   const std::string lacking = uncomputed(c, 1);
   if (c.arch != Arch::llama || family == kWritten.end() || !lacking.empty()) {
@@ -82,6 +89,8 @@ ordered_json llama_json(const ModelConfig& c) {
     for (std::int64_t i = 0; i < c.layers && !c.windowed.empty(); ++i)
       root["layer_types"].push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
   }
+  for (std::int64_t i = 0; i < c.layers && family->no_rope; ++i)
+    root["no_rope_layers"].push_back(c.rotary.is_in(i) ? 1 : 0);
   if (!c.rope_scaling.empty()) {
     const Rotary& r = c.rotary;
     root["rope_scaling"] = {{"rope_type", c.rope_scaling}, {"factor", r.factor},

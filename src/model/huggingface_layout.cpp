@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/error.h"
+
 namespace rooflm::model {
 namespace {
 
@@ -89,6 +91,10 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 }  // namespace
 
 std::vector<Part> parts_of(const Parameter& parameter, const ModelConfig& c) {
+  if (c.arch != Arch::gpt2 && c.arch != Arch::llama) {
+    throw core::Unavailable(
+        fmt::format("{}: the tensors in files of {} are not mapped yet", c.name, c.arch.name));
+  }
   if (parameter.name == "lm_head.weight")
     return {{.tensor = "lm_head.weight", .shape = {c.vocab, c.d_model}}};
   const Name name = split(parameter.name, c.arch);

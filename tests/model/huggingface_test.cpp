@@ -212,6 +212,9 @@ TEST_F(HuggingFace, RoundTrips) {
   scaled.rope_scaling = "llama3";
   scaled.rotary = {.factor = 8, .original = 64};
   expect_round_trip(directory_ / "scaled", scaled, core::DType::f32);
+  ModelConfig without = llama;
+  without.rotary.in_layer = {true, false};
+  expect_round_trip(directory_ / "smollm3", without, core::DType::f32);
   ModelConfig mixed = biased;  // of no family
   mixed.window = 8;
   EXPECT_THROW((void)config_json(mixed, core::DType::f32), core::Unavailable);
