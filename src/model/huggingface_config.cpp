@@ -260,8 +260,10 @@ void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
   c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
   c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
-  if (c.full_values_are_keys)
+  if (c.full_values_are_keys) {
     c.full_kv_heads = keys.optional_size("num_global_key_value_heads").value_or(c.kv_heads);
+    require_divides(keys, "num_global_key_value_heads", c.full_kv_heads, "num_attention_heads", c.heads);
+  }
 }
 
 /// Which layers have experts and which are dense.
@@ -270,6 +272,7 @@ void read_expert_layers(const ConfigKeys& keys, ModelConfig& c) {
   const std::int64_t every = keys.optional_size("decoder_sparse_step").value_or(1);
   const std::int64_t last = keys.count("moe_layer_end_index", c.layers - 1);
   const json* dense = keys.find("mlp_only_layers");
+  if (dense != nullptr && !dense->is_array()) keys.refuse("mlp_only_layers", "a list of layers");
   std::vector<bool> in_layer;
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const bool is_dense = dense != nullptr && std::ranges::find(*dense, json(i)) != dense->end();
