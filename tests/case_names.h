@@ -21,14 +21,14 @@ template <class Part>
 std::string part_name(const Part& part) {
   if constexpr (std::is_arithmetic_v<Part>) {
     return std::to_string(part);
-  } else if constexpr (std::is_enum_v<Part>) {
+  } else if constexpr (requires { name_of(part); }) {
     return std::string(name_of(part));
   } else {
     return std::string(part);
   }
 }
 
-/// "gpt2_fused_bf16_3": enumerators by their name_of, numbers as they are.
+/// "gpt2_fused_bf16_3": those with a name_of by it, numbers as they are.
 template <class... Parts>
 std::string case_name(const Parts&... parts) {
   std::string name;

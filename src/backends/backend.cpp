@@ -166,8 +166,6 @@ Kernel Backend::make_kernel(const program::Program& program, const program::Op& 
                     "texts can run",
                     device(), op.scope, op.attrs.integer("window")));
   }
-  if (op.attrs.has("scaling"))
-    throw core::Unavailable(fmt::format("{} has no kernel for scaled rotary positions", device()));
   for (const KernelRow& row : table_) {
     if (row.op != op.def) continue;
     if (Kernel kernel = row.make(program, op)) return kernel;

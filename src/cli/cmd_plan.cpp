@@ -105,6 +105,8 @@ void note_left_out(const Plans& plans) {
     const model::ModelConfig& config = run.point->config;
     if (!config.left_out.empty() && said.insert(config.name).second)
       note("{}: the plan leaves out {}", config.name, config.left_out);
+    if (!config.other_parts.empty() && said.insert(config.name + "/").second)
+      note("{}: the plan is without {}", config.name, config.other_parts);
   }
 }
 

@@ -54,13 +54,17 @@ std::vector<backends::KernelInfo> kernels_of(const ProgramOptions& options, cons
 }
 
 std::string format_tables(const ProgramOptions& options, const TableStyle& style,
-                          const PlannedProgram& planned, Kernels kernels) {
+                          const PlannedProgram& planned, std::int64_t seq, Kernels kernels) {
   std::vector<Table> tables;
   if (!options.totals) tables.push_back(op_table(planned, options.scope, kernels));
   if (style.format != Format::csv || options.totals) tables.push_back(block_table(planned));
   if (style.format != Format::csv) {
     tables.push_back(phase_table(planned));
     tables.push_back(memory_table(planned));
+    if (options.totals) {
+      tables.push_back(parameter_table(planned.config));
+      tables.push_back(flop_table(planned.config, seq));
+    }
   }
   return show_tables(tables, style);
 }
@@ -78,9 +82,9 @@ int run(const ProgramOptions& options) {
   const PlannedProgram planned{program, plan, point.config};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
   if (style.format == Format::json) {
-    program_json(planned, options.scope, options.totals, kernels, write_out);
+    program_json(planned, point.seq, options.scope, options.totals, kernels, write_out);
   } else {
-    write_out(format_tables(options, style, planned, kernels));
+    write_out(format_tables(options, style, planned, point.seq, kernels));
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "core/ratio.h"
 #include "core/units.h"
 #include "lab/plan_record.h"
+#include "model/flop_conventions.h"
 #include "perfmodel/op_times.h"
 #include "report/plan_rows.h"
 #include "report/typed_columns.h"
@@ -121,6 +122,17 @@ void add_cost(PlanColumns& columns, const std::string& key, Value value) {
   columns.add({(key + "_high").c_str(), scaled(&perfmodel::RunCost::high_s)});
 }
 
+/// FLOP per token by each convention.
+void add_flop_conventions(PlanColumns& columns) {
+  const auto conventions = model::flop_conventions(model::preset("tiny"), 1);
+  for (std::size_t i = 0; i < conventions.size(); ++i) {
+    columns.add({fmt::format("flop_per_token_{}", conventions[i].name).c_str(), [i](const PlanRow& row) {
+                   const perfmodel::PlanPoint& point = *row.run->point;
+                   return model::flop_conventions(point.config, point.seq).at(i).training;
+                 }});
+  }
+}
+
 const PlanColumns& plan_columns() {
   static const PlanColumns columns = [] {
     using Of = const PlanRow&;
@@ -154,27 +166,28 @@ const PlanColumns& plan_columns() {
         {"seq", [](Of of) { return of.run->point->seq; }},
         {"recompute", [](Of of) { return passes::name_of(of.run->point->step.recompute); }},
         {"params", [](Of of) { return model::parameter_count(of.run->point->config); }},
-        {"active_params", [](Of of) { return model::active_parameter_count(of.run->point->config); }},
-        {"what_if",
-         [](Of of) {
-           const auto& what_if = of.run->setting->what_if;
-           return what_if.is_any() ? std::optional(text_of(what_if)) : std::nullopt;
-         }},
-        {"status", [](Of of) { return of.plan().fits ? "planned" : "oom"; }},
-        {"step_s", time(&Plan::step_s)},
-        {"step_low_s", time(&Plan::low_s)},
-        {"step_high_s", time(&Plan::high_s)},
-        {"step_kind", time(&Plan::basis)},
-        {"compute_s", time(&Plan::compute_s)},
-        {"slowed_s", time(&Plan::slowed_s)},
-        {"exposed_s", time(&Plan::exposed_s)},
-        {"host_s", time(&Plan::host_s)},
-        {"waiting_s", time(&Plan::waiting_s)},
-        {"bubble_s", time(&Plan::bubble_s)},
-        {"communication_s", time(&Plan::communication_s)},
-        {"clock_hz", if_fits([](Of of) {
-           return of.plan().clock_hz > 0 ? std::optional(of.plan().clock_hz) : std::nullopt;
-         })}};
+        {"active_params", [](Of of) { return model::active_parameter_count(of.run->point->config); }}};
+    add_flop_conventions(all);
+    all.add({{"what_if",
+              [](Of of) {
+                const auto& what_if = of.run->setting->what_if;
+                return what_if.is_any() ? std::optional(text_of(what_if)) : std::nullopt;
+              }},
+             {"status", [](Of of) { return of.plan().fits ? "planned" : "oom"; }},
+             {"step_s", time(&Plan::step_s)},
+             {"step_low_s", time(&Plan::low_s)},
+             {"step_high_s", time(&Plan::high_s)},
+             {"step_kind", time(&Plan::basis)},
+             {"compute_s", time(&Plan::compute_s)},
+             {"slowed_s", time(&Plan::slowed_s)},
+             {"exposed_s", time(&Plan::exposed_s)},
+             {"host_s", time(&Plan::host_s)},
+             {"waiting_s", time(&Plan::waiting_s)},
+             {"bubble_s", time(&Plan::bubble_s)},
+             {"communication_s", time(&Plan::communication_s)},
+             {"clock_hz", if_fits([](Of of) {
+                return of.plan().clock_hz > 0 ? std::optional(of.plan().clock_hz) : std::nullopt;
+              })}});
     add_rate(all, "tokens_per_s",
              [](Of of, double seconds) { return static_cast<double>(of.run->point->tokens()) / seconds; });
     all.add({"model_flop_per_s_per_gpu",

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "cli/program_report.h"
+#include "model/flop_conventions.h"
 
 namespace rooflm::cli {
 namespace {
@@ -162,8 +163,8 @@ Json memory_json(const PlannedProgram& planned) {
 
 }  // namespace
 
-void program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only, Kernels kernels,
-                  const std::function<void(std::string_view)>& write) {
+void program_json(const PlannedProgram& planned, std::int64_t seq, std::string_view scope, bool totals_only,
+                  Kernels kernels, const std::function<void(std::string_view)>& write) {
   const auto by_phase = totals_by_phase(planned.program);
   Json totals = totals_json(step_totals(by_phase));
   totals["by_phase"] = Json::object();
@@ -178,6 +179,14 @@ void program_json(const PlannedProgram& planned, std::string_view scope, bool to
   totals["params"] = model::parameter_count(planned.config);
   totals["active_params"] = model::active_parameter_count(planned.config);
   totals["padding"] = model::padding_count(planned.config);
+  totals["params_by_block"] = Json::object();
+  for (const auto& [block, count] : model::parameters_by_block(planned.config))
+    totals["params_by_block"][block] = count;
+  for (const model::FlopConvention& each : model::flop_conventions(planned.config, seq)) {
+    totals["flop_per_token"][std::string(each.name)] = {
+        {"training", each.training}, {"forward", each.forward}, {"frozen", each.frozen}};
+  }
+  if (!planned.config.other_parts.empty()) totals["left_out"] = planned.config.other_parts;
 
   std::string text = "{";
   if (!totals_only) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/ratio.h"
+#include "model/flop_conventions.h"
 #include "report/typed_columns.h"
 
 namespace rooflm::cli {
@@ -157,6 +158,33 @@ struct MemoryPart {
   [[nodiscard]] std::string amount() const { return format_cell(bytes, Show::bytes); }
 };
 
+const report::TypedColumns<model::FlopConvention>& flop_columns() {
+  using Of = model::FlopConvention;
+  static const report::TypedColumns<Of> columns = {{"convention", "FLOP/token", &Of::name},
+                                                   {"training", "training", &Of::training},
+                                                   {"forward", "forward", &Of::forward},
+                                                   {"frozen", "LoRA", &Of::frozen},
+                                                   {"meaning", "counts", &Of::meaning}};
+  return columns;
+}
+
+Table flop_table(const model::ModelConfig& config, std::int64_t seq) {
+  Table table = flop_columns().table(model::flop_conventions(config, seq));
+  table.notes.emplace_back("LoRA: weights are frozen, adapters add 6 FLOP per parameter of theirs.");
+  return table;
+}
+
+using BlockParameters = std::pair<std::string, std::int64_t>;
+const report::TypedColumns<BlockParameters>& parameter_columns() {
+  static const report::TypedColumns<BlockParameters> columns = {
+      {"block", "block", &BlockParameters::first}, {"params", "parameters", &BlockParameters::second}};
+  return columns;
+}
+
+Table parameter_table(const model::ModelConfig& config) {
+  return parameter_columns().table(model::parameters_by_block(config));
+}
+
 const report::TypedColumns<MemoryPart>& memory_columns() {
   static const report::TypedColumns<MemoryPart> columns = {{"part", "memory", &MemoryPart::part},
                                                            {"bytes", "bytes", &MemoryPart::bytes},
@@ -167,7 +195,8 @@ const report::TypedColumns<MemoryPart>& memory_columns() {
 }  // namespace
 
 std::vector<Column> columns_of_programs() {
-  return report::columns_of(op_columns(), totals_columns("block"), totals_columns("phase"), memory_columns());
+  return report::columns_of(op_columns(), totals_columns("block"), totals_columns("phase"), memory_columns(),
+                            flop_columns(), parameter_columns());
 }
 
 Table op_table(const PlannedProgram& planned, std::string_view scope, Kernels kernels) {
@@ -220,6 +249,8 @@ Table memory_table(const PlannedProgram& planned) {
       "{} parameters{}{}.", params, active < params ? fmt::format(", {} of them for a token", active) : "",
       padding > 0 ? fmt::format("; {} more elements of weights are padding of the vocabulary", padding)
                   : ""));
+  if (!planned.config.other_parts.empty())
+    table.notes.push_back(fmt::format("Left out: {}.", planned.config.other_parts));
   return table;
 }
 

@@ -28,10 +28,17 @@ Table phase_table(const PlannedProgram& planned);
 /// One row per part of the memory, in bytes.
 Table memory_table(const PlannedProgram& planned);
 
+/// One row per convention (model/flop_conventions.h): FLOPs per token of training, forward, and training with
+/// frozen weights.
+Table flop_table(const model::ModelConfig& config, std::int64_t seq);
+/// One row per block of the model: its parameters, padding included.
+Table parameter_table(const model::ModelConfig& config);
+
 /// {"ops": [...], "totals": {...}}: totals hold the step's FLOPs and bytes (without setup ops), `by_phase`,
-/// `by_block` and `memory`, and the model's `params`, `active_params` and `padding`. With `totals_only` there
-/// are no ops. `write` is given the text in pieces: that of a large program does not fit memory beside it.
-void program_json(const PlannedProgram& planned, std::string_view scope, bool totals_only, Kernels kernels,
-                  const std::function<void(std::string_view)>& write);
+/// `by_block` and `memory`, and the model's `params`, `active_params`, `padding`, `params_by_block` and, for
+/// texts of `seq` tokens, `flop_per_token`. With `totals_only` there are no ops. `write` is given the text in
+/// pieces: that of a large program does not fit memory beside it.
+void program_json(const PlannedProgram& planned, std::int64_t seq, std::string_view scope, bool totals_only,
+                  Kernels kernels, const std::function<void(std::string_view)>& write);
 
 }  // namespace rooflm::cli

@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/error.h"
 
@@ -48,11 +50,22 @@ void check_context(const Sharding& s, std::int64_t seq) {
                      pieces, seq));
 }
 
+/// The parts of a model that no pass splits over tensor-parallel ranks, in words; empty: none.
+std::string_view unsplit(const model::ModelConfig& c) {
+  if (c.experts.count > 0) return "experts";
+  if (c.latent.kv_rank > 0) return "latent attention";
+  const bool has_other_norms = c.qk_norm != model::QkNorm::none && c.qk_norm != model::QkNorm::head;
+  if (has_other_norms || c.arch.norm_place != model::NormPlace::before) return "norms";
+  if (c.arch != model::Arch::gpt2 && c.arch != model::Arch::llama) return "layers";
+  const bool has_factors = c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1;
+  return has_factors || c.logit_cap > 0 || c.sinks || c.head_bias ? "multipliers and biases" : "";
+}
+
 void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t batch, std::int64_t seq) {
-  if (s.tensor > 1 && c.experts.count > 0) {
+  if (const std::string_view parts = unsplit(c); s.tensor > 1 && !parts.empty()) {
     throw core::Unavailable(
-        fmt::format("--tp {}: the experts of {} cannot be split over tensor-parallel ranks yet; leave it out",
-                    s.tensor, c.name));
+        fmt::format("--tp {}: the {} of {} cannot be split over tensor-parallel ranks yet; leave it out",
+                    s.tensor, parts, c.name));
   }
   const auto divides = [&](std::int64_t extent, const char* what) {
     expect(extent % s.tensor == 0,

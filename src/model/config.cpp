@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "model/parameters.h"
+#include "model/rotary_scaling.h"
 
 namespace rooflm::model {
 namespace {
@@ -95,7 +96,7 @@ void validate(const ModelConfig& c) {
         fmt::format("the gpt2 kind has as many key/value heads as heads: --kv-heads {} with --heads {}",
                     c.kv_heads, c.heads));
   }
-  if (c.arch == Arch::llama && c.head_dim % 2 != 0) {
+  if (c.arch.positions == Positions::rotary && c.head_dim % 2 != 0) {
     throw core::UsageError(
         fmt::format("rotary positions need an even head size, --d-model {} / --heads {} gives {}", c.d_model,
                     c.heads, c.head_dim));
@@ -115,10 +116,21 @@ ModelConfig with_overrides(ModelConfig config, const Overrides& o) {
       config.max_seq = std::max<std::int64_t>(1024, o.seq.value_or(0));
     }
     if (config.arch == Arch::llama) config.max_seq = 0;
-    config.qkv_bias = config.proj_bias = config.mlp_bias = config.qk_norm = false;
-    config.window = 0;
-    config.experts = {};
-    config.rope_scaling = config.left_out = "";
+    // Only the sizes stay.
+    config = {.name = config.name,
+              .arch = config.arch,
+              .layers = config.layers,
+              .heads = config.heads,
+              .kv_heads = config.kv_heads,
+              .d_model = config.d_model,
+              .d_ff = config.d_ff,
+              .head_dim = config.head_dim,
+              .vocab = config.vocab,
+              .padded_vocab = config.padded_vocab,
+              .max_seq = config.max_seq,
+              .norm_eps = config.norm_eps,
+              .rope_theta = config.rope_theta,
+              .tied_head = config.tied_head};
   }
   if (o.heads) {
     require_positive(*o.heads, "--heads");
@@ -149,13 +161,48 @@ bool ModelConfig::has_unlike_layers() const {
   const auto differ = [](const std::vector<bool>& by_layer) {
     return std::ranges::adjacent_find(by_layer, std::ranges::not_equal_to()) != by_layer.end();
   };
-  return (window > 0 && differ(windowed)) || (experts.count > 0 && differ(experts.in_layer));
+  return (window > 0 && differ(windowed)) || (experts.count > 0 && differ(experts.in_layer)) ||
+         differ(rotary.in_layer);
+}
+
+AttentionSize ModelConfig::attention_of(std::int64_t layer) const {
+  if (latent.kv_rank > 0) {
+    const std::int64_t qk_dim = core::Count(latent.plain_dim) + latent.rotary_dim;
+    return {.heads = heads, .kv_heads = heads, .qk_dim = qk_dim, .v_dim = latent.v_dim};
+  }
+  AttentionSize size{.heads = heads, .kv_heads = kv_heads, .qk_dim = head_dim, .v_dim = head_dim};
+  if (window_of(layer) > 0) return size;
+  if (full_head_dim > 0) size.qk_dim = size.v_dim = full_head_dim;
+  if (full_kv_heads > 0) size.kv_heads = full_kv_heads;
+  size.values_are_keys = full_values_are_keys;
+  return size;
+}
+
+program::RotaryScaling scaling_of(const ModelConfig& config) {
+  using program::RotaryScaling;
+  if (config.rope_scaling == "linear") return RotaryScaling::linear;
+  if (config.rope_scaling == "llama3") return RotaryScaling::llama3;
+  return config.rope_scaling == "yarn" ? RotaryScaling::yarn : RotaryScaling::other;
 }
 
 std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
+  if (c.latent.kv_rank > 0) return "multi-head latent attention";
   if (c.experts.count > 0) return "experts";
-  if (c.qk_norm) return "norms of queries and keys";
-  if (!c.rope_scaling.empty()) return fmt::format("rotary positions scaled by {}", c.rope_scaling);
+  if (c.qk_norm != QkNorm::none) return "norms of queries and keys";
+  if (c.arch.positions == Positions::alibi) return "scores with linear biases (ALiBi)";
+  if (c.arch.norm != (c.arch.norm_bias ? Norm::layer : Norm::rms) || !c.arch.norm_weight)
+    return "layer norms without biases";
+  if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
+    return fmt::format("rotary positions scaled by {}", c.rope_scaling);
+  if (c.rotary.dims > 0 || c.rotary.interleaved) return "rotary positions of a part of a head";
+  if (c.sinks) return "attention sinks";
+  if (c.score_cap > 0 || c.logit_cap > 0) return "soft caps";
+  if (c.query_scale > 0 || c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1)
+    return "multipliers of embeddings, attention, residuals and logits";
+  const Activation computed = c.arch.gated ? Activation::silu : Activation::gelu_tanh;
+  if (c.arch.activation != computed) return "feed-forward layers with another activation";
+  if (c.arch.position_offset > 0) return "positions with an offset";
+  if (c.head_bias) return "a bias of the logits";
   if (!c.left_out.empty()) return c.left_out;
   if (c.window == 0 || seq <= c.window) return "";
   return fmt::format("texts of {} tokens with a window of {}; up to that length they are", seq, c.window);
@@ -217,7 +264,7 @@ std::int64_t counted_pairs(std::int64_t seq, std::int64_t window) {
 std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
   std::int64_t n = active_parameter_count(c);
   if (!c.tied_head) n -= Count(c.vocab) * c.d_model;
-  if (c.arch == Arch::gpt2) n -= Count(c.max_seq > 0 ? c.max_seq : 0) * c.d_model;
+  if (c.has_learned_positions()) n -= (Count(c.max_seq) + c.arch.position_offset) * c.d_model;
   const auto flop_of = [&](std::int64_t layer) {
     return 12 * Count(c.heads) * c.head_dim * counted_pairs(seq, c.window_of(layer)) / seq;
   };

@@ -12,12 +12,53 @@
 
 namespace rooflm::model {
 
-using core::name_of;
+enum class Norm : std::uint8_t { layer, rms };
+/// Where a block of attention or of a feed-forward layer has its norm: before it, on its result, or both.
+enum class NormPlace : std::uint8_t { before, after, both };
+enum class Positions : std::uint8_t { none, learned, rotary, alibi };
+/// serial: x += attention(norm(x)); x += feed_forward(norm(x)). parallel: both read x (GPT-NeoX);
+/// parallel_one_norm: through one norm (GPT-J).
+enum class Residual : std::uint8_t { serial, parallel, parallel_one_norm };
+enum class Activation : std::uint8_t { gelu_tanh, gelu, silu, relu, relu2, xielu, clipped_swiglu };
+/// Norms of queries and keys: head: weights [D] that heads share; heads: [H, D]; whole: over all heads,
+/// [H D]; unweighted: of each head, without weights.
+enum class QkNorm : std::uint8_t { none, head, heads, whole, unweighted };
 
-/// gpt2: LayerNorm, learned positions, tanh-GELU, biases, tied head. llama: RMSNorm, RoPE, SwiGLU, no biases,
-/// grouped-query attention, untied head by default.
-enum class Arch : std::uint8_t { gpt2, llama };
-constexpr auto names_of(Arch) {
+/// What the layers of a model are made of. Kinds alone; the numbers are ModelConfig's.
+struct Arch {
+  std::string_view name;  ///< "gpt2", "llama" or the model_type of a family; of static storage
+  Norm norm = Norm::rms;
+  bool norm_weight = true, norm_bias = false;
+  bool norm_offset = false;  ///< files hold the weights of norms less 1 (Gemma)
+  NormPlace norm_place = NormPlace::before;
+  bool embedding_norm = false;  ///< of the embeddings (BLOOM)
+  Positions positions = Positions::rotary;
+  std::int64_t position_offset = 0;  ///< rows of the position embedding before that of the first token (OPT)
+  Residual residual = Residual::serial;
+  bool gated = true;  ///< feed-forward: activation(gate) * up
+  Activation activation = Activation::silu;
+  bool biases = false;  ///< of all linear layers
+  bool operator==(const Arch&) const = default;
+
+  /// LayerNorm, learned positions, tanh-GELU, biases; tied head by default.
+  static const Arch gpt2;
+  /// RMSNorm, rotary positions, SwiGLU, no biases, grouped-query attention; untied head by default.
+  static const Arch llama;
+};
+inline constexpr Arch Arch::gpt2{.name = "gpt2",
+                                 .norm = Norm::layer,
+                                 .norm_bias = true,
+                                 .positions = Positions::learned,
+                                 .gated = false,
+                                 .activation = Activation::gelu_tanh,
+                                 .biases = true};
+inline constexpr Arch Arch::llama{.name = "llama"};
+
+using core::name_of;
+/// Of any family.
+constexpr std::string_view name_of(const Arch& arch) { return arch.name; }
+/// Those that may be asked for.
+constexpr auto names_of(const Arch& /*any*/) {
   return core::named<Arch>("architecture", {{Arch::gpt2, "gpt2"}, {Arch::llama, "llama"}});
 }
 
@@ -28,9 +69,45 @@ struct Experts {
   std::int64_t d_ff = 0;         ///< width of one
   std::int64_t shared_d_ff = 0;  ///< width of those that all tokens take, together; 0: none
   std::vector<bool> in_layer{};  ///< by layer, repeated; empty: all layers have them
+  bool shared_gate = false;      ///< the shared ones are weighted, by a matmul with [1, C]
+  bool router_bias = false, biases = false;
+  bool sigmoid_scores = false;  ///< instead of softmax
+  bool normalised = true;       ///< the weights of a token's experts add up to 1
+  bool score_bias = false;      ///< added to scores when experts are chosen, balances without a loss
+  std::int64_t groups = 1, active_groups = 1;
+  bool has_own_norms = false;  ///< beside the shared ones, and scales of the router (Gemma 4)
   [[nodiscard]] bool are_in(std::int64_t layer) const {
     return count > 0 && (in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()]);
   }
+};
+
+/// Multi-head latent attention (DeepSeek-V2, 2024): keys and values through a matmul of low rank.
+struct LatentAttention {
+  std::int64_t q_rank = 0;                                ///< 0: queries directly
+  std::int64_t kv_rank = 0;                               ///< 0: the model has plain attention
+  std::int64_t plain_dim = 0, rotary_dim = 0, v_dim = 0;  ///< of a head: of queries and keys, of values
+  std::int64_t index_heads = 0, index_dim = 0;            ///< of what chooses keys (DeepSeek-V3.2); 0: all
+};
+
+/// How rotary positions differ from theta^(-2i/D) for all elements of a head.
+struct Rotary {
+  std::int64_t dims = 0;                 ///< rotated elements of a head; 0: all
+  bool interleaved = false;              ///< pairs (2i, 2i + 1) in files; programs rotate halves
+  std::vector<bool> in_layer{};          ///< by layer, repeated; empty: all layers
+  double factor = 1, low = 1, high = 4;  ///< llama3 (Grattafiori et al., 2024); linear has the first
+  double original = 0;                   ///< positions of the first training
+  double beta_fast = 32, beta_slow = 1, attention = 0;  ///< yarn (Peng et al., 2023); 0: 0.1 ln(factor) + 1
+  bool truncate = true;
+  [[nodiscard]] bool is_in(std::int64_t layer) const {
+    return in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()];
+  }
+};
+
+/// Sizes of attention in one layer.
+struct AttentionSize {
+  std::int64_t heads = 0, kv_heads = 0;
+  std::int64_t qk_dim = 0, v_dim = 0;  ///< of a head
+  bool values_are_keys = false;        ///< one matmul makes both
 };
 
 /// Everything that determines a model's shapes. Dimension letters as in docs/design.md.
@@ -50,19 +127,31 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
   bool tied_head = false;
-  // What models of the llama kind may have besides. gpt2 has all biases.
-  bool qkv_bias = false, proj_bias = false, mlp_bias = false;
-  bool qk_norm = false;          ///< RMSNorm of each head's queries and keys, weights [D] of each
-  std::string rope_scaling{};    ///< "llama3", "yarn", ..; empty: positions are not scaled
+  // What an architecture without biases may have besides.
+  bool qkv_bias = false, proj_bias = false, mlp_bias = false, head_bias = false;
+  QkNorm qk_norm = QkNorm::none;
+  std::string rope_scaling{};  ///< "llama3", "yarn", ..; empty: positions are not scaled
+  Rotary rotary{};
   std::int64_t window = 0;       ///< keys that a query sees, its own included; 0: all before it
   std::vector<bool> windowed{};  ///< by layer, repeated; empty: all layers have the window
+  std::int64_t full_head_dim = 0, full_kv_heads = 0;  ///< of layers without the window; 0: as the others
+  bool full_values_are_keys = false;
+  bool sinks = false;      ///< a score per head that attends to nothing
+  double query_scale = 0;  ///< of scores; 0: 1 / sqrt(D)
+  double score_cap = 0;    ///< scores are cap tanh(score / cap); 0: as they are
+  double logit_cap = 0;    ///< likewise
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1;  ///< factors
+  LatentAttention latent{};
   Experts experts{};
-  std::string left_out{};  ///< what programs leave out, in words: scalars that cost nothing
+  std::string left_out{};     ///< what programs leave out, in words: scalars that cost nothing
+  std::string other_parts{};  ///< of the file's model, which this one does not have, in words
 
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
     const bool is_whole = !windowed.empty() && !windowed[static_cast<std::size_t>(layer) % windowed.size()];
     return is_whole ? 0 : window;
   }
+  [[nodiscard]] AttentionSize attention_of(std::int64_t layer) const;
+  [[nodiscard]] bool has_learned_positions() const { return arch.positions == Positions::learned; }
   /// Whether layers differ in attention or in experts.
   [[nodiscard]] bool has_unlike_layers() const;
 };

@@ -1,388 +1,432 @@
-// config.json of Hugging Face directories: conversion to and from ModelConfig.
+// Reads the config.json of Hugging Face directories: the rows of data/families.json say what keys mean.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "model/config_keys.h"
 #include "model/huggingface.h"
 
 namespace rooflm::model {
 namespace {
 
-using core::InputError;
 using nlohmann::json;
-using nlohmann::ordered_json;
 
-constexpr std::int64_t kLargestSize = std::int64_t{1} << 31;  // keeps every product of two sizes in 64 bits
-
-constexpr std::int64_t kMostLayers = 10000;
-
-/// The keys of one config.json. null counts as absent, as in transformers.
-class Keys {
- public:
-  explicit Keys(const std::filesystem::path& path) : path_(path.string()) {
-    const core::MappedFile file(path);
-    root_ = core::parse_json_object(file.text(), path_, "config.json");
-  }
-
-  [[nodiscard]] std::int64_t size(const char* key) const {
-    if (const auto value = optional_size(key)) return *value;
-    throw InputError(fmt::format("{}: the key {} is missing, expected a positive integer", path_, key));
-  }
-  [[nodiscard]] std::optional<std::int64_t> optional_size(const char* key) const {
-    const json* value = find(key);
-    if (value == nullptr) return std::nullopt;
-    const bool is_size = value->is_number_unsigned() && value->get<std::uint64_t>() > 0 &&
-                         value->get<std::uint64_t>() < static_cast<std::uint64_t>(kLargestSize);
-    if (!is_size) refuse(key, "a positive integer below 2^31");
-    return value->get<std::int64_t>();
-  }
-  /// A number of at least 0.
-  [[nodiscard]] std::int64_t count(const char* key, std::int64_t otherwise) const {
-    const json* value = find(key);
-    if (value == nullptr) return otherwise;
-    return *value == 0 ? 0 : *optional_size(key);
-  }
-  [[nodiscard]] double positive(const char* key, double otherwise) const {
-    const json* value = find(key);
-    return value == nullptr ? otherwise : positive(*value, key);
-  }
-  [[nodiscard]] double positive(const json& value, const char* key) const {
-    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
-      refuse(key, "a positive number");
-    }
-    return value.get<double>();
-  }
-  [[nodiscard]] bool flag(const char* key, bool otherwise) const {
-    const json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (!value->is_boolean()) refuse(key, "true or false");
-    return value->get<bool>();
-  }
-  /// A string that must be one of `known`; the first one if absent.
-  std::string one_of(const char* key, const std::vector<std::string>& known) const {
-    const json* value = find(key);
-    if (value == nullptr) return known.front();
-    if (value->is_string() && std::ranges::find(known, value->get<std::string>()) != known.end()) {
-      return value->get<std::string>();
-    }
-    std::string expected;
-    for (const std::string& name : known) expected += (expected.empty() ? "" : " or ") + name;
-    refuse(key, expected);
-  }
-  /// Refuses a feature that rooflm does not compute, unless it is absent or off.
-  void require_off(const char* key) const {
-    const json* value = find(key);
-    if (value != nullptr && *value != false) refuse(key, "null or false: rooflm does not compute it");
-  }
-  [[nodiscard]] const json* find(const char* key) const {
-    const auto found = root_.find(key);
-    return found == root_.end() || found->is_null() ? nullptr : &*found;
-  }
-  /// Number of layers, limited: every layer is listed, and a damaged number must not exhaust memory.
-  [[nodiscard]] std::int64_t layers(const char* key) const {
-    const std::int64_t count = size(key);
-    if (count > kMostLayers) refuse(key, fmt::format("at most {}", kMostLayers));
-    return count;
-  }
-  [[noreturn]] void refuse(const char* key, const std::string& expected) const {
-    fail(fmt::format("{} is {}, expected {}", key, core::shown(root_.at(key)), expected));
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw InputError(fmt::format("{}: {}", path_, what));
-  }
-  /// Of what a valid file asks for and rooflm does not have.
-  [[noreturn]] void lack(const std::string& what) const {
-    throw core::Unavailable(fmt::format("{}: {}", path_, what));
-  }
-
- private:
-  std::string path_;
-  json root_;
-};
-
-void require_divides(const Keys& keys, const char* part, std::int64_t n, const char* whole, std::int64_t of) {
-  if (of % n != 0) keys.fail(fmt::format("{} {} does not divide {} {}", part, n, whole, of));
+/// Values of a kind by their names in config.json.
+template <class Kind, std::size_t N>
+Kind kind_of(const ConfigKeys& keys, const char* key,
+             const std::array<std::pair<const char*, Kind>, N>& kinds) {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : kinds) names.emplace_back(name);
+  const std::string name = keys.one_of(key, names);
+  return std::ranges::find(kinds, name, [](const auto& kind) { return std::string(kind.first); })->second;
 }
 
-ModelConfig read_gpt2(const Keys& keys) {
-  keys.one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  keys.require_off("scale_attn_by_inverse_layer_idx");
-  keys.require_off("add_cross_attention");
-  if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
-  ModelConfig c;
-  c.arch = Arch::gpt2;
-  c.layers = keys.layers("n_layer");
-  c.heads = c.kv_heads = keys.size("n_head");
-  c.d_model = keys.size("n_embd");
-  c.d_ff = keys.optional_size("n_inner").value_or(4 * c.d_model);
-  require_divides(keys, "n_head", c.heads, "n_embd", c.d_model);
-  c.head_dim = c.d_model / c.heads;
-  c.vocab = keys.size("vocab_size");
-  c.max_seq = keys.size("n_positions");
-  c.norm_eps = keys.positive("layer_norm_epsilon", 1e-5);
-  c.tied_head = keys.flag("tie_word_embeddings", true);
-  return c;
+constexpr std::array kNorms{std::pair{"rms", Norm::rms}, std::pair{"layer", Norm::layer}};
+constexpr std::array kNormPlaces{std::pair{"before", NormPlace::before}, std::pair{"after", NormPlace::after},
+                                 std::pair{"both", NormPlace::both}};
+constexpr std::array kPositions{std::pair{"rotary", Positions::rotary},
+                                std::pair{"learned", Positions::learned},
+                                std::pair{"alibi", Positions::alibi}, std::pair{"none", Positions::none}};
+constexpr std::array kResiduals{std::pair{"serial", Residual::serial},
+                                std::pair{"parallel", Residual::parallel},
+                                std::pair{"parallel_one_norm", Residual::parallel_one_norm}};
+constexpr std::array kQkNorms{std::pair{"none", QkNorm::none}, std::pair{"head", QkNorm::head},
+                              std::pair{"heads", QkNorm::heads}, std::pair{"whole", QkNorm::whole},
+                              std::pair{"unweighted", QkNorm::unweighted}};
+constexpr std::array kActivations{
+    std::pair{"silu", Activation::silu},           std::pair{"swish", Activation::silu},
+    std::pair{"gelu_new", Activation::gelu_tanh},  std::pair{"gelu_pytorch_tanh", Activation::gelu_tanh},
+    std::pair{"gelu_fast", Activation::gelu_tanh}, std::pair{"gelu", Activation::gelu},
+    std::pair{"relu", Activation::relu},           std::pair{"relu2", Activation::relu2},
+    std::pair{"xielu", Activation::xielu},         std::pair{"clipped_swiglu", Activation::clipped_swiglu}};
+
+void require_divides(const ConfigKeys& keys, const char* part, std::int64_t n, const char* whole,
+                     std::int64_t of) {
+  if (of % n != 0)
+    keys.fail(fmt::format("{} {} does not divide {} {}", keys.name(part), n, keys.name(whole), of));
 }
 
-/// Where layers of a family have attention windows.
-enum class Windows : std::uint8_t { none, all, late };
-
-/// What models of the llama kind are called, and what they have besides: a row each.
-struct Family {
-  const char* type;          ///< model_type
-  const char* architecture;  ///< in `architectures`
-  Windows windows = Windows::none;
-  bool says_biases = false;  ///< attention_bias and mlp_bias
-  bool qkv_bias = false;     ///< always
-  bool qk_norm = false;
-  const char* experts = nullptr;  ///< the key with their number
-  const char* experts_d_ff = "intermediate_size";
-  const char* left_out = "";  ///< of programs
-};
-
-constexpr const char* kMultipliers = "multipliers of embeddings, attention, residuals and logits";
-
-constexpr std::array kFamilies{
-    Family{.type = "llama", .architecture = "LlamaForCausalLM", .says_biases = true},
-    Family{.type = "mistral", .architecture = "MistralForCausalLM", .windows = Windows::all},
-    Family{.type = "qwen2", .architecture = "Qwen2ForCausalLM", .windows = Windows::late, .qkv_bias = true},
-    Family{.type = "qwen3",
-           .architecture = "Qwen3ForCausalLM",
-           .windows = Windows::late,
-           .says_biases = true,
-           .qk_norm = true},
-    Family{.type = "mixtral",
-           .architecture = "MixtralForCausalLM",
-           .windows = Windows::all,
-           .experts = "num_local_experts"},
-    Family{.type = "qwen3_moe",
-           .architecture = "Qwen3MoeForCausalLM",
-           .windows = Windows::late,
-           .says_biases = true,
-           .qk_norm = true,
-           .experts = "num_experts",
-           .experts_d_ff = "moe_intermediate_size"},
-    Family{.type = "smollm3",
-           .architecture = "SmolLM3ForCausalLM",
-           .windows = Windows::late,
-           .says_biases = true,
-           .left_out = "layers without rotary positions"},
-    Family{.type = "granite",
-           .architecture = "GraniteForCausalLM",
-           .says_biases = true,
-           .left_out = kMultipliers},
-    Family{.type = "granitemoe",
-           .architecture = "GraniteMoeForCausalLM",
-           .says_biases = true,
-           .experts = "num_local_experts",
-           .left_out = kMultipliers},
-};
-
-/// Parts of models that no program describes yet, by a key that says that a model has them.
-constexpr std::array kUnknownParts{
-    std::pair{"kv_lora_rank", "multi-head latent attention"},
-    std::pair{"ssm_state_size", "state-space layers"},
-    std::pair{"linear_num_key_heads", "layers of linear attention"},
-    std::pair{"text_config", "a text model within one of several media"},
-};
-
-constexpr const char* kGpt2Head = "GPT2LMHeadModel";
-
-/// The model_type, or that of the architecture where old files leave it out.
-std::string type_of(const Keys& keys) {
-  std::string known = "gpt2";
-  for (const Family& family : kFamilies) known += std::string(", ") + family.type;
-  const json* type = keys.find("model_type");
-  const json* names = keys.find("architectures");
-  if (type == nullptr && names != nullptr && *names == json{kGpt2Head}) return "gpt2";
-  if (type == nullptr) keys.fail(fmt::format("the key model_type is missing, expected one of {}", known));
-  if (!type->is_string()) keys.refuse("model_type", "one of " + known);
-  auto text = type->get<std::string>();
-  const auto* const family =
-      std::ranges::find(kFamilies, text, [](const Family& f) { return std::string(f.type); });
-  if (text != "gpt2" && family == kFamilies.end()) {
-    // What is no model at all is bad input.
-    if (names == nullptr && keys.find("vocab_size") == nullptr) keys.refuse("model_type", "one of " + known);
-    std::string has = text.starts_with("deepseek_v") ? "multi-head latent attention" : "";
-    for (const auto& [key, part] : kUnknownParts) {
-      if (keys.find(key) != nullptr) has = part;
-    }
-    keys.lack(fmt::format("model_type is {}{}: not described yet; known are {}", core::shown(*type),
-                          has.empty() ? "" : ", which has " + has, known));
+/// true or false for each layer from a list of names or of numbers.
+template <class Test>
+std::vector<bool> by_layer(const ConfigKeys& keys, const char* key, const json& list, std::int64_t layers,
+                           const char* expected, Test&& test) {
+  if (!list.is_array() || list.size() != static_cast<std::size_t>(layers))
+    keys.refuse(key, fmt::format("{} for each layer", expected));
+  std::vector<bool> values;
+  for (const json& each : list) {
+    const std::optional<bool> value = test(each);
+    if (!value) keys.refuse(key, fmt::format("{} for each layer", expected));
+    values.push_back(*value);
   }
-  if (names == nullptr) return text;
-  const std::string full = text == "gpt2" ? kGpt2Head : family->architecture;
-  const std::string bare = full.substr(0, full.find(text == "gpt2" ? "LMHead" : "ForCausalLM")) + "Model";
-  const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
-                          return name == full || name == bare;
-                        });
-  if (!is_known) keys.refuse("architectures", full);
-  return text;
+  return values;
 }
 
-/// rope_theta and the scaling of positions: in rope_scaling, or in rope_parameters as newer transformers
-/// write them. The type "default" scales nothing.
-void read_positions(const Keys& keys, ModelConfig& c) {
-  if (keys.positive("partial_rotary_factor", 1.0) != 1.0) keys.refuse("partial_rotary_factor", "1");
-  c.rope_theta = keys.positive("rope_theta", 10000.0);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const json* rope = keys.find(key);
-    if (rope == nullptr) continue;
-    const json type =
-        rope->is_object() ? rope->value("rope_type", rope->value("type", json("default"))) : json();
-    if (!type.is_string()) keys.refuse(key, "an object with a rope_type");
-    if (type != "default") c.rope_scaling = type.get<std::string>();
-    if (const auto theta = rope->find("rope_theta"); theta != rope->end() && !theta->is_null())
-      c.rope_theta = keys.positive(*theta, key);
+void read_kinds(const ConfigKeys& keys, ModelConfig& c) {
+  Arch& a = c.arch;
+  a.norm = kind_of(keys, "norm", kNorms);
+  a.norm_bias = keys.flag("norm_bias", false);
+  a.norm_weight = keys.flag("norm_weight", true);
+  a.norm_offset = keys.flag("norm_offset", false);
+  a.norm_place = kind_of(keys, "norm_place", kNormPlaces);
+  a.embedding_norm = keys.flag("embedding_norm", false);
+  a.positions = kind_of(keys, "positions", kPositions);
+  if (keys.flag("alibi", false)) a.positions = Positions::alibi;
+  a.position_offset = keys.count("position_offset", 0);
+  a.residual = kind_of(keys, "residual", kResiduals);
+  if (keys.flag("use_parallel_residual", false)) a.residual = Residual::parallel;
+  if (keys.flag("parallel_attn", false)) {
+    const bool has_two =
+        keys.flag("new_decoder_architecture", false) && keys.count("num_ln_in_parallel_attn", 2) == 2;
+    a.residual = has_two ? Residual::parallel : Residual::parallel_one_norm;
   }
+  a.gated = keys.flag("gated", true);
+  a.activation = kind_of(keys, "hidden_act", kActivations);
+  a.biases = keys.flag("bias", false);
+  c.norm_eps = keys.positive("norm_eps", 1e-6);
 }
 
-/// Which layers have the window: layer_types says so, or every layer but each N-th (sliding_window_pattern),
-/// or the family's rule.
-void read_windows(const Keys& keys, Windows windows, ModelConfig& c) {
-  const auto window = keys.optional_size("sliding_window");
-  const bool is_used = keys.flag("use_sliding_window", windows == Windows::all);
-  if (windows == Windows::none || !window || !is_used) return;
-  c.window = *window;
-  const auto layers = static_cast<std::size_t>(c.layers);
-  if (const json* types = keys.find("layer_types")) {
-    const bool fits =
-        types->is_array() && types->size() == layers && std::ranges::all_of(*types, [](const json& type) {
-          return type == "sliding_attention" || type == "full_attention";
-        });
-    if (!fits) keys.refuse("layer_types", "sliding_attention or full_attention for each layer");
-    for (const json& type : *types) c.windowed.push_back(type == "sliding_attention");
-  } else if (const auto pattern = keys.optional_size("sliding_window_pattern")) {
-    for (std::size_t i = 1; i <= layers; ++i)
-      c.windowed.push_back(i % static_cast<std::size_t>(*pattern) != 0);
-  } else if (windows == Windows::late) {
-    const std::int64_t first = keys.count("max_window_layers", 28);
-    for (std::size_t i = 0; i < layers; ++i) c.windowed.push_back(static_cast<std::int64_t>(i) >= first);
-  }
-  if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
-}
-
-void read_experts(const Keys& keys, const Family& family, ModelConfig& c) {
-  if (family.experts == nullptr) return;
-  Experts& e = c.experts;
-  e.count = keys.size(family.experts);
-  e.active = keys.size("num_experts_per_tok");
-  if (e.active > e.count) {
-    keys.fail(fmt::format("num_experts_per_tok {} is more than {} {}", e.active, family.experts, e.count));
-  }
-  e.d_ff = keys.size(family.experts_d_ff);
-  if (keys.optional_size("n_shared_experts") || keys.optional_size("shared_expert_intermediate_size"))
-    keys.lack("shared experts are not described yet");
-  const auto every = static_cast<std::size_t>(keys.optional_size("decoder_sparse_step").value_or(1));
-  const json* dense = keys.find("mlp_only_layers");
-  if (every == 1 && (dense == nullptr || *dense == json::array())) return;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(c.layers); ++i) {
-    const bool is_dense = dense != nullptr && std::ranges::find(*dense, json(i)) != dense->end();
-    e.in_layer.push_back(!is_dense && (i + 1) % every == 0);
-  }
-}
-
-ModelConfig read_llama(const Keys& keys, const Family& family) {
-  keys.one_of("hidden_act", {"silu", "swish"});
-  ModelConfig c;
-  c.arch = Arch::llama;
+void read_sizes(const ConfigKeys& keys, ModelConfig& c) {
   c.layers = keys.layers("num_hidden_layers");
   c.heads = keys.size("num_attention_heads");
-  c.kv_heads = keys.optional_size("num_key_value_heads").value_or(c.heads);
+  const bool has_new_falcon = keys.flag("new_decoder_architecture", false);
+  const bool is_multi_query = keys.flag("multi_query", false) && !has_new_falcon;
+  c.kv_heads = is_multi_query ? 1 : keys.optional_size("num_key_value_heads").value_or(c.heads);
   require_divides(keys, "num_key_value_heads", c.kv_heads, "num_attention_heads", c.heads);
   c.d_model = keys.size("hidden_size");
-  c.d_ff = keys.size("intermediate_size");
+  const auto ratio = keys.optional_size("intermediate_ratio");
+  c.d_ff = ratio ? keys.optional_size("intermediate_size").value_or(*ratio * c.d_model)
+                 : keys.size("intermediate_size");
+  if (keys.flag("intermediate_half", false)) c.d_ff /= 2;
   const auto head_dim = keys.optional_size("head_dim");
   if (!head_dim) require_divides(keys, "num_attention_heads", c.heads, "hidden_size", c.d_model);
   c.head_dim = head_dim.value_or(c.d_model / c.heads);
-  if (c.head_dim % 2 != 0) {
-    keys.fail(fmt::format("a head size of {} is odd, rotary positions need an even one", c.head_dim));
-  }
   c.vocab = keys.size("vocab_size");
-  c.max_seq = keys.optional_size("max_position_embeddings").value_or(0);
-  c.norm_eps = keys.positive("rms_norm_eps", 1e-6);
+  c.max_seq = c.has_learned_positions() ? keys.size("max_position_embeddings")
+                                        : keys.optional_size("max_position_embeddings").value_or(0);
   c.tied_head = keys.flag("tie_word_embeddings", false);
-  c.proj_bias = family.says_biases && keys.flag("attention_bias", false);
-  c.qkv_bias = family.qkv_bias || c.proj_bias;
-  c.mlp_bias = family.says_biases && keys.flag("mlp_bias", false);
-  c.qk_norm = family.qk_norm;
-  c.left_out = family.left_out;
+  if (keys.optional_size("word_embed_proj_dim").value_or(c.d_model) != c.d_model ||
+      !keys.flag("do_layer_norm_before", true))
+    keys.lack("embeddings of another width, and norms of sums, are not described yet");
+}
+
+void read_attention(const ConfigKeys& keys, ModelConfig& c) {
+  const bool says_biases = keys.flag("says_biases", false);
+  c.proj_bias = (says_biases && keys.flag("attention_bias", false)) || keys.flag("proj_bias", false);
+  const bool has_own = keys.find("qkv_bias") != nullptr;
+  c.qkv_bias = has_own ? keys.flag("qkv_bias", false) : c.proj_bias && says_biases;
+  c.mlp_bias =
+      (says_biases && keys.flag("mlp_bias", false)) || (!says_biases && keys.flag("mlp_bias", false));
+  c.head_bias = keys.flag("head_bias", false);
+  c.qk_norm = kind_of(keys, "qk_norm", kQkNorms);
+  if (keys.flag("head_norm", false)) c.qk_norm = QkNorm::head;
+  if (keys.flag("heads_norm", false)) c.qk_norm = QkNorm::heads;
+  if (keys.flag("whole_norm", false)) c.qk_norm = QkNorm::whole;
+  if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
+  c.sinks = keys.flag("sinks", false);
+  c.score_cap = keys.positive("attn_logit_softcapping", 0);
+  c.logit_cap = keys.positive("final_logit_softcapping", 0);
+  c.query_scale = keys.positive("attention_multiplier", 0);
+  if (keys.find("query_scale_of") != nullptr)
+    c.query_scale = 1 / std::sqrt(keys.positive("query_scale_of", 1));
+  const double usual = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  if (std::abs(c.query_scale - usual) < 1e-12 * usual) c.query_scale = 0;
+  c.embedding_scale = keys.positive("embedding_multiplier", 1);
+  if (keys.flag("embedding_multiplier_sqrt", false))
+    c.embedding_scale = std::sqrt(static_cast<double>(c.d_model));
+  c.residual_scale = keys.positive("residual_multiplier", 1);
+  if (keys.find("scale_depth") != nullptr)
+    c.residual_scale = keys.positive("scale_depth", 1) / std::sqrt(static_cast<double>(c.layers));
+  c.logit_scale = keys.positive("logit_scale", 1) / keys.positive("logits_scaling", 1);
+}
+
+/// kv_lora_rank and what belongs to it.
+void read_latent(const ConfigKeys& keys, ModelConfig& c) {
+  if (!keys.flag("latent", false)) return;
+  LatentAttention& l = c.latent;
+  l.q_rank = keys.optional_size("q_lora_rank").value_or(0);
+  l.kv_rank = keys.size("kv_lora_rank");
+  l.plain_dim = keys.size("qk_nope_head_dim");
+  l.rotary_dim = keys.size("qk_rope_head_dim");
+  l.v_dim = keys.size("v_head_dim");
+  l.index_heads = keys.optional_size("index_n_heads").value_or(0);
+  if (l.index_heads > 0) {
+    l.index_dim = keys.size("index_head_dim");
+    if (l.q_rank == 0) keys.fail("index_n_heads without q_lora_rank: nothing makes the indexer's queries");
+    c.left_out = "the choice of keys by an indexer: attention is priced in full";
+  }
+  c.kv_heads = c.heads;
+  c.head_dim = l.plain_dim + l.rotary_dim;
+}
+
+/// One object of rope_scaling or rope_parameters. The type "default" scales nothing.
+void read_rope(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
+  const json type = rope.is_object() ? rope.value("rope_type", rope.value("type", json("default"))) : json();
+  if (!type.is_string()) keys.refuse(key, "an object with a rope_type");
+  const auto number = [&](const char* name, double otherwise) {
+    const auto found = rope.find(name);
+    return found == rope.end() || found->is_null() ? otherwise : keys.positive(*found, key);
+  };
+  c.rope_theta = number("rope_theta", c.rope_theta);
+  if (rope.contains("partial_rotary_factor"))
+    c.rotary.dims = std::llround(number("partial_rotary_factor", 1) * static_cast<double>(c.head_dim));
+  if (type == "default" || type == "mrope") return;
+  c.rope_scaling = type.get<std::string>();
+  Rotary& r = c.rotary;
+  r.factor = number("factor", 1);
+  r.low = number("low_freq_factor", 1);
+  r.high = number("high_freq_factor", 4);
+  r.original = number("original_max_position_embeddings",
+                      keys.positive("original_max_position_embeddings", static_cast<double>(c.max_seq)));
+  r.beta_fast = number("beta_fast", 32);
+  r.beta_slow = number("beta_slow", 1);
+  r.attention = number("attention_factor", 0);
+  const auto truncate = rope.find("truncate");
+  r.truncate = truncate == rope.end() || *truncate != false;
+}
+
+void read_positions(const ConfigKeys& keys, ModelConfig& c) {
+  if (c.arch.positions != Positions::rotary) return;
+  c.rope_theta = keys.positive("rope_theta", 10000.0);
+  const std::int64_t dims = c.latent.kv_rank > 0 ? c.latent.rotary_dim : c.head_dim;
+  Rotary& r = c.rotary;
+  r.dims =
+      keys.optional_size("rotary_dim")
+          .value_or(std::llround(keys.positive("partial_rotary_factor", 1.0) * static_cast<double>(dims)));
+  r.interleaved = keys.flag("rope_interleaved", false);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* rope = keys.find(key);
+    if (rope == nullptr) continue;
+    const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
+    read_rope(keys, key, is_by_kind ? rope->at("full_attention") : *rope, c);
+    if (is_by_kind) c.left_out = "rotary positions that differ by kind of layer";
+  }
+  if (keys.find("rope_local_base_freq") != nullptr)
+    c.left_out = "rotary positions that differ by kind of layer";
+  if (r.dims > dims || r.dims <= 0)
+    keys.fail(fmt::format("{} rotated elements of a head of {}", r.dims, dims));
+  if (r.dims % 2 != 0)
+    keys.fail(fmt::format("a head size of {} is odd, rotary positions need an even one", r.dims));
+  if (r.dims == dims) r.dims = 0;
+  if (const json* layers = keys.find("no_rope_layers"); layers != nullptr && *layers != json::array()) {
+    r.in_layer = by_layer(keys, "no_rope_layers", *layers, c.layers, "0 or 1", [](const json& each) {
+      return each == 0 || each == 1 ? std::optional<bool>(each == 1) : std::nullopt;
+    });
+  } else if (const auto every = keys.optional_size("no_rope_layer_interval")) {
+    for (std::int64_t i = 1; i <= c.layers; ++i) r.in_layer.push_back(i % *every != 0);
+  }
+}
+
+/// Every layer but each N-th: sliding_window_pattern as a number, or as text ("LLLG").
+std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
+  const json* pattern = keys.find("sliding_window_pattern");
+  if (pattern == nullptr || !pattern->is_string()) return keys.optional_size("sliding_window_pattern");
+  const auto text = pattern->get<std::string>();
+  const auto first = text.find('G');
+  if (first == std::string::npos || first + 1 != text.size()) keys.refuse("sliding_window_pattern", "L..LG");
+  return static_cast<std::int64_t>(text.size());
+}
+
+/// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
+void read_windows(const ConfigKeys& keys, ModelConfig& c) {
+  const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
+  const auto window = keys.optional_size("sliding_window");
+  const bool is_used = keys.flag("use_sliding_window", rule != "late");
+  if (rule == "none" || !window || !is_used) return;
+  c.window = *window;
+  if (const json* types = keys.find("layer_types"); types != nullptr && rule != "rotary") {
+    c.windowed = by_layer(keys, "layer_types", *types, c.layers, "sliding_attention or full_attention",
+                          [](const json& type) -> std::optional<bool> {
+                            if (type == "sliding_attention" || type == "chunked_attention") return true;
+                            return type == "full_attention" ? std::optional(false) : std::nullopt;
+                          });
+  } else if (const auto period = window_period(keys)) {
+    for (std::int64_t i = 1; i <= c.layers; ++i) c.windowed.push_back(i % *period != 0);
+    if (!keys.flag("windowed_first", true)) c.windowed.flip();
+  } else if (rule == "late") {
+    const std::int64_t first = keys.count("max_window_layers", 28);
+    for (std::int64_t i = 0; i < c.layers; ++i) c.windowed.push_back(i >= first);
+  } else if (rule == "rotary") {
+    c.windowed = c.rotary.in_layer;
+  }
+  if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
+  if (c.window == 0) return;
+  if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
+  c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
+  c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
+  if (c.full_values_are_keys) {
+    c.full_kv_heads = keys.optional_size("num_global_key_value_heads").value_or(c.kv_heads);
+    require_divides(keys, "num_global_key_value_heads", c.full_kv_heads, "num_attention_heads", c.heads);
+  }
+}
+
+/// Which layers have experts and which are dense.
+void read_expert_layers(const ConfigKeys& keys, ModelConfig& c) {
+  const std::int64_t first = keys.count("first_k_dense_replace", 0);
+  const std::int64_t every = keys.optional_size("decoder_sparse_step").value_or(1);
+  const std::int64_t last = keys.count("moe_layer_end_index", c.layers - 1);
+  const json* dense = keys.find("mlp_only_layers");
+  if (dense != nullptr && !dense->is_array()) keys.refuse("mlp_only_layers", "a list of layers");
+  std::vector<bool> in_layer;
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const bool is_dense = dense != nullptr && std::ranges::find(*dense, json(i)) != dense->end();
+    in_layer.push_back(!is_dense && i >= first && i <= last && (i + 1) % every == 0);
+  }
+  if (const json* types = keys.find("mlp_layer_types")) {
+    in_layer = by_layer(keys, "mlp_layer_types", *types, c.layers, "dense or sparse", [](const json& type) {
+      return type == "sparse" || type == "dense" ? std::optional<bool>(type == "sparse") : std::nullopt;
+    });
+  }
+  if (std::ranges::find(in_layer, false) != in_layer.end()) c.experts.in_layer = std::move(in_layer);
+}
+
+void read_experts(const ConfigKeys& keys, ModelConfig& c) {
+  const bool is_beside = keys.flag("experts_beside_dense", false);
+  if (is_beside ? !keys.flag("enable_moe_block", false) : !keys.flag("experts", false)) return;
+  Experts& e = c.experts;
+  e.count = keys.size("num_experts");
+  e.active = keys.size("num_experts_per_tok");
+  if (e.active > e.count) {
+    keys.fail(fmt::format("{} {} is more than {} {}", keys.name("num_experts_per_tok"), e.active,
+                          keys.name("num_experts"), e.count));
+  }
+  e.d_ff = keys.optional_size("moe_intermediate_size").value_or(c.d_ff);
+  e.shared_d_ff = keys.count("shared_expert_intermediate_size", 0);
+  if (e.shared_d_ff == 0 && keys.flag("shared_expert", true))
+    e.shared_d_ff = e.d_ff * keys.count("n_shared_experts", 0);
+  if (keys.find("shared_expert_of") != nullptr) e.shared_d_ff = e.d_ff;
+  if (is_beside) {
+    e.shared_d_ff = c.d_ff;
+    e.has_own_norms = true;
+  }
+  e.shared_gate = keys.flag("shared_gate", false);
+  e.router_bias = keys.flag("router_bias", false);
+  e.biases = keys.flag("experts_bias", false);
+  e.sigmoid_scores = keys.one_of("scoring_func", {"softmax", "sigmoid"}) == "sigmoid";
+  e.score_bias = keys.flag("score_bias", false);
+  e.normalised = keys.flag("norm_topk_prob", true);
+  e.groups = keys.optional_size("n_group").value_or(1);
+  e.active_groups = keys.optional_size("topk_group").value_or(1);
+  require_divides(keys, "n_group", e.groups, "num_experts", e.count);
+  read_expert_layers(keys, c);
+}
+
+/// Refuses what the family may have and no program describes.
+void refuse_features(const ConfigKeys& keys, const Family& family) {
+  for (const std::string& key : family.off) {
+    const json* value = keys.find(key.c_str());
+    if (value != nullptr && *value != false && *value != 0)
+      keys.refuse(key.c_str(), "null or false: rooflm does not compute it");
+  }
+  if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
+}
+
+ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
+  refuse_features(keys, family);
+  ModelConfig c;
+  c.arch = Arch::llama;
+  read_kinds(keys, c);
+  read_sizes(keys, c);
+  read_attention(keys, c);
+  read_latent(keys, c);
   read_positions(keys, c);
-  read_windows(keys, family.windows, c);
-  read_experts(keys, family, c);
+  read_windows(keys, c);
+  read_experts(keys, c);
+  if (const auto mtp = keys.count("num_mtp_layers", 0); mtp > 0 && keys.flag("use_mtp", true))
+    c.other_parts = fmt::format("{} that predict{} further tokens",
+                                mtp == 1 ? "one layer" : fmt::format("{} layers", mtp), mtp == 1 ? "s" : "");
+  for (const Arch& known : {Arch::gpt2, Arch::llama}) {
+    c.arch.name = known.name;
+    const bool has_heads = known != Arch::gpt2 || c.kv_heads == c.heads;
+    if (c.arch == known && has_heads) return c;
+  }
+  c.arch.name = family.types.front();
   return c;
 }
 
-ordered_json gpt2_json(const ModelConfig& c) {
-  if (c.head_dim * c.heads != c.d_model) {
-    throw core::UsageError(fmt::format("a GPT-2 file cannot say that {} heads of {} make up d_model {}",
-                                       c.heads, c.head_dim, c.d_model));
+/// The text model of a file and its type.
+struct TextModel {
+  json config;
+  std::string type;
+  std::string wrapper;  ///< the model_type around it; empty: none
+};
+
+/// The part for text of a model of several media, else the file itself.
+TextModel text_model(const std::string& path, json root) {
+  const auto string_of = [&](const json& object, const char* key) -> std::string {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) return "";
+    if (!found->is_string()) {
+      throw core::InputError(
+          fmt::format("{}: {} is {}, expected one of {}", path, key, core::shown(*found), known_families()));
+    }
+    return *found;
+  };
+  const std::string type = string_of(root, "model_type");
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    const auto found = root.find(key);
+    if (found == root.end() || found->is_null()) continue;
+    if (!found->is_object())
+      throw core::InputError(fmt::format("{}: {} is {}, expected an object", path, key, core::shown(*found)));
+    json text = *found;
+    for (const char* shared : {"tie_word_embeddings", "vocab_size"}) {
+      if (!text.contains(shared) && root.contains(shared)) text[shared] = root[shared];
+    }
+    std::string inner = string_of(text, "model_type");
+    return {std::move(text), inner.empty() ? type : inner, type};
   }
-  // Dropout is written as 0, since rooflm has none; transformers would otherwise train with 0.1.
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", c.vocab},
-          {"n_positions", c.max_seq},
-          {"n_embd", c.d_model},
-          {"n_layer", c.layers},
-          {"n_head", c.heads},
-          {"n_inner", c.d_ff},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", c.norm_eps},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0},
-          {"tie_word_embeddings", c.tied_head}};
+  return {std::move(root), type, ""};
 }
 
-ordered_json llama_json(const ModelConfig& c) {
-  const auto* const family = std::ranges::find_if(kFamilies, [&](const Family& f) {
-    const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
-    return f.experts == nullptr && !f.qk_norm && c.left_out == f.left_out && has_biases &&
-           f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows != Windows::none || c.window == 0);
-  });
-  const std::string lacking = uncomputed(c, 1);
-  if (family == kFamilies.end() || !lacking.empty()) {
-    throw core::Unavailable(fmt::format("no family has the config.json of {}{}{}", c.name,
-                                        lacking.empty() ? "" : " with ", lacking));
+/// The row of the model. Throws if there is none.
+const Family& family_of(const std::string& path, const TextModel& text) {
+  const auto fail = [&](const std::string& what) {
+    throw core::InputError(fmt::format("{}: {}", path, what));
+  };
+  std::string type = text.type;
+  const auto names = text.config.find("architectures");
+  const bool has_names = names != text.config.end() && !names->is_null();
+  if (type.empty() && has_names && *names == json{"GPT2LMHeadModel"}) type = "gpt2";
+  if (type.empty()) fail(fmt::format("the key model_type is missing, expected one of {}", known_families()));
+  const std::string lacking = not_described(type, text.config);
+  const Family* family = find_family(type);
+  const bool is_model =
+      has_names || text.config.contains("vocab_size") || text.config.contains("hidden_size");
+  if (!lacking.empty() && (is_model || family == nullptr)) {
+    throw core::Unavailable(fmt::format("{}: model_type is {}, which has {}: no program describes them yet",
+                                        path, core::shown(type), lacking));
   }
-  ordered_json root = {{"architectures", {family->architecture}},
-                       {"model_type", family->type},
-                       {"vocab_size", c.vocab},
-                       {"hidden_size", c.d_model},
-                       {"intermediate_size", c.d_ff},
-                       {"num_hidden_layers", c.layers},
-                       {"num_attention_heads", c.heads},
-                       {"num_key_value_heads", c.kv_heads},
-                       {"head_dim", c.head_dim},
-                       {"hidden_act", "silu"},
-                       {"rms_norm_eps", c.norm_eps},
-                       {"rope_theta", c.rope_theta},
-                       {"attention_bias", c.proj_bias},
-                       {"mlp_bias", c.mlp_bias},
-                       {"tie_word_embeddings", c.tied_head}};
-  if (c.window > 0) {
-    root["sliding_window"] = c.window;
-    root["use_sliding_window"] = true;
-    for (std::int64_t i = 0; i < c.layers && !c.windowed.empty(); ++i)
-      root["layer_types"].push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
+  if (family == nullptr) {
+    const std::string known = known_families();
+    // What is no model at all is bad input.
+    if (!is_model) fail(fmt::format("model_type is {}, expected one of {}", core::shown(type), known));
+    throw core::Unavailable(
+        fmt::format("{}: model_type is {}: not described yet; known are {}", path, core::shown(type), known));
   }
-  if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
-  return root;
+  if (!has_names || !text.wrapper.empty()) return *family;
+  const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
+                          return std::ranges::any_of(family->architectures, [&](const std::string& full) {
+                            const auto end = std::min(full.find("LMHead"), full.find("For"));
+                            return name == full || name == full.substr(0, end) + "Model";
+                          });
+                        });
+  if (!is_known) {
+    fail(fmt::format("architectures is {}, expected {}", core::shown(*names), family->architectures.front()));
+  }
+  return *family;
 }
 
 /// Validates and names the configuration.
-ModelConfig finish(ModelConfig config, const Keys& keys, const std::filesystem::path& directory) {
+ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesystem::path& directory) {
   const ModelConfig gpt2 = preset("gpt2");
-  config.padded_vocab = config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
+  config.padded_vocab =
+      config.arch == Arch::gpt2 && config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
   try {
     static_cast<void>(parameter_count(config));
   } catch (const core::UsageError& error) {
@@ -396,21 +440,18 @@ ModelConfig finish(ModelConfig config, const Keys& keys, const std::filesystem::
 }  // namespace
 
 ModelConfig read_config(const std::filesystem::path& directory) {
-  const Keys keys(directory / "config.json");
-  const std::string type = type_of(keys);
-  if (type == "gpt2") return finish(read_gpt2(keys), keys, directory);
-  const auto* const family =
-      std::ranges::find(kFamilies, type, [](const Family& f) { return std::string(f.type); });
-  return finish(read_llama(keys, *family), keys, directory);
-}
-
-std::string config_json(const ModelConfig& config, core::DType dtype, const TextEnds& ends) {
-  ordered_json root = config.arch == Arch::gpt2 ? gpt2_json(config) : llama_json(config);
-  for (const auto& [key, id] : {std::pair("bos_token_id", ends.begin), std::pair("eos_token_id", ends.end)}) {
-    if (id && *id < config.vocab) root[key] = *id;
+  const std::filesystem::path path = directory / "config.json";
+  const core::MappedFile file(path);
+  TextModel text =
+      text_model(path.string(), core::parse_json_object(file.text(), path.string(), "config.json"));
+  const Family& family = family_of(path.string(), text);
+  const ConfigKeys keys(path.string(), std::move(text.config), family);
+  ModelConfig config = read_family(keys, family);
+  if (!text.wrapper.empty()) {
+    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
+                          fmt::format("all that {} has besides its text model", text.wrapper);
   }
-  root["torch_dtype"] = core::facts_of(dtype).torch_name;
-  return root.dump(2) + "\n";
+  return finish(std::move(config), keys, directory);
 }
 
 }  // namespace rooflm::model

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/error.h"
+
 namespace rooflm::model {
 namespace {
 
@@ -36,7 +38,7 @@ constexpr std::array kLlamaModules = {
     Module{"feed_forward.fc2", "mlp.down_proj"},  Module{"ln_f", "norm"},
 };
 
-std::string_view theirs(std::string_view ours, Arch arch) {
+std::string_view theirs(std::string_view ours, const Arch& arch) {
   const auto find = [&](const auto& modules) -> std::string_view {
     for (const Module& module : modules) {
       if (module.ours == ours) return module.theirs;
@@ -51,7 +53,7 @@ struct Name {
   std::string prefix, module, suffix;
 };
 
-Name split(const std::string& name, Arch arch) {
+Name split(const std::string& name, const Arch& arch) {
   Name parts{arch == Arch::gpt2 ? "transformer." : "model.", name, ""};
   if (name.starts_with("h.")) {
     const auto dot = name.find('.', 2);
@@ -89,6 +91,10 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 }  // namespace
 
 std::vector<Part> parts_of(const Parameter& parameter, const ModelConfig& c) {
+  if (c.arch != Arch::gpt2 && c.arch != Arch::llama) {
+    throw core::Unavailable(
+        fmt::format("{}: the tensors in files of {} are not mapped yet", c.name, c.arch.name));
+  }
   if (parameter.name == "lm_head.weight")
     return {{.tensor = "lm_head.weight", .shape = {c.vocab, c.d_model}}};
   const Name name = split(parameter.name, c.arch);

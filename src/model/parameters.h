@@ -29,8 +29,10 @@ struct Parameter {
 /// that its configuration says, and may have attention.q_norm.weight and attention.k_norm.weight [D]. A layer
 /// of E experts of width F has feed_forward.router.weight [E, C], feed_forward.experts.fc1.weight [E, 2F, C],
 /// feed_forward.experts.fc2.weight [E, C, F], and feed_forward.shared.fc1 and fc2 of those that all tokens
-/// take. Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and Llama's
-/// N(0, 0.02).
+/// take. Norms on results are ln1_after and ln2_after. Attention without latent rank has q_norm and k_norm
+/// where its configuration says; with one it has q_a, q_b, kv_a, k_rotary and kv_b instead of qkv. The code
+/// is the list. Initialisation: GPT-2 (Radford et al., 2019; residual projections scaled by 1/sqrt(2L)) and
+/// Llama's N(0, 0.02).
 std::vector<Parameter> parameters(const ModelConfig& config);
 
 /// Initial values of one parameter. Element i depends only on seed, the parameter's name and i. Padding rows

@@ -8,6 +8,10 @@ namespace rooflm::program::ops {
 
 // head_norm.cpp
 extern const OpDef kHeadNorm, kHeadNormBackward;
+// map.cpp
+extern const OpDef kMap, kMapBackward, kActivate, kActivateBackward;
+// latent_attention.cpp
+extern const OpDef kLatentAttention, kLatentAttentionBackward;
 // experts.cpp
 extern const OpDef kRoute, kRouteBackward, kDispatch, kDispatchBackward, kCombine, kCombineBackward;
 

@@ -83,7 +83,7 @@ class Models(unittest.TestCase):
     def test_what_no_kernel_computes_is_described_and_not_run(self):
         for keys, seq, says in ((dict(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2), 32, "experts"),
                                 (dict(model_type="qwen3"), 32, "norms of queries and keys"),
-                                (dict(model_type="llama", rope_scaling={"type": "yarn"}), 32, "yarn"),
+                                (dict(model_type="llama", rope_scaling={"type": "longrope"}), 32, "longrope"),
                                 (dict(model_type="mistral", sliding_window=16), 32, "a window of 16")):
             model = self.directory(**keys)
             done = run("program", "--model", model, "--seq", seq, "--device", "cpu", "--totals", "--format", "json")
@@ -98,7 +98,7 @@ class Models(unittest.TestCase):
         done = run("bench", "--device", "cpu", "--model", self.directory(model_type="mistral", sliding_window=16),
                       "--seq", 16, "--batch", 1, "--steps", 1, "--warmup", 0, "--layers", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
-        for model_type, says in (("deepseek_v3", "multi-head latent attention"), ("mamba2", "mamba2")):
+        for model_type, says in (("qwen3_next", "layers of linear attention"), ("mamba2", "state-space layers")):
             for command in (["plan", "--device", "h100-sxm"], ["program"], ["bench", "--device", "cpu"]):
                 done = run(*command, "--model", self.directory(model_type=model_type))
                 self.assertEqual(done.returncode, 5, done.stderr)

@@ -113,13 +113,11 @@ auto Resources::cache<double>() -> std::map<Key, std::shared_ptr<const RopeTable
 
 template <class C>
 void RopeTables<C>::fill() const {
-  const std::int64_t half = head_dim_ / 2;
   for (std::int64_t t = 0; t < seq_; ++t) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency =
-          std::pow(theta_, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim_));
-      cosines_.push_back(static_cast<C>(std::cos(static_cast<double>(t) * frequency)));
-      sines_.push_back(static_cast<C>(std::sin(static_cast<double>(t) * frequency)));
+    for (const double frequency : rotary_.frequencies) {
+      const double angle = static_cast<double>(t) * frequency;
+      cosines_.push_back(static_cast<C>(rotary_.amplitude * std::cos(angle)));
+      sines_.push_back(static_cast<C>(rotary_.amplitude * std::sin(angle)));
     }
   }
 }
@@ -127,13 +125,14 @@ template void RopeTables<float>::fill() const;
 template void RopeTables<double>::fill() const;
 
 template <class C>
-std::shared_ptr<const RopeTables<C>> Resources::rope_tables(std::int64_t seq, std::int64_t head_dim,
-                                                            double theta) {
-  auto& entry = cache<C>()[{seq, head_dim, theta}];
-  if (entry == nullptr) entry = std::make_shared<RopeTables<C>>(seq, head_dim, theta);
+std::shared_ptr<const RopeTables<C>> Resources::rope_tables(std::int64_t seq, const program::Rotary& rotary) {
+  auto& entry = cache<C>()[{seq, rotary}];
+  if (entry == nullptr) entry = std::make_shared<RopeTables<C>>(seq, rotary);
   return entry;
 }
-template std::shared_ptr<const RopeTables<float>> Resources::rope_tables(std::int64_t, std::int64_t, double);
-template std::shared_ptr<const RopeTables<double>> Resources::rope_tables(std::int64_t, std::int64_t, double);
+template std::shared_ptr<const RopeTables<float>> Resources::rope_tables(std::int64_t,
+                                                                         const program::Rotary&);
+template std::shared_ptr<const RopeTables<double>> Resources::rope_tables(std::int64_t,
+                                                                          const program::Rotary&);
 
 }  // namespace rooflm::backends::cpu

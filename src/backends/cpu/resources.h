@@ -6,10 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "backends/op_view.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cpu {
 
@@ -48,13 +49,12 @@ class Scratchpad {
   std::size_t bytes_ = 0;
 };
 
-/// cos and sin [T, D/2] of the angle t * theta^(-2i/D), fp32 or fp64. Computed when a step first needs them,
-/// so describing the kernels of a program of any size fills no tables.
+/// cos and sin [T, D/2] of the angles of program/rotary.h, fp32 or fp64. Computed when a step first needs
+/// them, so describing the kernels of a program of any size fills no tables.
 template <class C>
 class RopeTables {
  public:
-  RopeTables(std::int64_t seq, std::int64_t head_dim, double theta)
-      : seq_(seq), head_dim_(head_dim), theta_(theta) {}
+  RopeTables(std::int64_t seq, program::Rotary rotary) : seq_(seq), rotary_(std::move(rotary)) {}
   [[nodiscard]] const C* cosines() const { return filled().cosines_.data(); }
   [[nodiscard]] const C* sines() const { return filled().sines_.data(); }
 
@@ -65,8 +65,8 @@ class RopeTables {
   }
   void fill() const;
 
-  std::int64_t seq_, head_dim_;
-  double theta_;
+  std::int64_t seq_;
+  program::Rotary rotary_;
   mutable std::once_flag once_;
   mutable std::vector<C> cosines_, sines_;
 };
@@ -79,10 +79,10 @@ class Resources {
   [[nodiscard]] Scratchpad& scratch() { return scratch_; }
   /// Shared by all layers.
   template <class C>
-  std::shared_ptr<const RopeTables<C>> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta);
+  std::shared_ptr<const RopeTables<C>> rope_tables(std::int64_t seq, const program::Rotary& rotary);
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, double>;
+  using Key = std::pair<std::int64_t, program::Rotary>;
   template <class C>
   std::map<Key, std::shared_ptr<const RopeTables<C>>>& cache();
   int threads_;

@@ -1,6 +1,7 @@
 // head_norm: RMSNorm of each query and key head of a packed projection qkv [B, T, (H + 2K) D] with weights wq
-// and wk [D] (Qwen3); v passes through. Attributes: heads, kv_heads, head_dim, eps. No backend has a kernel
-// yet: models with it are planned.
+// and wk [D] (Qwen3); v passes through. With `whole` weights are [H D] and [K D], and the norms are over all
+// heads (OLMo 2). Attributes: heads, kv_heads, head_dim, eps. No backend has a kernel yet: models with it are
+// planned.
 //
 // Outputs: y [B, T, (H + 2K) D], rstd [B T (H + K)].
 #include <fmt/format.h>
@@ -30,10 +31,13 @@ std::vector<Tensor> infer_head_norm(const Program& p, const Op& op) {
   const std::int64_t width = (normed_heads(op) + op.attrs.integer("kv_heads")) * d;
   expect(x.rank() == 3 && x[2] == width, op,
          [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
-  for (const std::size_t weight : {1U, 2U}) {
-    expect(p.shape(op.inputs.at(weight)) == Shape{d}, op,
-           [&] { return fmt::format("expected a weight [{}]", std::int64_t{d}); });
-  }
+  const bool is_whole = op.attrs.flag("whole");
+  const auto check = [&](std::size_t weight, std::int64_t elements) {
+    expect(p.shape(op.inputs.at(weight)) == Shape{elements}, op,
+           [&] { return fmt::format("expected a weight [{}]", elements); });
+  };
+  check(1, is_whole ? d * op.attrs.integer("heads") : d);
+  check(2, is_whole ? d * op.attrs.integer("kv_heads") : d);
   return {{.shape = x}, {.shape = {Count(x[0]) * x[1] * normed_heads(op)}, .full_precision = true}};
 }
 
@@ -56,8 +60,10 @@ void gradient_head_norm(GradientContext& g) {
 }
 
 std::vector<Tensor> infer_head_norm_backward(const Program& p, const Op& op) {
-  const Tensor dw{.shape = {op.attrs.integer("head_dim")}, .role = Role::gradient, .full_precision = true};
-  return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient}, dw, dw};
+  const auto of_weight = [&](std::size_t i) {
+    return Tensor{.shape = p.shape(op.inputs.at(i)), .role = Role::gradient, .full_precision = true};
+  };
+  return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient}, of_weight(2), of_weight(3)};
 }
 
 }  // namespace

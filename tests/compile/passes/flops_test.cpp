@@ -116,7 +116,7 @@ TEST(Flops, ExpertsComputeTheRowsOfTheirTokens) {
 /// Every way to a step takes experts: what passes make of them is consistent.
 TEST(Flops, PassesTakeExpertsAndNormsOfHeads) {
   model::ModelConfig config = expert_config();
-  config.qk_norm = true;
+  config.qk_norm = model::QkNorm::head;
   for (const auto engine : {compile::EngineKind::eager, compile::EngineKind::fused}) {
     for (const auto recompute :
          {passes::Recompute::none, passes::Recompute::selective, passes::Recompute::full}) {

@@ -84,7 +84,7 @@ Kernel make_rope(const OpView& v) {
     const bool has_first = v.has_in(1);
     const auto pieces = program::Pieces::of(v.op.attrs);
     const std::int64_t positions = has_first ? v.integer("positions") : shape.seq * pieces.parts;
-    const auto tables = v.context->rope_tables<float>(positions, shape.head_dim, v.op.attrs.number("theta"));
+    const auto tables = v.context->rope_tables<float>(positions, program::Rotary::of(v.op.attrs));
     return [=](const KernelArgs& args) {
       const auto* first = has_first ? checked_first(args.in[1], shape.batch, shape.seq, positions) : nullptr;
       rope(shape, pieces, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,

@@ -19,7 +19,7 @@ Kernel make_rope(const OpView& v) {
     const bool has_first = v.has_in(1);
     const auto pieces = program::Pieces::of(v.op.attrs);
     const std::int64_t positions = has_first ? v.integer("positions") : seq * pieces.parts;
-    return [=, tables = v.context->rope_tables<C>(positions, dim, v.op.attrs.number("theta")),
+    return [=, tables = v.context->rope_tables<C>(positions, program::Rotary::of(v.op.attrs)),
             x = in_operand<C>(v, 0, width), y = out_operand<C>(v, 0, width)](const KernelArgs& args) {
       const C* all_cosines = tables->cosines();
       const C* all_sines = tables->sines();

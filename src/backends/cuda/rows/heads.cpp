@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backends/cuda/rows/rows.h"
+#include "core/error.h"
 #include "program/ops.h"
 
 namespace rooflm::backends::cuda {
@@ -57,6 +58,8 @@ Kernel make_unmerge_heads(const OpView& v) {
 }
 
 Kernel make_rope(const OpView& v) {
+  if (v.op.attrs.has("scaling"))
+    throw core::Unavailable("this GPU backend has no kernel for scaled rotary positions; processors have");
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   const HeadsShape shape = packed_shape(v, v.in(0));

@@ -1,0 +1,75 @@
+// Reads the table of families.
+#include "model/family_table.h"
+
+#include <algorithm>
+
+#include "core/json.h"
+
+namespace rooflm::model {
+namespace {
+
+using nlohmann::json;
+
+const json& table() {
+  static const json kTable = core::parse_json_object(families_text(), "data/families.json", "the table");
+  return kTable;
+}
+
+Family family_of(const json& row) {
+  const auto object = [&](const char* key) { return row.value(key, json::object()); };
+  return {.types = row.at("types"),
+          .architectures = row.at("architectures"),
+          .keys = object("keys"),
+          .defaults = object("defaults"),
+          .fixed = object("fixed"),
+          .off = row.value("off", std::vector<std::string>{})};
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> kFamilies = [] {
+    std::vector<Family> rows;
+    for (const json& row : table().at("families")) rows.push_back(family_of(row));
+    return rows;
+  }();
+  return kFamilies;
+}
+
+const Family* find_family(std::string_view type) {
+  for (const Family& family : families()) {
+    if (std::ranges::find(family.types, type) != family.types.end()) return &family;
+  }
+  return nullptr;
+}
+
+std::string known_families() {
+  std::string names;
+  for (const Family& family : families()) names += (names.empty() ? "" : ", ") + family.types.front();
+  return names;
+}
+
+std::string not_described(std::string_view type, const json& config) {
+  const json& types = table().at("not_described");
+  if (const auto found = types.find(type); found != types.end()) return *found;
+  for (const auto& [key, part] : table().at("not_described_keys").items()) {
+    if (const auto found = config.find(key); found != config.end() && !found->is_null()) return part;
+  }
+  return "";
+}
+
+std::vector<std::string> names_of(const Family& family, const std::string& key) {
+  std::vector<std::string> names;
+  if (const auto own = family.keys.find(key); own != family.keys.end()) {
+    if (own->is_array()) return *own;
+    names.push_back(*own);
+  }
+  names.push_back(key);
+  const json& aliases = table().at("aliases");
+  if (const auto found = aliases.find(key); found != aliases.end()) {
+    for (const json& name : *found) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace rooflm::model

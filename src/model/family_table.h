@@ -1,0 +1,34 @@
+// The families of Hugging Face models: what each calls the keys of its config.json, and what they mean.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rooflm::model {
+
+/// The text of data/families.json, embedded in the binary.
+std::string_view families_text();
+
+/// A row of data/families.json. Its strings live as long as the program.
+struct Family {
+  std::vector<std::string> types;          ///< model_type
+  std::vector<std::string> architectures;  ///< in `architectures`
+  nlohmann::json keys;                     ///< key of ours: the family's name of it, or a list of names
+  nlohmann::json defaults;                 ///< key of ours: what its absence means
+  nlohmann::json fixed;                    ///< key of ours: its value, whatever the file says
+  std::vector<std::string> off;            ///< keys of features that no program describes
+};
+
+const std::vector<Family>& families();
+/// nullptr for a family without a row.
+const Family* find_family(std::string_view type);
+/// "gpt2, llama, ...": the types of all rows.
+std::string known_families();
+/// What models of that type have and no program describes, in words; empty for others.
+std::string not_described(std::string_view type, const nlohmann::json& config);
+/// The names under which a config.json of the family may have the key, the family's own first.
+std::vector<std::string> names_of(const Family& family, const std::string& key);
+
+}  // namespace rooflm::model

@@ -1,0 +1,169 @@
+// Emits attention of all kinds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+#include "model/forward_writer.h"
+#include "model/rotary_scaling.h"
+#include "program/ops.h"
+#include "program/planned_ops.h"
+
+namespace rooflm::model {
+
+namespace ops = program::ops;
+
+TensorId Writer::attention(TensorId x, const std::string& prefix, std::int64_t layer) {
+  const auto scope = builder_.scope("attention");
+  const AttentionSize size = config_.attention_of(layer);
+  const std::int64_t window = config_.window_of(layer);
+  Attributes heads{{"heads", size.heads}, {"kv_heads", size.kv_heads}, {"head_dim", size.qk_dim}};
+  TensorId y = program::kNone;  // [B, T, H D]
+  if (config_.latent.kv_rank > 0) {
+    y = latent_attention(x, prefix, size);
+  } else {
+    TensorId qkv = program::kNone;  // [B, T, (H + 2K) D]
+    {
+      const auto part = builder_.scope("qkv");
+      const std::int64_t packed = (size.values_are_keys ? 1 : 2) * size.kv_heads;
+      qkv = linear(x, prefix + "qkv", config_.d_model, (size.heads + packed) * size.qk_dim, "qkv");
+      qkv = normed_heads(qkv, prefix, heads, size);
+      if (config_.arch.positions == Positions::rotary && config_.rotary.is_in(layer))
+        qkv = rotated(qkv, heads, size);
+    }
+    if (window > 0 && (positions_ > 0 ? positions_ : seq_) > window) heads.set("window", window);
+    y = size.values_are_keys ? sized_attention({qkv}, size, window)
+        : positions_ == 0    ? builder_.op(ops::kAttention, {qkv}, heads, "attention")
+                             : kept_attention(qkv, prefix, heads);
+    if (config_.sinks) {
+      const auto part = builder_.scope("softmax");
+      y = builder_.op(ops::kMap, {y, weight(prefix + "sinks")}, {}, "attention");
+    }
+  }
+  const auto part = builder_.scope("proj");
+  return linear(y, prefix + "proj", size.heads * size.v_dim, config_.d_model, "proj");
+}
+
+TensorId Writer::normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
+                              const AttentionSize& size) {
+  if (config_.qk_norm == QkNorm::none) return qkv;
+  if (config_.qk_norm == QkNorm::unweighted) return builder_.op(ops::kMap, {qkv}, {}, "qkv");
+  const std::vector<TensorId> inputs = {qkv, weight(prefix + "q_norm.weight"),
+                                        weight(prefix + "k_norm.weight")};
+  if (size.values_are_keys) return builder_.op(ops::kMap, inputs, {}, "qkv");
+  Attributes norm = heads;
+  norm.set("eps", config_.norm_eps);
+  norm.set("accumulate", false);
+  if (config_.qk_norm != QkNorm::head) norm.set("whole", true);
+  return builder_.op(ops::kHeadNorm, inputs, norm, "qkv");
+}
+
+TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size) {
+  if (size.values_are_keys) return builder_.op(ops::kMap, {qkv}, {}, "qkv");
+  Attributes rope = heads;
+  rope.set("theta", config_.rope_theta);
+  rope.set("inverse", false);
+  if (!config_.rope_scaling.empty()) set_scaling(rope);
+  if (first_ != program::kNone) rope.set("positions", positions_);
+  return builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
+}
+
+void Writer::set_scaling(Attributes& rope) const {
+  const Rotary& r = config_.rotary;
+  rope.set("scaling", static_cast<std::int64_t>(scaling_of(config_)));
+  rope.set("factor", r.factor);
+  rope.set("low", r.low);
+  rope.set("high", r.high);
+  rope.set("original", r.original);
+  rope.set("beta_fast", r.beta_fast);
+  rope.set("beta_slow", r.beta_slow);
+  rope.set("truncate", r.truncate);
+  const bool is_yarn = scaling_of(config_) == program::RotaryScaling::yarn;
+  const double usual = is_yarn && r.factor > 1 ? 0.1 * std::log(r.factor) + 1 : 1.0;
+  rope.set("amplitude", r.attention > 0 ? r.attention : usual);
+}
+
+TensorId Writer::sized_attention(std::vector<TensorId> inputs, const AttentionSize& size,
+                                 std::int64_t window) {
+  if (positions_ > 0) {
+    throw core::Unavailable(
+        fmt::format("{}: decoding with attention of that kind is not described yet", config_.name));
+  }
+  Attributes attrs{{"heads", size.heads}, {"qk_dim", size.qk_dim}, {"v_dim", size.v_dim}};
+  if (window > 0 && seq_ > window) attrs.set("window", window);
+  const auto part = builder_.scope("flash");
+  return builder_.op(ops::kLatentAttention, std::move(inputs), attrs, "attention");
+}
+
+TensorId Writer::latent_attention(TensorId x, const std::string& prefix, const AttentionSize& size) {
+  const LatentAttention& l = config_.latent;
+  const Attributes norm{{"eps", config_.norm_eps}, {"accumulate", false}};
+  std::vector<TensorId> inputs;
+  {
+    const auto part = builder_.scope("qkv");
+    TensorId latent = program::kNone;  // [B, T, q rank]
+    TensorId q = x;
+    if (l.q_rank > 0) {
+      q = linear(x, prefix + "q_a", config_.d_model, l.q_rank, "q_a");
+      latent = builder_.op(ops::kRmsNorm, {q, weight(prefix + "q_norm.weight")}, norm, "q_norm");
+      q = linear(latent, prefix + "q_b", l.q_rank, size.heads * size.qk_dim, "q");
+    } else {
+      q = linear(x, prefix + "q", config_.d_model, size.heads * size.qk_dim, "q");
+    }
+    q = builder_.op(ops::kMap, {q}, {}, "q");  // positions
+    TensorId kv = linear(x, prefix + "kv_a", config_.d_model, l.kv_rank, "kv_a");
+    const TensorId rotary = linear(x, prefix + "k_rotary", config_.d_model, l.rotary_dim, "k_rotary");
+    kv = builder_.op(ops::kRmsNorm, {kv, weight(prefix + "kv_norm.weight")}, norm, "kv_norm");
+    kv = linear(kv, prefix + "kv_b", l.kv_rank, size.heads * (l.plain_dim + l.v_dim), "kv");
+    inputs = {q, kv, rotary};
+    if (l.index_heads > 0) inputs = indexed(std::move(inputs), x, latent, prefix);
+  }
+  return sized_attention(std::move(inputs), size, 0);
+}
+
+std::vector<TensorId> Writer::indexed(std::vector<TensorId> inputs, TensorId x, TensorId latent,
+                                      const std::string& prefix) {
+  const LatentAttention& l = config_.latent;
+  inputs.push_back(linear(latent, prefix + "index_q", l.q_rank, l.index_heads * l.index_dim, "index_q"));
+  const TensorId keys = linear(x, prefix + "index_k", config_.d_model, l.index_dim, "index_k");
+  inputs.push_back(
+      builder_.op(ops::kMap, {keys, weight(prefix + "index_norm.weight"), weight(prefix + "index_norm.bias")},
+                  {}, "index_k"));
+  inputs.push_back(linear(x, prefix + "index_weights", config_.d_model, l.index_heads, "index_weights"));
+  return inputs;
+}
+
+std::vector<TensorId> Writer::with_first(std::vector<TensorId> inputs) const {
+  if (first_ != program::kNone) inputs.push_back(first_);
+  return inputs;
+}
+
+TensorId Writer::cache(const std::string& name, const Attributes& heads) {
+  return builder_.program().add_tensor({.name = name,
+                                        .shape = {places_ > 0 ? places_ : batch_, heads.integer("kv_heads"),
+                                                  positions_, heads.integer("head_dim")},
+                                        .role = program::Role::cache});
+}
+
+TensorId Writer::kept_attention(TensorId qkv, const std::string& prefix, Attributes heads) {
+  const TensorId keys = cache(prefix + "keys", heads);
+  const TensorId values = cache(prefix + "values", heads);
+  if (first_ == program::kNone) {
+    const auto part = builder_.scope("qkv");
+    std::vector<TensorId> inputs = {qkv};
+    if (slots_ != program::kNone) inputs.push_back(slots_);
+    inputs.insert(inputs.end(), {keys, values});
+    builder_.op_into(ops::kAppendCache, inputs, heads, {keys, values});
+  }
+  if (first_ == program::kNone) return builder_.op(ops::kAttention, {qkv}, heads, "attention");
+  const auto part = builder_.scope("flash");
+  const TensorId y = builder_.program().add_tensor(
+      {.name = "attention", .shape = {batch_, seq_, heads.integer("heads") * heads.integer("head_dim")}});
+  heads.set("keys", heads.has("window") ? std::min(keys_, heads.integer("window")) : keys_);
+  builder_.op_into(ops::kDecodeAttention, {qkv, first_, keys, values}, heads, {y, keys, values});
+  return y;
+}
+
+}  // namespace rooflm::model

@@ -1,0 +1,134 @@
+// Emits the blocks of a model into a program. Of src/model alone: model/forward.h has the programs.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/config.h"
+#include "model/parameters.h"
+#include "program/builder.h"
+#include "program/program.h"
+
+namespace rooflm::model {
+
+using program::Attributes;
+using program::Builder;
+using program::TensorId;
+
+/// Emits one model. Shapes in comments: B batch, T sequence, C channels, F feed-forward, V vocabulary.
+class Writer {
+ public:
+  Writer(program::Program& program, const ModelConfig& config, std::int64_t batch, std::int64_t seq)
+      : builder_(program), config_(config), batch_(batch), seq_(seq) {
+    next_weight_ = static_cast<TensorId>(program.tensors.size());
+    std::vector<Parameter> weights = parameters(config);
+    reserve(program, weights.size());
+    for (Parameter& p : weights) {
+      program.add_tensor({.name = std::move(p.name),
+                          .shape = p.shape,
+                          .role = program::Role::weight,
+                          .full_precision = true});
+    }
+  }
+
+  TensorId embedding(TensorId tokens);
+
+  /// From here on keys and values are cached. Rows begin at position `first` (kNone: 0); texts have `keys`
+  /// tokens.
+  void keep(std::int64_t positions, TensorId first, std::int64_t keys);
+  /// The keys and values of text b go into slot slots[b] of `count`.
+  void keep_in(TensorId slots, std::int64_t count);
+  /// x [B, 1, C] of the last tokens of texts [B, T, C].
+  TensorId last_rows(TensorId x, TensorId lengths);
+
+  /// x + attention(ln1(x)), then + feed_forward(ln2(x)), or as Residual and NormPlace say.
+  TensorId block(TensorId x, std::int64_t layer);
+
+  /// y = norm(x)  [B, T, C]
+  TensorId norm(TensorId x, const std::string& block, const std::string& name);
+
+  /// logits [B*T, V] = x [B*T, C] W^T
+  TensorId lm_head(TensorId x);
+
+  void loss(TensorId logits, TensorId targets);
+
+  void note_lines(std::map<std::string, program::SourceLine>& lines) { builder_.note_lines(lines); }
+
+ private:
+  /// Reserves memory for the whole program and for what differentiation and the optimizer add, so the lists
+  /// of a deep model are not reallocated as they grow. Unused capacity costs no memory.
+  void reserve(program::Program& program, std::size_t weights) const;
+
+  /// Weights are requested in the order of the parameters, except that a tied head reuses an earlier one.
+  TensorId weight(const std::string& name);
+
+  /// Whether the model has that parameter after those that were asked for.
+  [[nodiscard]] bool is_next(const std::string& name);
+
+  /// y [.., out] = x [.., in] W^T with W [out, in]
+  TensorId matmul(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name);
+
+  TensorId linear(TensorId x, const std::string& weight_name, std::int64_t in, std::int64_t out,
+                  const std::string& name);
+
+  /// factor * x
+  TensorId scaled(TensorId x, double factor);
+
+  TensorId residual(TensorId x, TensorId branch, const std::string& block);
+
+  TensorId attention(TensorId x, const std::string& prefix, std::int64_t layer);
+
+  TensorId normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
+                        const AttentionSize& size);
+
+  TensorId rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size);
+
+  /// Of frequencies, as program/rotary.h reads it.
+  void set_scaling(Attributes& rope) const;
+
+  /// y [B, T, H Dv] of attention that no packed projection has.
+  TensorId sized_attention(std::vector<TensorId> inputs, const AttentionSize& size, std::int64_t window);
+
+  /// y [B, T, H Dv]: queries, keys and values through matmuls of low rank.
+  TensorId latent_attention(TensorId x, const std::string& prefix, const AttentionSize& size);
+
+  /// q and what the keys' indexer computes for it: its scores count as a part of attention's inputs.
+  std::vector<TensorId> indexed(std::vector<TensorId> inputs, TensorId x, TensorId latent,
+                                const std::string& prefix);
+
+  std::vector<TensorId> with_first(std::vector<TensorId> inputs) const;
+
+  /// The layer's keys or values [B, K, P, D].
+  TensorId cache(const std::string& name, const Attributes& heads);
+
+  /// y [B, T, H D]; caches the keys and values of these rows.
+  TensorId kept_attention(TensorId qkv, const std::string& prefix, Attributes heads);
+
+  TensorId feed_forward(TensorId x, const std::string& prefix, std::int64_t width);
+
+  TensorId activated(TensorId h, const std::string& prefix);
+
+  /// y [B, T, C]: of each token's rows through its experts, weighted, and of what all tokens take. Experts
+  /// have equally many rows, R = B T k / E, rounded up.
+  TensorId experts(TensorId x, const std::string& prefix);
+
+  TensorId expert_linear(TensorId rows, const std::string& name, const std::string& block);
+
+  /// Reads no more weights than those of the experts that have rows.
+  TensorId expert_matmul(TensorId rows, TensorId w, const std::string& name);
+
+  Builder builder_;
+  const ModelConfig& config_;
+  std::int64_t batch_, seq_;
+  TensorId next_weight_;
+  std::int64_t positions_ = 0;  ///< positions per cache; 0: no cache
+  std::int64_t keys_ = 0;
+  std::int64_t places_ = 0;  ///< slots of the caches; 0: one per text of the batch
+  TensorId first_ = program::kNone, slots_ = program::kNone;
+};
+
+}  // namespace rooflm::model

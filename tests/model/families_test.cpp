@@ -1,0 +1,172 @@
+// Configurations of published models: their parameters to the last one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <string>
+
+#include "core/error.h"
+#include "model/family_table.h"
+#include "model/flop_conventions.h"
+#include "model/forward.h"
+#include "model/huggingface.h"
+#include "model/parameters.h"
+
+namespace rooflm::model {
+namespace {
+
+namespace fs = std::filesystem;
+const fs::path kConfigs = fs::path(ROOFLM_TESTS_DIR) / "model" / "configs";
+
+struct Published {
+  const char* name;
+  std::int64_t parameters, active;  ///< active 0: all
+};
+
+class Families : public testing::TestWithParam<Published> {};
+
+TEST_P(Families, CountsAreThePublishedOnes) {
+  const Published& model = GetParam();
+  const ModelConfig config = read_config(kConfigs / model.name);
+  EXPECT_EQ(parameter_count(config), model.parameters);
+  EXPECT_EQ(active_parameter_count(config), model.active == 0 ? model.parameters : model.active);
+  EXPECT_NO_THROW((void)forward(config, 1, 16));
+}
+
+/// Totals of the text models, without layers that predict further tokens.
+constexpr std::array kPublished{
+    Published{"DeepSeek-V3", 671026419200, 37552297472},
+    Published{"GLM-5", 743911218432, 41784728832},
+    Published{"Llama-3.2-1B-Instruct", 1235814400, 0},
+    Published{"Llama-4-Scout-17B-16E-Instruct", 107769861120, 17172894720},
+    Published{"Meta-Llama-3.1-8B", 8030261248, 0},
+    Published{"MiniMax-M2.5", 228689764864, 11030553088},
+    Published{"Mistral-7B-v0.1", 7241732096, 0},
+    Published{"Mixtral-8x7B-v0.1", 46702792704, 12879925248},
+    Published{"OLMo-2-0425-1B", 1484916736, 0},
+    Published{"Qwen-7B", 7721324544, 0},
+    Published{"Qwen2.5-7B-Instruct", 7615616512, 0},
+    Published{"Qwen3-0.6B", 596049920, 0},
+    Published{"Qwen3-30B-A3B", 30532122624, 3353032704},
+    Published{"Qwen3-VL-2B-Instruct", 1720574976, 0},
+    Published{"SmolLM3-3B", 3075098624, 0},
+    Published{"bloom", 176247271424, 0},
+    Published{"chatglm3", 6243584000, 0},
+    Published{"distilgpt2", 81912576, 0},
+    Published{"falcon-7b", 7217189760, 0},
+    Published{"gemma", 2506172416, 0},
+    Published{"gemma-2-2b", 2614341888, 0},
+    Published{"gemma-4-26B-A4B", 25233141760, 3822530560},
+    Published{"gpt-oss-20b", 20914757184, 4187440704},
+    Published{"gpt2-xl", 1557611200, 0},
+    Published{"granite-3.1-1b-a400m-instruct", 1334628352, 428658688},
+    Published{"granite-3.1-2b", 2533525504, 0},
+    Published{"mpt-7b", 6649286656, 0},
+    Published{"opt-125m", 125239296, 0},
+    Published{"phi-2", 2779683840, 0},
+    Published{"pythia-6.9b", 6857302016, 0},
+};
+
+INSTANTIATE_TEST_SUITE_P(Published, Families, testing::ValuesIn(kPublished), [](const auto& each) {
+  std::string name = each.param.name;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+});
+
+TEST(FamilyTable, EveryRowReadsItsOwnDefaults) {
+  for (const Family& family : families()) {
+    for (const std::string& type : family.types)
+      EXPECT_EQ(find_family(type), &family) << type << " is there twice";
+    EXPECT_FALSE(family.architectures.empty());
+  }
+}
+
+/// The corrected numbers of torchtitan for T = 4096 (issue 4300), beside what it printed before.
+TEST(FlopConventions, WindowsCountAsInTorchtitan) {
+  ModelConfig config = read_config(kConfigs / "gpt-oss-20b");
+  const auto flop = [&](std::string_view name) {
+    const auto all = flop_conventions(config, 4096);
+    return std::ranges::find(all, name, &FlopConvention::name)->training;
+  };
+  EXPECT_EQ(flop("6n"), 6 * 3608307264);
+  EXPECT_EQ(flop("full"), 26481681792);
+  EXPECT_EQ(flop("windowed"), 24141260160);
+  config.layers = 36;
+  config.windowed.insert(config.windowed.end(), config.windowed.begin(), config.windowed.begin() + 12);
+  config.experts.count = 128;
+  EXPECT_EQ(flop("full"), 38044854144);
+  EXPECT_EQ(flop("windowed"), 34534221696);
+}
+
+/// 2 layers of 2 heads of 4 and T = 4, W = 2: a token sees 4, 2, or on average (1 + 2 + 3 + 4) / 4 = 2.5 and
+/// (1
+/// + 2 + 2 + 2) / 4 = 1.75 keys.
+TEST(FlopConventions, ByHand) {
+  ModelConfig config =
+      with_overrides(preset("tiny"), {.layers = 2, .heads = 2, .d_model = 8, .d_ff = 16, .vocab = 32});
+  config.window = 2;
+  config.windowed = {true, false};
+  const std::int64_t layer = (4 * 8 * 8) + (3 * 16 * 8) + (2 * 8);
+  const std::int64_t n = (2 * layer) + 8 + (32 * 8);
+  const auto of = [&](std::size_t i) { return flop_conventions(config, 4)[i]; };
+  EXPECT_EQ(of(0).training, 6 * n);
+  EXPECT_EQ(of(0).forward, 2 * n);
+  EXPECT_EQ(of(0).frozen, 4 * n);
+  const std::int64_t key = 2 * 2 * (4 + 4);  // FLOPs for each key, forward, in one layer
+  EXPECT_EQ(of(1).forward, 2 * n + key * 8);
+  EXPECT_EQ(of(2).forward, 2 * n + key * 6);
+  EXPECT_EQ(of(3).forward, 2 * n + key * 17 / 4);
+  EXPECT_EQ(of(3).training, 6 * n + 3 * key * 17 / 4);
+  EXPECT_EQ(of(4).training, of(3).training + 2 * (n - 32 * 8) + key * 17 / 4);
+}
+
+TEST(FlopConventions, ParametersByBlockAddUp) {
+  for (const Published& model : kPublished) {
+    const ModelConfig config = read_config(kConfigs / model.name);
+    std::int64_t sum = 0;
+    for (const auto& [block, count] : parameters_by_block(config)) sum += count;
+    EXPECT_EQ(sum - padding_count(config), model.parameters) << model.name;
+  }
+}
+
+TEST(FamilyTable, StateSpaceLayersAreNamed) {
+  for (const char* name : {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Qwen3.5-35B-A3B"}) {
+    try {
+      (void)read_config(kConfigs / name);
+      FAIL() << name;
+    } catch (const core::Unavailable& error) {
+      EXPECT_NE(std::string(error.what()).find("layers"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(FamilyTable, PartsThatProgramsHave) {
+  const auto read = [](const char* name) { return read_config(kConfigs / name); };
+  const ModelConfig gemma = read("gemma-2-2b");
+  EXPECT_EQ(gemma.arch.norm_place, NormPlace::both);
+  EXPECT_EQ(gemma.window_of(0), 4096);
+  EXPECT_EQ(gemma.window_of(1), 0);
+  EXPECT_EQ(gemma.score_cap, 50);
+  EXPECT_EQ(gemma.query_scale, 0) << "1 / sqrt(256) is usual";
+  const ModelConfig phi = read("phi-2");
+  EXPECT_EQ(phi.arch.residual, Residual::parallel_one_norm);
+  EXPECT_EQ(phi.rotary.dims, 32);
+  const ModelConfig smol = read("SmolLM3-3B");
+  EXPECT_TRUE(smol.rotary.is_in(2) && !smol.rotary.is_in(3));
+  const ModelConfig gemma4 = read("gemma-4-26B-A4B");
+  EXPECT_EQ(gemma4.attention_of(5).qk_dim, 512);
+  EXPECT_EQ(gemma4.attention_of(5).kv_heads, 2);
+  EXPECT_EQ(gemma4.attention_of(0).qk_dim, 256);
+  const ModelConfig v3 = read("DeepSeek-V3");
+  EXPECT_EQ(v3.attention_of(0).qk_dim, 192);
+  EXPECT_FALSE(v3.experts.are_in(2));
+  EXPECT_TRUE(v3.experts.are_in(3));
+  EXPECT_EQ(v3.other_parts, "one layer that predicts further tokens");
+  EXPECT_NE(read("Qwen3-VL-2B-Instruct").other_parts.find("qwen3_vl"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rooflm::model
