@@ -168,21 +168,11 @@ const report::TypedColumns<model::FlopConvention>& flop_columns() {
   return columns;
 }
 
-Table flop_table(const model::ModelConfig& config, std::int64_t seq) {
-  Table table = flop_columns().table(model::flop_conventions(config, seq));
-  table.notes.emplace_back("LoRA: weights are frozen, adapters add 6 FLOP per parameter of theirs.");
-  return table;
-}
-
 using BlockParameters = std::pair<std::string, std::int64_t>;
 const report::TypedColumns<BlockParameters>& parameter_columns() {
   static const report::TypedColumns<BlockParameters> columns = {
       {"block", "block", &BlockParameters::first}, {"params", "parameters", &BlockParameters::second}};
   return columns;
-}
-
-Table parameter_table(const model::ModelConfig& config) {
-  return parameter_columns().table(model::parameters_by_block(config));
 }
 
 const report::TypedColumns<MemoryPart>& memory_columns() {
@@ -230,6 +220,16 @@ Table phase_table(const PlannedProgram& planned) {
       "A multiply-add counts as 2 FLOP; causal attention counts in full. Bytes: every input is read once, "
       "every output written once.");
   return table;
+}
+
+Table flop_table(const model::ModelConfig& config, std::int64_t seq) {
+  Table table = flop_columns().table(model::flop_conventions(config, seq));
+  table.notes.emplace_back("LoRA: weights are frozen, adapters add 6 FLOP per parameter of theirs.");
+  return table;
+}
+
+Table parameter_table(const model::ModelConfig& config) {
+  return parameter_columns().table(model::parameters_by_block(config));
 }
 
 Table memory_table(const PlannedProgram& planned) {
