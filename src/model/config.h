@@ -22,7 +22,11 @@ struct Experts {
   std::int64_t active = 0;       ///< of each token
   std::int64_t d_ff = 0;         ///< width of one
   std::int64_t shared_d_ff = 0;  ///< width of those that all tokens take, together; 0: none
-  std::vector<bool> in_layer{};  ///< by layer, repeated; empty: all layers have them
+  bool sigmoid = false;          ///< scores are sigmoids of the logits, not their softmax
+  bool normalised = true;        ///< weights of the chosen add up to `scale`
+  double scale = 1;
+  double balance_loss = 0, z_loss = 0;  ///< coefficients of losses (program/ops/experts.cpp)
+  std::vector<bool> in_layer{};         ///< by layer, repeated; empty: all layers have them
   [[nodiscard]] bool are_in(std::int64_t layer) const {
     return count > 0 && (in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()]);
   }

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/large_pages.h"
 #include "core/scope.h"
+#include "model/experts.h"
 #include "model/parameters.h"
 #include "program/builder.h"
 #include "program/ops.h"
@@ -243,52 +244,18 @@ class Writer {
     return linear(h, prefix + "fc2", width, config_.d_model, "fc2");
   }
 
-  /// y [B, T, C]: of each token's rows through its experts, weighted, and of what all tokens take. Experts
-  /// have equally many rows, R = B T k / E, rounded up.
+  /// y [B, T, C]: the weighted sum of each token's experts, and what all tokens take.
   TensorId experts(TensorId x, const std::string& prefix) {
-    const Experts& e = config_.experts;
     const auto scope = builder_.scope("feed_forward");
-    const std::int64_t tokens = builder_.program().shape(x).numel() / config_.d_model;
-    Attributes routing{{"experts", e.count}, {"active", e.active}};
-    const std::int64_t touched = std::min(e.count, tokens * e.active);
-    if (positions_ > 0 && touched < e.count) routing.set("touched", touched);
-    std::vector<TensorId> route;     // weights [B T, k], places [B T, k]
-    TensorId rows = program::kNone;  // [E, R, C]
-    {
-      const auto part = builder_.scope("router");
-      const TensorId scores = matmul(x, weight(prefix + "router.weight"), config_.d_model, e.count, "scores");
-      route = builder_.ops(ops::kRoute, {scores}, routing, "route");
-      rows = builder_.op(ops::kDispatch, {x, route[1]}, routing, "rows");
-    }
-    {
-      const auto part = builder_.scope("fc1");
-      rows = expert_matmul(rows, weight(prefix + "experts.fc1.weight"), "fc1");  // [E, R, 2F]
-    }
-    {
-      const auto part = builder_.scope("act");
-      rows = builder_.op(ops::kSwiGlu, {rows}, {}, "act");
-    }
-    TensorId y = program::kNone;
-    {
-      const auto part = builder_.scope("fc2");
-      rows = expert_matmul(rows, weight(prefix + "experts.fc2.weight"), "fc2");
-      y = builder_.op(ops::kCombine, {rows, route[0], route[1]}, routing, "y", {builder_.program().shape(x)});
-    }
-    if (e.shared_d_ff == 0) return y;
+    const TensorId router = weight(prefix + "router.weight");
+    const TensorId fc1 = weight(prefix + "experts.fc1.weight");
+    const TensorId fc2 = weight(prefix + "experts.fc2.weight");
+    const TensorId y =
+        write_experts(builder_, config_.experts, x, {.router = router, .fc1 = fc1, .fc2 = fc2});
+    const std::int64_t shared = config_.experts.shared_d_ff;
+    if (shared == 0) return y;
     const auto part = builder_.scope("shared");
-    return builder_.op(ops::kAdd, {y, feed_forward(x, prefix + "shared.", e.shared_d_ff)}, {}, "y");
-  }
-
-  /// Reads no more weights than those of the experts that have rows.
-  TensorId expert_matmul(TensorId rows, TensorId w, const std::string& name) {
-    const core::Shape& of_rows = builder_.program().shape(rows);
-    const std::int64_t out = builder_.program().shape(w)[1];
-    const Attributes attrs{{"batch", of_rows[0]}, {"m", of_rows[1]},  {"n", out},
-                           {"k", of_rows[2]},     {"trans_a", false}, {"trans_b", true},
-                           {"accumulate", false}, {"looped", false}};
-    program::Op op = builder_.make(ops::kMatmul, {rows, w}, attrs);
-    if (of_rows[0] < config_.experts.count) op.input_offset = {0, 0};
-    return builder_.program().append(std::move(op), name).at(0);
+    return builder_.op(ops::kAdd, {y, feed_forward(x, prefix + "shared.", shared)}, {}, "y");
   }
 
   Builder builder_;

@@ -8,7 +8,5 @@ namespace rooflm::program::ops {
 
 // head_norm.cpp
 extern const OpDef kHeadNorm, kHeadNormBackward;
-// experts.cpp
-extern const OpDef kRoute, kRouteBackward, kDispatch, kDispatchBackward, kCombine, kCombineBackward;
 
 }  // namespace rooflm::program::ops
