@@ -145,6 +145,7 @@ struct Family {
   bool qk_norm = false;
   const char* experts = nullptr;  ///< the key with their number
   const char* experts_d_ff = "intermediate_size";
+  bool normalises = true;     ///< weights of chosen experts, where norm_topk_prob does not say it
   const char* left_out = "";  ///< of programs
 };
 
@@ -169,7 +170,8 @@ constexpr std::array kFamilies{
            .says_biases = true,
            .qk_norm = true,
            .experts = "num_experts",
-           .experts_d_ff = "moe_intermediate_size"},
+           .experts_d_ff = "moe_intermediate_size",
+           .normalises = false},
     Family{.type = "smollm3",
            .architecture = "SmolLM3ForCausalLM",
            .windows = Windows::late,
@@ -193,6 +195,9 @@ constexpr std::array kUnknownParts{
     std::pair{"linear_num_key_heads", "layers of linear attention"},
     std::pair{"text_config", "a text model within one of several media"},
 };
+
+/// router_aux_loss_coef of files that do not say it.
+constexpr double kTransformersBalance = 0.001;
 
 constexpr const char* kGpt2Head = "GPT2LMHeadModel";
 
@@ -270,6 +275,14 @@ void read_windows(const Keys& keys, Windows windows, ModelConfig& c) {
   if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
 }
 
+/// Layers with experts. The balance loss of transformers is one of all of them, with means over tokens and
+/// layers; here it is the sum of one for each.
+double expert_layers(const ModelConfig& c) {
+  double count = 0;
+  for (std::int64_t i = 0; i < c.layers; ++i) count += c.experts.are_in(i) ? 1 : 0;
+  return std::max(count, 1.0);
+}
+
 void read_experts(const Keys& keys, const Family& family, ModelConfig& c) {
   if (family.experts == nullptr) return;
   Experts& e = c.experts;
@@ -279,6 +292,7 @@ void read_experts(const Keys& keys, const Family& family, ModelConfig& c) {
     keys.fail(fmt::format("num_experts_per_tok {} is more than {} {}", e.active, family.experts, e.count));
   }
   e.d_ff = keys.size(family.experts_d_ff);
+  e.normalised = keys.flag("norm_topk_prob", family.normalises);
   if (keys.optional_size("n_shared_experts") || keys.optional_size("shared_expert_intermediate_size"))
     keys.lack("shared experts are not described yet");
   const auto every = static_cast<std::size_t>(keys.optional_size("decoder_sparse_step").value_or(1));
@@ -318,6 +332,8 @@ ModelConfig read_llama(const Keys& keys, const Family& family) {
   read_positions(keys, c);
   read_windows(keys, family.windows, c);
   read_experts(keys, family, c);
+  if (c.experts.count > 0 && keys.flag("output_router_logits", false))
+    c.experts.balance_loss = keys.positive("router_aux_loss_coef", kTransformersBalance) / expert_layers(c);
   return c;
 }
 
@@ -343,10 +359,32 @@ ordered_json gpt2_json(const ModelConfig& c) {
           {"tie_word_embeddings", c.tied_head}};
 }
 
+/// Whether the family's config.json can say which experts the model has.
+bool describes(const Family& f, const ModelConfig& c) {
+  const Experts& e = c.experts;
+  if (f.experts == nullptr || e.count == 0) return f.experts == nullptr && e.count == 0;
+  const bool has_own_width = f.experts_d_ff != std::string_view("intermediate_size");
+  return (has_own_width || (e.d_ff == c.d_ff && e.in_layer.empty())) && (e.normalised || !f.normalises) &&
+         !e.sigmoid && e.scale == 1 && e.shared_d_ff == 0;
+}
+
+void write_experts(const Family& family, const ModelConfig& c, ordered_json& root) {
+  if (c.experts.count == 0) return;
+  root[family.experts] = c.experts.count;
+  root["num_experts_per_tok"] = c.experts.active;
+  root[family.experts_d_ff] = c.experts.d_ff;
+  root["output_router_logits"] = c.experts.balance_loss > 0;  // whether transformers adds the loss
+  if (c.experts.balance_loss > 0) root["router_aux_loss_coef"] = c.experts.balance_loss * expert_layers(c);
+  if (family.normalises) return;
+  root["norm_topk_prob"] = c.experts.normalised;
+  for (std::int64_t i = 0; i < c.layers; ++i)
+    if (!c.experts.are_in(i)) root["mlp_only_layers"].push_back(i);
+}
+
 ordered_json llama_json(const ModelConfig& c) {
   const auto* const family = std::ranges::find_if(kFamilies, [&](const Family& f) {
     const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
-    return f.experts == nullptr && !f.qk_norm && c.left_out == f.left_out && has_biases &&
+    return describes(f, c) && f.qk_norm == c.qk_norm && c.left_out == f.left_out && has_biases &&
            f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows != Windows::none || c.window == 0);
   });
   const std::string lacking = uncomputed(c, 1);
@@ -375,6 +413,7 @@ ordered_json llama_json(const ModelConfig& c) {
     for (std::int64_t i = 0; i < c.layers && !c.windowed.empty(); ++i)
       root["layer_types"].push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
   }
+  write_experts(*family, c, root);
   if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
   return root;
 }
