@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "model/huggingface_layout.h"
 #include "model/parameters.h"
 
 namespace rooflm::model {
