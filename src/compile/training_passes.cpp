@@ -260,6 +260,7 @@ void give_share(Op& op, int index, int count, int ranks) {
   const double parts = static_cast<double>(count) * ranks;
   op.micro_batch = index;
   if (op.is(program::ops::kCrossEntropy)) op.attrs.set("grad_scale", op.attrs.number("grad_scale") / parts);
+  if (op.is(program::ops::kRoute)) op.attrs.set("share", op.attrs.number("share") / parts);
   if (op.is(program::ops::kMean)) {
     op.attrs.set("weight", op.attrs.number("weight") / parts);
     op.attrs.set("accumulate", index > 0);
@@ -277,7 +278,7 @@ void mark_products(Program& program, const StepOptions& options) {
   for (Op& op : program.ops) {
     const bool is_attention =
         op.is(program::ops::kFlashAttention) || op.is(program::ops::kFlashAttentionBackward);
-    if (op.is(program::ops::kMatmul) || (is_attention && !is_ring))
+    if (program::ops::is_matmul(op) || (is_attention && !is_ring))
       program::set_fp32_products(op, options.fp32_products);
   }
 }

@@ -22,10 +22,12 @@ struct Preset {
   Arch arch;
   std::int64_t d_model, d_ff, layers, heads, kv_heads, vocab, max_seq;
   double rope_theta;
+  std::int64_t experts = 0, active = 0;  ///< of width d_ff
 };
 
-/// `tiny` to `2.7B`: the sizes of the source reports, vocabulary 10,000. gpt2*: Radford et al., 2019. llama3:
-/// Grattafiori et al., 2024, table 3. gpt3: Brown et al., 2020, table 2.1.
+/// `tiny` to `2.7B`: the sizes of the source reports, vocabulary 10,000. tiny-moe: each token computes as
+/// much as in tiny. gpt2*: Radford et al., 2019. llama3: Grattafiori et al., 2024, table 3. gpt3: Brown et
+/// al., 2020, table 2.1.
 constexpr std::array kPresets = {
     Preset{"tiny", Arch::llama, 512, 1344, 4, 16, 16, 10000, 0, 1e4},
     Preset{"small", Arch::llama, 768, 3072, 12, 12, 12, 10000, 0, 1e4},
@@ -33,6 +35,7 @@ constexpr std::array kPresets = {
     Preset{"large", Arch::llama, 1280, 5120, 36, 20, 20, 10000, 0, 1e4},
     Preset{"xl", Arch::llama, 1600, 6400, 48, 25, 25, 10000, 0, 1e4},
     Preset{"2.7B", Arch::llama, 2560, 10240, 32, 32, 32, 10000, 0, 1e4},
+    Preset{"tiny-moe", Arch::llama, 512, 672, 4, 16, 16, 10000, 0, 1e4, 8, 2},
     Preset{"gpt2", Arch::gpt2, 768, 3072, 12, 12, 12, 50257, 1024, 1e4},
     Preset{"gpt2-medium", Arch::gpt2, 1024, 4096, 24, 16, 16, 50257, 1024, 1e4},
     Preset{"gpt2-large", Arch::gpt2, 1280, 5120, 36, 20, 20, 50257, 1024, 1e4},
@@ -43,6 +46,7 @@ constexpr std::array kPresets = {
 };
 
 constexpr std::int64_t kVocabMultiple = 128;
+constexpr double kBalanceLoss = 0.01;  // Fedus et al., 2021
 
 void require_positive(std::int64_t value, const char* option) {
   if (value <= 0) throw core::UsageError(fmt::format("{} must be positive, got {}", option, value));
@@ -63,6 +67,11 @@ ModelConfig preset(std::string_view name) {
   for (const Preset& p : kPresets) {
     if (name != p.name) continue;
     const bool pads = p.vocab == 50257;
+    Experts experts{.count = p.experts, .active = p.active};
+    if (p.experts > 0) {
+      experts.d_ff = p.d_ff;
+      experts.balance_loss = kBalanceLoss;
+    }
     return {.name = p.name,
             .arch = p.arch,
             .layers = p.layers,
@@ -75,7 +84,8 @@ ModelConfig preset(std::string_view name) {
             .padded_vocab = pads ? (p.vocab + kVocabMultiple - 1) / kVocabMultiple * kVocabMultiple : p.vocab,
             .max_seq = p.max_seq,
             .rope_theta = p.rope_theta,
-            .tied_head = p.arch == Arch::gpt2};
+            .tied_head = p.arch == Arch::gpt2,
+            .experts = experts};
   }
   throw core::UsageError(core::unknown_name("model", name, preset_names()));
 }
@@ -100,6 +110,10 @@ void validate(const ModelConfig& c) {
     throw core::UsageError(
         fmt::format("rotary positions need an even head size, --d-model {} / --heads {} gives {}", c.d_model,
                     c.heads, c.head_dim));
+  }
+  if (c.experts.count > 0 && (c.experts.active <= 0 || c.experts.active > c.experts.count)) {
+    throw core::UsageError(
+        fmt::format("each token takes {} of {} experts", c.experts.active, c.experts.count));
   }
   if (c.padded_vocab < c.vocab) {
     throw core::UsageError(
@@ -187,7 +201,11 @@ program::RotaryScaling scaling_of(const ModelConfig& config) {
 
 std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
   if (c.latent.kv_rank > 0) return "multi-head latent attention";
-  if (c.experts.count > 0) return "experts";
+  if (const Experts& e = c.experts; e.count > 0) {
+    if (e.groups > 1 || e.score_bias) return "experts that are chosen by groups or with a bias";
+    if (e.router_bias || e.biases) return "experts with biases";
+    if (e.shared_gate || e.has_own_norms) return "experts with gates or norms of their own";
+  }
   if (c.qk_norm != QkNorm::none) return "norms of queries and keys";
   if (c.arch.positions == Positions::alibi) return "scores with linear biases (ALiBi)";
   if (c.arch.norm != (c.arch.norm_bias ? Norm::layer : Norm::rms) || !c.arch.norm_weight)

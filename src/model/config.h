@@ -72,10 +72,12 @@ struct Experts {
   bool shared_gate = false;      ///< the shared ones are weighted, by a matmul with [1, C]
   bool router_bias = false, biases = false;
   bool sigmoid_scores = false;  ///< instead of softmax
-  bool normalised = true;       ///< the weights of a token's experts add up to 1
-  bool score_bias = false;      ///< added to scores when experts are chosen, balances without a loss
+  bool normalised = true;       ///< the weights of a token's experts add up to `scale`
+  double scale = 1;
+  bool score_bias = false;  ///< added to scores when experts are chosen, balances without a loss
   std::int64_t groups = 1, active_groups = 1;
-  bool has_own_norms = false;  ///< beside the shared ones, and scales of the router (Gemma 4)
+  bool has_own_norms = false;           ///< beside the shared ones, and scales of the router (Gemma 4)
+  double balance_loss = 0, z_loss = 0;  ///< coefficients of losses (program/ops/experts.cpp)
   [[nodiscard]] bool are_in(std::int64_t layer) const {
     return count > 0 && (in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()]);
   }

@@ -1,6 +1,6 @@
 // Emits feed-forward layers, dense ones and experts.
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "model/forward_writer.h"
 #include "program/ops.h"
@@ -38,12 +38,18 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   const Experts& e = config_.experts;
   const auto scope = builder_.scope("feed_forward");
   const TensorId before = x;
-  const std::int64_t tokens = builder_.program().shape(x).numel() / config_.d_model;
-  Attributes routing{{"experts", e.count}, {"active", e.active}};
-  const std::int64_t touched = std::min(e.count, tokens * e.active);
-  if (positions_ > 0 && touched < e.count) routing.set("touched", touched);
-  std::vector<TensorId> route;     // weights [B T, k], places [B T, k]
-  TensorId rows = program::kNone;  // [E, R, C]
+  const core::Shape shape = builder_.program().shape(x);
+  const Attributes places{{"experts", e.count}, {"active", e.active}};
+  Attributes routing = places;
+  routing.set("sigmoid", e.sigmoid_scores);
+  routing.set("normalised", e.normalised);
+  routing.set("scale", e.scale);
+  routing.set("balance", e.balance_loss);
+  routing.set("z_loss", e.z_loss);
+  routing.set("share", 1.0);
+  std::vector<TensorId> route;       // weights, experts [N, K]
+  std::vector<TensorId> dispatched;  // order [R], places [N, K], offsets [E + 1]
+  TensorId rows = program::kNone;    // [R, C], [R, 2F], [R, F], [R, C]
   {
     const auto part = builder_.scope("router");
     if (e.has_own_norms) x = norm(x, "experts_norm", prefix + "experts_norm");
@@ -51,16 +57,17 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
     std::vector<TensorId> scales;
     if (e.has_own_norms) scales = {weight(prefix + "router.scale"), weight(prefix + "router.expert_scale")};
     if (e.has_own_norms) routed = builder_.op(ops::kMap, {x, scales[0]}, {}, "routed");
-    TensorId scores = linear(routed, prefix + "router", config_.d_model, e.count, "scores");
+    TensorId scores = linear(routed, prefix + "router", config_.d_model, e.count, "scores");  // [.., E]
     if (e.has_own_norms) scores = builder_.op(ops::kMap, {scores, scales[1]}, {}, "scores");
     if (e.score_bias)
       scores = builder_.op(ops::kMap, {scores, weight(prefix + "router.score_bias")}, {}, "scores");
     route = builder_.ops(ops::kRoute, {scores}, routing, "route");
-    rows = builder_.op(ops::kDispatch, {x, route[1]}, routing, "rows");
+    dispatched = builder_.ops(ops::kDispatch, {route[1]}, places, "dispatch");
+    rows = builder_.op(ops::kGatherRows, {x, dispatched[0], dispatched[1]}, places, "rows");
   }
   {
     const auto part = builder_.scope("fc1");
-    rows = expert_linear(rows, prefix + "experts.fc1", "fc1");  // [E, R, 2F]
+    rows = expert_linear(rows, dispatched[2], prefix + "experts.fc1", "fc1");
   }
   {
     const auto part = builder_.scope("act");
@@ -69,8 +76,8 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   TensorId y = program::kNone;
   {
     const auto part = builder_.scope("fc2");
-    rows = expert_linear(rows, prefix + "experts.fc2", "fc2");
-    y = builder_.op(ops::kCombine, {rows, route[0], route[1]}, routing, "y", {builder_.program().shape(x)});
+    rows = expert_linear(rows, dispatched[2], prefix + "experts.fc2", "fc2");
+    y = builder_.op(ops::kCombine, {rows, route[0], dispatched[1]}, places, "y", {shape});
   }
   if (e.has_own_norms) y = norm(y, "experts_norm_after", prefix + "experts_norm_after");
   if (e.shared_d_ff == 0) return y;
@@ -82,20 +89,14 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   return builder_.op(ops::kAdd, {y, shared}, {}, "y");
 }
 
-TensorId Writer::expert_linear(TensorId rows, const std::string& name, const std::string& block) {
-  const TensorId y = expert_matmul(rows, weight(name + ".weight"), block);
+TensorId Writer::expert_linear(TensorId rows, TensorId offsets, const std::string& name,
+                               const std::string& block) {
+  const TensorId w = weight(name + ".weight");
+  const core::Shape& of_weight = builder_.program().shape(w);
+  const Attributes attrs = ops::grouped_matmul(config_.experts.count, builder_.program().shape(rows)[0],
+                                               of_weight[1], of_weight[2], true);
+  const TensorId y = builder_.op(ops::kGroupedMatmul, {rows, w, offsets}, attrs, block);
   return config_.experts.biases ? builder_.op(ops::kMap, {y, weight(name + ".bias")}, {}, block) : y;
-}
-
-TensorId Writer::expert_matmul(TensorId rows, TensorId w, const std::string& name) {
-  const core::Shape& of_rows = builder_.program().shape(rows);
-  const std::int64_t out = builder_.program().shape(w)[1];
-  const Attributes attrs{{"batch", of_rows[0]}, {"m", of_rows[1]},  {"n", out},
-                         {"k", of_rows[2]},     {"trans_a", false}, {"trans_b", true},
-                         {"accumulate", false}, {"looped", false}};
-  program::Op op = builder_.make(ops::kMatmul, {rows, w}, attrs);
-  if (of_rows[0] < config_.experts.count) op.input_offset = {0, 0};
-  return builder_.program().append(std::move(op), name).at(0);
 }
 
 }  // namespace rooflm::model

@@ -112,14 +112,12 @@ class Writer {
 
   TensorId activated(TensorId h, const std::string& prefix);
 
-  /// y [B, T, C]: of each token's rows through its experts, weighted, and of what all tokens take. Experts
-  /// have equally many rows, R = B T k / E, rounded up.
+  /// y [B, T, C]: the weighted sum of each token's experts, and what all tokens take. Shapes in comments: N
+  /// tokens, E experts of width F, K of each token, R = N K.
   TensorId experts(TensorId x, const std::string& prefix);
 
-  TensorId expert_linear(TensorId rows, const std::string& name, const std::string& block);
-
-  /// Reads no more weights than those of the experts that have rows.
-  TensorId expert_matmul(TensorId rows, TensorId w, const std::string& name);
+  /// y [R, out]: rows [R, in], those of one expert after those of another, by its W [out, in].
+  TensorId expert_linear(TensorId rows, TensorId offsets, const std::string& name, const std::string& block);
 
   Builder builder_;
   const ModelConfig& config_;

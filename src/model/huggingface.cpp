@@ -37,7 +37,7 @@ void transpose(std::span<const float> in, std::int64_t rows, std::int64_t column
 /// The elements of a parameter that a part provides.
 template <class T>
 std::span<T> rows_of(std::span<T> values, const Part& part, const Parameter& parameter) {
-  const std::int64_t width = parameter.shape.numel() / parameter.shape[0];
+  const std::int64_t width = parameter.shape.rank() == 1 ? 1 : parameter.shape[-1];
   return values.subspan(static_cast<std::size_t>(part.first_row * width),
                         static_cast<std::size_t>(part.shape.numel()));
 }

@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "model/config_keys.h"
+#include "model/expert_layers.h"
 #include "model/huggingface.h"
 
 namespace rooflm::model {
@@ -286,6 +287,9 @@ void read_expert_layers(const ConfigKeys& keys, ModelConfig& c) {
   if (std::ranges::find(in_layer, false) != in_layer.end()) c.experts.in_layer = std::move(in_layer);
 }
 
+/// router_aux_loss_coef of files that do not say it.
+constexpr double kTransformersBalance = 0.001;
+
 void read_experts(const ConfigKeys& keys, ModelConfig& c) {
   const bool is_beside = keys.flag("experts_beside_dense", false);
   if (is_beside ? !keys.flag("enable_moe_block", false) : !keys.flag("experts", false)) return;
@@ -314,7 +318,10 @@ void read_experts(const ConfigKeys& keys, ModelConfig& c) {
   e.groups = keys.optional_size("n_group").value_or(1);
   e.active_groups = keys.optional_size("topk_group").value_or(1);
   require_divides(keys, "n_group", e.groups, "num_experts", e.count);
+  e.scale = keys.positive("routed_scaling_factor", 1);
   read_expert_layers(keys, c);
+  if (keys.flag("output_router_logits", false))
+    e.balance_loss = keys.positive("router_aux_loss_coef", kTransformersBalance) / expert_layers(c);
 }
 
 /// Refuses what the family may have and no program describes.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "model/expert_layers.h"
 #include "model/huggingface.h"
 
 namespace rooflm::model {
@@ -44,11 +45,13 @@ struct Written {
   bool says_biases = false;  ///< attention_bias and mlp_bias
   bool qkv_bias = false;     ///< always
   bool no_rope = false;      ///< layers without rotary positions
+  bool experts = false;      ///< in all layers, as wide as d_ff
 };
 
 constexpr std::array kWritten{
     Written{.type = "llama", .architecture = "LlamaForCausalLM", .says_biases = true},
     Written{.type = "mistral", .architecture = "MistralForCausalLM", .windows = true},
+    Written{.type = "mixtral", .architecture = "MixtralForCausalLM", .windows = true, .experts = true},
     Written{.type = "smollm3",
             .architecture = "SmolLM3ForCausalLM",
             .windows = true,
@@ -60,7 +63,12 @@ constexpr std::array kWritten{
 ordered_json llama_json(const ModelConfig& c) {
   const auto* const family = std::ranges::find_if(kWritten, [&](const Written& f) {
     const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
-    return f.no_rope == !c.rotary.in_layer.empty() && has_biases &&
+    const Experts& e = c.experts;
+    const bool has_experts = f.experts
+                                 ? e.count > 0 && e.in_layer.empty() && e.d_ff == c.d_ff &&
+                                       e.shared_d_ff == 0 && e.normalised && !e.sigmoid_scores && e.scale == 1
+                                 : e.count == 0;
+    return has_experts && f.no_rope == !c.rotary.in_layer.empty() && has_biases &&
            f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows || c.window == 0);
   });
   const std::string lacking = uncomputed(c, 1);
@@ -98,6 +106,12 @@ ordered_json llama_json(const ModelConfig& c) {
                             {"beta_fast", r.beta_fast},    {"beta_slow", r.beta_slow},
                             {"truncate", r.truncate},      {"original_max_position_embeddings", r.original}};
     if (r.attention > 0) root["rope_scaling"]["attention_factor"] = r.attention;
+  }
+  if (family->experts) {
+    root["num_local_experts"] = c.experts.count;
+    root["num_experts_per_tok"] = c.experts.active;
+    root["output_router_logits"] = c.experts.balance_loss > 0;  // whether transformers adds the loss
+    if (c.experts.balance_loss > 0) root["router_aux_loss_coef"] = c.experts.balance_loss * expert_layers(c);
   }
   if (c.max_seq > 0) root["max_position_embeddings"] = c.max_seq;
   return root;

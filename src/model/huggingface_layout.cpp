@@ -38,6 +38,15 @@ constexpr std::array kLlamaModules = {
     Module{"feed_forward.fc2", "mlp.down_proj"},  Module{"ln_f", "norm"},
 };
 
+/// What a layer calls the router and the weights of one expert.
+struct ExpertModules {
+  std::string_view router, experts, gate, up, down;
+};
+/// Of models with norms of queries and keys, Qwen3-MoE's; else Mixtral's.
+constexpr ExpertModules kMixtralExperts{"block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3",
+                                        "w2"};
+constexpr ExpertModules kQwenExperts{"mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"};
+
 std::string_view theirs(std::string_view ours, const Arch& arch) {
   const auto find = [&](const auto& modules) -> std::string_view {
     for (const Module& module : modules) {
@@ -81,6 +90,29 @@ struct Stack {
   }
 };
 
+/// The tensors of a router [E, C], of fc1 [E, 2F, C] or of fc2 [E, C, F].
+std::vector<Part> expert_parts(const std::string& prefix, std::string_view module, const ModelConfig& c) {
+  const ExpertModules& names = c.qk_norm != QkNorm::none ? kQwenExperts : kMixtralExperts;
+  const Experts& e = c.experts;
+  if (module == "feed_forward.router")
+    return {{.tensor = fmt::format("{}{}.weight", prefix, names.router), .shape = {e.count, c.d_model}}};
+  const bool is_down = module == "feed_forward.experts.fc2";
+  Stack stack;
+  for (std::int64_t i = 0; i < e.count; ++i) {
+    const auto add = [&](std::string_view name) {
+      stack.add(fmt::format("{}{}.{}.{}.weight", prefix, names.experts, i, name),
+                is_down ? c.d_model : e.d_ff, is_down ? Shape{c.d_model, e.d_ff} : Shape{e.d_ff, c.d_model});
+    };
+    if (is_down) {
+      add(names.down);
+    } else {
+      add(names.gate);
+      add(names.up);
+    }
+  }
+  return stack.parts;
+}
+
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
   for (const std::string_view end : ends) {
     if (name.ends_with(end)) return true;
@@ -112,6 +144,8 @@ std::vector<Part> parts_of(const Parameter& parameter, const ModelConfig& c) {
   }
   if (c.arch == Arch::llama && name.module == "feed_forward.fc1")
     return stacked({{"mlp.gate_proj", c.d_ff}, {"mlp.up_proj", c.d_ff}});
+  if (name.module == "feed_forward.router" || name.module.starts_with("feed_forward.experts."))
+    return expert_parts(name.prefix, name.module, c);
   Part part{.tensor = name.prefix + std::string(theirs(name.module, c.arch)) + name.suffix,
             .shape = parameter.shape};
   if (parameter.name == "wte") part.shape = {c.vocab, c.d_model};

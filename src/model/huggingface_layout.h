@@ -13,7 +13,7 @@
 namespace rooflm::model {
 
 /// A file tensor that provides the rows [first_row, first_row + rows) of a parameter. Rows run along the
-/// parameter's first dimension; a vector has rows of one element.
+/// parameter's last dimension; a vector has rows of one element.
 struct Part {
   std::string tensor;  ///< "transformer.h.0.attn.c_attn.weight"
   core::Shape shape;   ///< in the file

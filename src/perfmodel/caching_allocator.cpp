@@ -152,7 +152,7 @@ void hold_unread_saves(const Program& program, std::vector<passes::Lifetime>& li
   const auto ends = backward_ends(program);
   for (const Op& op : program.ops) {
     const core::Scope scope(op.scope);
-    if (!op.is(program::ops::kMatmul) || op.phase != program::Phase::forward) continue;
+    if (!program::ops::is_matmul(op) || op.phase != program::Phase::forward) continue;
     if (scope.part() != "feed_forward/fc2") continue;
     const auto end = ends.find({*scope.layer(), op.micro_batch});
     auto& life = lives[static_cast<std::size_t>(op.outputs.at(0))];

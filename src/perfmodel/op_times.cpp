@@ -29,8 +29,8 @@ double peak_of(const devices::Device& device, const char* dtype) {
   return peak.value_or(device.peak("fp16").value_or(0));
 }
 
-bool is_matmul(const Op& op) {
-  return op.is(ops::kMatmul) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
+bool is_gemm(const Op& op) {
+  return ops::is_matmul(op) || op.is(ops::kMatmulGelu) || op.is(ops::kMatmulGeluBackward);
 }
 
 /// The dtype of the rate of a product; fp8 for both kinds of it.
@@ -266,7 +266,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
         devices::bf16x6_parts(sizes, device_.multiprocessors, op.lane == program::Lane::background));
   }
   double gelu_s = 0;
-  if (!op.is(ops::kMatmul) && dtype == core::DType::f32) {
+  if (!ops::is_matmul(op) && dtype == core::DType::f32) {
     gelu_s = gelu_seconds(op, problem);
   } else if (const auto own = tables_.matmul.epilogues.find(op.def->name);
              own != tables_.matmul.epilogues.end()) {
@@ -350,7 +350,7 @@ OpTime OpTimes::time_of(const Program& program, const Op& op) const {
 }
 
 OpTime OpTimes::time_at_table_clock(const Program& program, const Op& op) const {
-  if (is_matmul(op)) return matmul_time(program, op);
+  if (is_gemm(op)) return matmul_time(program, op);
   if (is_flash(op)) return attention_time(program, op);
   const program::Cost cost = program::cost_of(program, op);
   const bool is_f32 = program.tensor(op.inputs.front()).dtype == core::DType::f32;

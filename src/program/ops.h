@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -12,6 +13,11 @@ namespace rooflm::program::ops {
 
 // matmul.cpp
 extern const OpDef kMatmul, kMatmulGelu, kMatmulGeluBackward, kBiasAdd, kBiasBackward;
+// grouped_matmul.cpp
+extern const OpDef kGroupedMatmul, kGroupedMatmulWeight;
+// experts.cpp
+extern const OpDef kRoute, kRouteBackward, kDispatch, kGatherRows, kGatherRowsBackward;
+extern const OpDef kCombine, kCombineBackward;
 // embedding.cpp
 extern const OpDef kEmbedding, kEmbeddingBackward, kAddPositions, kAddPositionsBackward, kEmbeddingPositions;
 // layernorm.cpp
@@ -55,6 +61,12 @@ extern const OpDef kOwnPart, kForEachRank;
 
 /// All of the above, for tests and tables. The build generates the list from these declarations.
 std::span<const OpDef* const> all();
+
+/// The attributes of a grouped_matmul of so many rows [rows, k] and weights.
+Attributes grouped_matmul(std::int64_t experts, std::int64_t rows, std::int64_t n, std::int64_t k,
+                          bool trans_b);
+/// A matmul, one matrix or batched, or one of the rows of experts.
+bool is_matmul(const Op& op);
 
 /// Throws core::UsageError "OP in SCOPE: MESSAGE".
 [[noreturn]] void refuse(const Op& op, const std::string& message);

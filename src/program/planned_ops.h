@@ -12,7 +12,5 @@ extern const OpDef kHeadNorm, kHeadNormBackward;
 extern const OpDef kMap, kMapBackward, kActivate, kActivateBackward;
 // latent_attention.cpp
 extern const OpDef kLatentAttention, kLatentAttentionBackward;
-// experts.cpp
-extern const OpDef kRoute, kRouteBackward, kDispatch, kDispatchBackward, kCombine, kCombineBackward;
 
 }  // namespace rooflm::program::ops

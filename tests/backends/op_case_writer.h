@@ -66,6 +66,9 @@ void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped,
 /// op_cases_cache.cpp.
 void add_cache_cases(std::vector<Case>& cases, const Sizes& s);
 
+/// op_cases_experts.cpp.
+void add_expert_cases(std::vector<Case>& cases, const Sizes& s);
+
 /// op_cases_fp8.cpp.
 void add_fp8_cases(std::vector<Case>& cases, const Sizes& s);
 

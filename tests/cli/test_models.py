@@ -80,9 +80,19 @@ class Models(unittest.TestCase):
         self.assertTrue(all(row["tp"] == 1 for row in plan("--model", experts, "--device", "h100-sxm", "--gpus", 4,
                                                            "--seq", 2048, "--search", "--top", 3)))
 
+    def test_experts_run_on_processors(self):
+        model = self.directory(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2)
+        for engine in ("eager", "fused"):
+            done = run("bench", "--device", "cpu", "--model", model, "--seq", 16, "--batch", 1, "--steps", 1, "--warmup", 0,
+                       "--layers", 1, "--engine", engine)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for keys in (dict(num_local_experts=8, num_experts_per_tok=9), dict(num_local_experts=0, num_experts_per_tok=0)):
+            done = run("bench", "--device", "cpu", "--model", self.directory(model_type="mixtral", **keys), "--seq", 16)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
     def test_what_no_kernel_computes_is_described_and_not_run(self):
-        for keys, seq, says in ((dict(model_type="mixtral", num_local_experts=8, num_experts_per_tok=2), 32, "experts"),
-                                (dict(model_type="qwen3"), 32, "norms of queries and keys"),
+        for keys, seq, says in ((dict(model_type="qwen3"), 32, "norms of queries and keys"),
                                 (dict(model_type="llama", rope_scaling={"type": "longrope"}), 32, "longrope"),
                                 (dict(model_type="mistral", sliding_window=16), 32, "a window of 16")):
             model = self.directory(**keys)

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "model/huggingface_layout.h"
 #include "model/parameters.h"
 
 namespace rooflm::model {
@@ -244,6 +245,52 @@ TEST_F(HuggingFace, AcceptsWhatOldFilesCarry) {
   EXPECT_EQ(load_error("llama", tensors), "no error");
 }
 
+/// Each expert's tensors are rows of one parameter; what is written is what transformers reads.
+TEST_F(HuggingFace, ExpertsAreReadAndWritten) {
+  ModelConfig mixtral = preset("tiny-moe");
+  mixtral.layers = 1;
+  mixtral.d_model = 4;
+  mixtral.heads = mixtral.kv_heads = 2;
+  mixtral.head_dim = 2;
+  mixtral.d_ff = mixtral.experts.d_ff = 3;
+  mixtral.vocab = mixtral.padded_vocab = 5;
+  ModelConfig qwen = mixtral;
+  qwen.qk_norm = true;
+  for (const ModelConfig& config : {mixtral, qwen}) {
+    const std::string block = config.qk_norm ? "mlp." : "block_sparse_moe.";
+    const auto parts = [&](const char* name) {
+      for (const Parameter& p : parameters(config))
+        if (p.name == std::string("h.0.feed_forward.") + name + ".weight") return parts_of(p, config);
+      return std::vector<Part>{};
+    };
+    EXPECT_EQ(parts("router").at(0).tensor, "model.layers.0." + block + "gate.weight");
+    const auto fc1 = parts("experts.fc1");
+    ASSERT_EQ(fc1.size(), 16U);
+    EXPECT_EQ(fc1[15].tensor,
+              "model.layers.0." + block + "experts.7." + (config.qk_norm ? "up_proj" : "w3") + ".weight");
+    EXPECT_EQ(fc1[15].shape, (core::Shape{3, 4}));
+    EXPECT_EQ(fc1[15].first_row, 15 * 3);
+    const auto fc2 = parts("experts.fc2");
+    EXPECT_EQ(fc2.at(7).tensor,
+              "model.layers.0." + block + "experts.7." + (config.qk_norm ? "down_proj" : "w2") + ".weight");
+    EXPECT_EQ(fc2.at(7).shape, (core::Shape{4, 3}));
+    EXPECT_EQ(fc2.at(7).first_row, 7 * 4);
+  }
+  Values values;
+  for (const Parameter& p : parameters(mixtral)) values[p.name] = initial_values(p, mixtral, 1);
+  save_model(directory_, mixtral, [&](const std::string& name, std::span<float> to) {
+    std::ranges::copy(values.at(name), to.begin());
+  });
+  EXPECT_EQ(load(directory_, mixtral), values);
+  const ModelConfig read = read_config(directory_);
+  EXPECT_EQ(read.experts.count, 8);
+  EXPECT_EQ(read.experts.active, 2);
+  EXPECT_EQ(read.experts.d_ff, 3);
+  EXPECT_EQ(read.experts.balance_loss, 0.01);
+  mixtral.experts.sigmoid = true;
+  EXPECT_THROW(config_json(mixtral, core::DType::f32, {}), core::Unavailable);
+}
+
 TEST_F(HuggingFace, RefusesTensorsThatDoNotFit) {
   const auto tensors = golden_tensors("llama");
   auto changed = tensors;
@@ -326,7 +373,8 @@ TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
   const ModelConfig mixtral = read(R"("model_type":"mixtral","num_local_experts":4,"num_experts_per_tok":2)");
   EXPECT_EQ(mixtral.experts.count, 4);
   EXPECT_EQ(mixtral.experts.d_ff, 8);
-  EXPECT_EQ(uncomputed(mixtral, 8), "experts");
+  EXPECT_EQ(uncomputed(mixtral, 8), "");
+  EXPECT_TRUE(mixtral.experts.normalised);
   const ModelConfig qwen3_moe =
       read(R"("model_type":"qwen3_moe","num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":3,)"
            R"("mlp_only_layers":[0],"decoder_sparse_step":2)");

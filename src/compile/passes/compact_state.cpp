@@ -79,7 +79,7 @@ struct Uses {
 };
 
 bool writes_whole(const Op& op) {
-  return op.is(ops::kMatmul) && !op.attrs.flag("accumulate") && op.output_offset.empty();
+  return ops::is_matmul(op) && !op.attrs.flag("accumulate") && op.output_offset.empty();
 }
 
 /// Whether the op only sums its operand over ranks that have the same ops. Stages that share a tied weight

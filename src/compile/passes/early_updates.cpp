@@ -141,7 +141,7 @@ std::vector<int> count_uses(const Program& p) {
 
 /// Whether the op is a weight-gradient matmul that is too small to fill a GPU and only updates wait for it.
 bool is_small_gradient(const Program& p, const Op& op, const std::vector<int>& uses) {
-  if (!op.is(ops::kMatmul)) return false;
+  if (!ops::is_matmul(op)) return false;
   const TensorId result = op.outputs[0];
   return p.tensor(result).role == Role::gradient && uses[static_cast<std::size_t>(result)] == 1 &&
          program::cost_of(p, op).matmul_flop <= kSmallMatmulFlop;

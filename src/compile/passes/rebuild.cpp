@@ -107,7 +107,7 @@ class Rebuilding {
   /// Only matmuls that write gradients of weights of the same layer may wait for the output.
   [[nodiscard]] bool can_wait(const Op& reader, const Rebuilt& rebuilt) const {
     const Op& backward = op(rebuilt.backward);
-    return !rebuilt.is_over && !reader.recomputed && reader.is(ops::kMatmul) &&
+    return !rebuilt.is_over && !reader.recomputed && ops::is_matmul(reader) &&
            program_->tensor(reader.outputs[0]).role == program::Role::gradient &&
            reader.micro_batch == backward.micro_batch &&
            core::Scope(reader.scope).layer() == core::Scope(backward.scope).layer();

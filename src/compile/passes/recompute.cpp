@@ -38,7 +38,7 @@ bool is_eligible(const Op& op, Recompute kind, bool has_gate) {
   if (core::Scope(op.scope).part() == "attention/qk") return true;
   if (kind != Recompute::every_other) return false;
   // A bias is recomputed with its matmul; on its own it would be added to a rounded sum.
-  if (op.is(program::ops::kMatmul) || op.is(program::ops::kBiasAdd)) return is_every_other(op, has_gate);
+  if (program::ops::is_matmul(op) || op.is(program::ops::kBiasAdd)) return is_every_other(op, has_gate);
   return op.def->work != program::Work::attention && op.def->work != program::Work::collective;
 }
 

@@ -50,7 +50,7 @@ void scale_loss(Program& program) {
                                              .role = Role::optimizer_state,
                                              .full_precision = true});
   for (Op& op : program.ops) {
-    if (op.is(ops::kCrossEntropyBackward)) op.inputs.push_back(state);
+    if (op.is(ops::kCrossEntropyBackward) || op.is(ops::kRouteBackward)) op.inputs.push_back(state);
   }
   const Op& norm = find_norm(program);
   const TensorId norm_id = norm.outputs.at(0);

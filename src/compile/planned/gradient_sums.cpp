@@ -34,7 +34,7 @@ Cost cost_sum(const Program& p, const Op& op) {
 }
 
 bool adds_to_gradient(const Program& step, const Op& op) {
-  return op.is(ops::kMatmul) && op.attrs.flag("accumulate") && op.output_offset.empty() &&
+  return ops::is_matmul(op) && op.attrs.flag("accumulate") && op.output_offset.empty() &&
          step.tensor(op.outputs[0]).role == Role::gradient;
 }
 

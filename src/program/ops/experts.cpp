@@ -1,20 +1,27 @@
-// Experts: feed-forward layers of which each token takes `active` of `experts` (Shazeer et al., 2017). Their
-// matmuls are batched, one of R rows for each expert: every expert has equally many rows, R = N k / E for N
-// tokens, rounded up. Real routing is uneven; that is not priced. No backend has kernels yet: models with
-// experts are planned.
-//   route (scores [.., E]) -> weights [N, k], places [N, k] int32: softmax over the k highest scores of a
-//   token, and where its rows are among those of the experts. dispatch (x [.., C], places) -> rows [E, R, C]:
-//   the rows of each expert. With the attribute `touched` there are so many experts, those that few tokens
-//   take. combine (rows [E, R, C], weights, places) -> y [N, C]: the weighted sum of each token's k rows.
-// Attributes: experts, active; touched.
+// Experts: feed-forward layers of which each token takes K of E (Shazeer et al., 2017). No token is dropped,
+// and all shapes are known before the step: N tokens have R = N K rows, sorted by expert. grouped_matmul.cpp
+// multiplies the rows of each expert with its weights.
+//   route (logits [.., E], bias [E]) -> weights [N, K] fp32, experts [N, K] int32: the K experts of the
+//   highest
+//     scores s, of equal ones the lowest. s is the softmax of the logits, or with `sigmoid` their sigmoid.
+//     The bias, which may be absent, is added to s for the choice alone (Wang et al., 2024). w = scale s,
+//     with `normalised` scale s / (sum of the K chosen s).
+//   dispatch (experts [N, K]) -> order [R], places [N, K], offsets [E + 1], all int32: row r belongs to
+//   choice
+//     order[r] = n K + k, and places is the inverse. Expert e has the rows offsets[e] <= r < offsets[e + 1],
+//     in the order of tokens.
+//   gather_rows (x [.., C], order, places) -> rows [R, C]: rows[r] = x[order[r] / K].
+//   combine (rows [R, C], weights, places) -> y [N, C] = sum over k of weights[n, k] rows[places[n, k]].
+// Attributes: experts, active; of route: sigmoid, normalised, scale, and two losses that reach the logits'
+// gradient and are in no reported loss. balance: coefficient of E * sum over e of f_e P_e (Fedus et al.,
+// 2021), where f_e is the number of rows of e per token, which adds up to K as in Mixtral, and P_e the mean
+// over tokens of e's share of the scores. z_loss: coefficient of the mean of logsumexp(logits)^2 (Zoph et
+// al., 2022). share: of the step's loss (of micro-batches and ranks, each of which balances its own tokens).
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
-#include "program/planned_ops.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -22,85 +29,119 @@ namespace {
 using core::Count;
 using core::Shape;
 
-/// N k: rows that tokens have with their experts.
-Count routed_elements(const Program& p, TensorId places, std::int64_t width) {
-  return Count(p.shape(places).numel()) * width;
+/// Sums in the softmax of a row, or in its gradient, per score.
+constexpr std::int64_t kSoftmaxFlop = 5;
+
+void expect_experts(const Program& p, const Op& op, TensorId ids) {
+  const Shape& shape = p.shape(ids);
+  expect(
+      shape.rank() == 2 && shape[1] == op.attrs.integer("active") && p.tensor(ids).dtype == core::DType::i32,
+      op, [&] {
+        return fmt::format("{} are not the {} experts of tokens", shape.str(), op.attrs.integer("active"));
+      });
 }
 
 std::vector<Tensor> infer_route(const Program& p, const Op& op) {
-  const Shape& scores = p.shape(op.inputs.at(0));
+  const Shape& logits = p.shape(op.inputs.at(0));
   const std::int64_t active = op.attrs.integer("active");
-  expect(scores[-1] == op.attrs.integer("experts") && active > 0 && active <= scores[-1], op, [&] {
-    return fmt::format("{} of {} experts, with scores {}", active, op.attrs.integer("experts"), scores.str());
+  expect(logits[-1] == op.attrs.integer("experts") && active > 0 && active <= logits[-1], op, [&] {
+    return fmt::format("{} of {} experts, with logits {}", active, op.attrs.integer("experts"), logits.str());
   });
-  const Shape chosen{scores.numel() / scores[-1], active};
+  const bool has_bias = op.inputs.size() > 1 && op.inputs[1] != kNone;
+  expect(!has_bias || p.shape(op.inputs[1]) == Shape{logits[-1]}, op, [&] {
+    return fmt::format("bias {} does not match logits {}", p.shape(op.inputs[1]).str(), logits.str());
+  });
+  const Shape chosen{logits.numel() / logits[-1], active};
   return {{.shape = chosen, .full_precision = true}, {.shape = chosen, .dtype = core::DType::i32}};
 }
 
-/// A comparison per score and choice, and the softmax of the chosen: 5 each.
+/// The scores, and a comparison per score and choice.
 Cost cost_route(const Program& p, const Op& op) {
-  const Count scores = p.shape(op.inputs.at(0)).numel();
-  return {.elementwise_flop = scores * op.attrs.integer("active") + 5 * p.shape(op.outputs.at(0)).numel()};
+  const Count logits = p.shape(op.inputs.at(0)).numel();
+  return {.elementwise_flop = logits * (kSoftmaxFlop + op.attrs.integer("active"))};
 }
 
 void gradient_route(GradientContext& g) {
-  const TensorId scores = g.input(0);
-  g.propagate(0, g.emit(kRouteBackward, {g.gradient(0), scores, g.output(1)}, g.op().attrs).at(0));
+  g.propagate(0, g.emit(kRouteBackward, {g.gradient(0), g.input(0), g.output(1)}, g.op().attrs).at(0));
 }
 
+/// dlogits of dweights, logits, experts; a fourth input is the state of the loss scale (passes/scale_loss.h).
 std::vector<Tensor> infer_route_backward(const Program& p, const Op& op) {
+  expect_experts(p, op, op.inputs.at(2));
   return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient}};
 }
 
-/// 5 per chosen score.
+/// The scores once more, and their gradient.
 Cost cost_route_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 5 * p.shape(op.inputs.at(0)).numel()};
+  return {.elementwise_flop = 2 * kSoftmaxFlop * Count(p.shape(op.inputs.at(1)).numel())};
 }
 
 std::vector<Tensor> infer_dispatch(const Program& p, const Op& op) {
+  expect_experts(p, op, op.inputs.at(0));
+  const Shape& experts = p.shape(op.inputs[0]);
+  const auto ids = [](const Shape& shape) { return Tensor{.shape = shape, .dtype = core::DType::i32}; };
+  return {ids({experts.numel()}), ids(experts), ids({op.attrs.integer("experts") + 1})};
+}
+
+/// Counting, summing and placing: one addition each.
+Cost cost_dispatch(const Program& p, const Op& op) {
+  return {.elementwise_flop = 2 * Count(p.shape(op.inputs.at(0)).numel()) + op.attrs.integer("experts")};
+}
+
+std::vector<Tensor> infer_gather_rows(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
-  const Shape& places = p.shape(op.inputs.at(1));
-  expect(places.rank() == 2 && places[0] == x.numel() / x[-1], op,
+  const Shape& places = p.shape(op.inputs.at(2));
+  expect_experts(p, op, op.inputs[2]);
+  expect(places[0] == x.numel() / x[-1] && p.shape(op.inputs[1]).numel() == places.numel(), op,
          [&] { return fmt::format("places {} do not match x {}", places.str(), x.str()); });
-  const std::int64_t experts = op.attrs.integer(op.attrs.has("touched") ? "touched" : "experts");
-  return {{.shape = {experts, (places.numel() + experts - 1) / experts, x[-1]}}};
+  return {{.shape = {places.numel(), x[-1]}}};
 }
 
 /// Pure traffic: a copy of each token for each of its experts.
-Cost cost_dispatch(const Program& p, const Op& op) {
+Cost cost_gather_rows(const Program& p, const Op& op) {
   const Count bytes = p.tensor(op.outputs.at(0)).bytes();
   return {.bytes_read = bytes + p.tensor(op.inputs.at(1)).bytes(), .bytes_written = bytes};
 }
 
-void gradient_dispatch(GradientContext& g) {
-  g.propagate(
-      0, g.emit(kDispatchBackward, {g.gradient(0), g.input(1)}, g.op().attrs, {g.program().shape(g.input(0))})
-             .at(0));
+void gradient_gather_rows(GradientContext& g) {
+  g.propagate(0, g.emit(kGatherRowsBackward, {g.gradient(0), g.input(2)}, g.op().attrs,
+                        {g.program().shape(g.input(0))})
+                     .at(0));
 }
 
-/// Inputs: drows [E, R, C], places. Output: dx [N, C], the sum of a token's rows.
-std::vector<Tensor> infer_rows(const Program& p, const Op& op, std::size_t places) {
-  return {{.shape = {p.shape(op.inputs.at(places))[0], p.shape(op.inputs.at(0))[-1]}}};
-}
-std::vector<Tensor> infer_dispatch_backward(const Program& p, const Op& op) {
-  auto dx = infer_rows(p, op, 1);
-  dx[0].role = Role::activation_gradient;
-  return dx;
-}
-
-Cost cost_dispatch_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = routed_elements(p, op.inputs.at(1), p.shape(op.inputs[0])[-1])};
+/// What is summed over the K rows of a token: [N, C].
+Tensor infer_sum(const Program& p, const Op& op, std::size_t places) {
+  const Shape& rows = p.shape(op.inputs.at(0));
+  expect_experts(p, op, op.inputs.at(places));
+  const Shape& of_tokens = p.shape(op.inputs[places]);
+  expect(rows.rank() == 2 && rows[0] == of_tokens.numel(), op,
+         [&] { return fmt::format("places {} do not match rows {}", of_tokens.str(), rows.str()); });
+  return {.shape = {of_tokens[0], rows[1]}};
 }
 
-/// The places are the last input.
-std::vector<Tensor> infer_combine(const Program& p, const Op& op) { return infer_rows(p, op, 2); }
+/// dx [N, C] of drows [R, C] and places: the sum of a token's rows, in the order of its experts.
+std::vector<Tensor> infer_gather_rows_backward(const Program& p, const Op& op) {
+  Tensor dx = infer_sum(p, op, 1);
+  dx.role = Role::activation_gradient;
+  return {dx};
+}
+
+Cost cost_gather_rows_backward(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+}
+
+std::vector<Tensor> infer_combine(const Program& p, const Op& op) {
+  expect(p.shape(op.inputs.at(1)) == p.shape(op.inputs.at(2)), op, [&] {
+    return fmt::format("weights {} for places {}", p.shape(op.inputs[1]).str(), p.shape(op.inputs[2]).str());
+  });
+  return {infer_sum(p, op, 2)};
+}
 
 /// A multiplication and an addition per element of a row.
 Cost cost_combine(const Program& p, const Op& op) {
-  return {.elementwise_flop = 2 * routed_elements(p, op.inputs.at(2), p.shape(op.inputs[0])[-1])};
+  return {.elementwise_flop = 2 * Count(p.shape(op.inputs.at(0)).numel())};
 }
 
-/// Inputs of the backward op: dy, rows, weights, places. Outputs: drows, dweights.
 void gradient_combine(GradientContext& g) {
   const auto made =
       g.emit(kCombineBackward, {g.gradient(0), g.input(0), g.input(1), g.input(2)}, g.op().attrs);
@@ -108,6 +149,8 @@ void gradient_combine(GradientContext& g) {
   g.propagate(1, made.at(1));
 }
 
+/// Of dy [.., C], rows, weights, places: drows[r] = w dy[n], dweights[n, k] = <dy[n], rows[r]>, r = places[n,
+/// k].
 std::vector<Tensor> infer_combine_backward(const Program& p, const Op& op) {
   return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient},
           {.shape = p.shape(op.inputs.at(2)), .role = Role::activation_gradient, .full_precision = true}};
@@ -115,7 +158,7 @@ std::vector<Tensor> infer_combine_backward(const Program& p, const Op& op) {
 
 /// Per element of a row a product for the row's gradient, and a product and a sum for its weight's.
 Cost cost_combine_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 3 * routed_elements(p, op.inputs.at(3), p.shape(op.inputs[1])[-1])};
+  return {.elementwise_flop = 3 * Count(p.shape(op.inputs.at(1)).numel())};
 }
 
 }  // namespace
@@ -129,14 +172,15 @@ const OpDef kRouteBackward{.name = "route_backward",
                            .work = Work::softmax,
                            .infer = infer_route_backward,
                            .cost = cost_route_backward};
-const OpDef kDispatch{.name = "dispatch",
-                      .work = Work::copy,
-                      .infer = infer_dispatch,
-                      .cost = cost_dispatch,
-                      .gradient = gradient_dispatch,
-                      .cheap_to_recompute = true};
-const OpDef kDispatchBackward{
-    .name = "dispatch_backward", .infer = infer_dispatch_backward, .cost = cost_dispatch_backward};
+const OpDef kDispatch{.name = "dispatch", .work = Work::copy, .infer = infer_dispatch, .cost = cost_dispatch};
+const OpDef kGatherRows{.name = "gather_rows",
+                        .work = Work::copy,
+                        .infer = infer_gather_rows,
+                        .cost = cost_gather_rows,
+                        .gradient = gradient_gather_rows,
+                        .cheap_to_recompute = true};
+const OpDef kGatherRowsBackward{
+    .name = "gather_rows_backward", .infer = infer_gather_rows_backward, .cost = cost_gather_rows_backward};
 const OpDef kCombine{
     .name = "combine", .infer = infer_combine, .cost = cost_combine, .gradient = gradient_combine};
 const OpDef kCombineBackward{

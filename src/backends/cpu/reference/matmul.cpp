@@ -2,11 +2,12 @@
 //
 // A single or looped matmul: Eigen spreads each over the threads. A batch: the threads split the batch.
 // Operands that are not stored in the compute type are converted block by block. The sums of fp8 operands are
-// multiplied by the inverse scales of both.
+// multiplied by the inverse scales of both. grouped_matmul is one such product for each expert that has rows.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/multiply.h"
@@ -63,7 +64,7 @@ struct Problem {
   DType a_type, b_type, c_type;
 
   explicit Problem(const OpView& v)
-      : batch(v.integer("batch")),
+      : batch(v.op.is(program::ops::kMatmul) ? v.integer("batch") : 1),
         m(v.integer("m")),
         n(v.integer("n")),
         k(v.integer("k")),
@@ -223,9 +224,73 @@ Kernel make_matmul(const OpView& v) {
   });
 }
 
+namespace {
+
+/// Multiplies the rows of each expert; `multiply(problem, first row, expert)` gets the problem with their
+/// number as its extent `rows` (m, of weights' gradients k).
+template <class C, class Multiply>
+Kernel make_grouped(const OpView& v, Index Problem::*rows, Multiply&& multiply) {
+  Problem largest(v);
+  largest.*rows = rows_of(v.in(0));
+  const std::size_t scratch_bytes = largest.is_computed_as_stored<C>() ? 0 : Blocks<C>(largest).bytes();
+  v.context->scratch().reserve(scratch_bytes);
+  const Index experts = v.in(2).shape.numel() - 1;
+  const auto run = [=, resources = v.context](const KernelArgs& args) {
+    const auto* offsets = static_cast<const std::int32_t*>(args.in[2]);
+    for (Index e = 0; e < experts; ++e) {
+      Problem p = largest;
+      p.*rows = offsets[e + 1] - offsets[e];
+      multiply(p, offsets[e], e, args, resources->scratch().data());
+    }
+  };
+  Problem typical(v);  // one product for each expert that is touched
+  typical.batch = v.integer("batch");
+  typical.looped = true;
+  return {run, info_of(typical, scratch_bytes)};
+}
+
+template <class C>
+void multiply_any(const Problem& p, const void* a, const void* b, void* c, std::byte* scratch) {
+  if (p.is_computed_as_stored<C>()) return multiply_stored<C>(p, a, b, c);
+  multiply_converted<C>(p, a, b, c, C(1), scratch);
+}
+
+Kernel make_grouped_matmul(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    return make_grouped<C>(
+        v, &Problem::m,
+        [](const Problem& p, Index first, Index e, const KernelArgs& args, std::byte* scratch) {
+          if (p.m == 0) return;
+          multiply_any<C>(p, advance(args.in[0], p.a_type, first * p.k),
+                          advance(args.in[1], p.b_type, e * p.k * p.n),
+                          advance(args.out[0], p.c_type, first * p.n), scratch);
+        });
+  });
+}
+
+Kernel make_grouped_matmul_weight(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    return make_grouped<C>(
+        v, &Problem::k,
+        [](const Problem& p, Index first, Index e, const KernelArgs& args, std::byte* scratch) {
+          void* c = advance(args.out[0], p.c_type, e * p.m * p.n);
+          if (p.k > 0) {
+            multiply_any<C>(p, advance(args.in[0], p.a_type, first * p.m),
+                            advance(args.in[1], p.b_type, first * p.n), c, scratch);
+          } else if (!p.accumulate) {
+            std::memset(c, 0, static_cast<std::size_t>(p.m * p.n) * core::size_of(p.c_type));
+          }
+        });
+  });
+}
+
+}  // namespace
+
 MakerRows matmul_rows() {
   namespace ops = program::ops;
-  return {{&ops::kMatmul, make_matmul, "reference::matmul"}};
+  return {{&ops::kMatmul, make_matmul, "reference::matmul"},
+          {&ops::kGroupedMatmul, make_grouped_matmul, "reference::grouped_matmul"},
+          {&ops::kGroupedMatmulWeight, make_grouped_matmul_weight, "reference::grouped_matmul_weight"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,0 +1,140 @@
+// grouped_matmul: c[r] = a[r] op(b[e]) for the rows offsets[e] <= r < offsets[e + 1] of each expert e.
+// Inputs: a [R, k], b [E, k, n] or with trans_b [E, n, k], offsets [E + 1] int32; output c [R, n].
+// grouped_matmul_weight: db[e] (+)= (rows of e of a)^T (rows of e of b), [E, m, n], of a [R, m], b [R, n] and
+// offsets; zero where e has no rows.
+//
+// Attributes: as those of the batched matmul that it would be if all experts that are touched, at most min(E,
+// R), had equally many rows: batch, m, n, k, trans_a, trans_b, accumulate. Kernels take the rows from the
+// offsets. FLOPs are those of R rows, however they are spread; bytes are the rows and the weights of the
+// touched experts.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/checked.h"
+#include "program/gradient.h"
+#include "program/ops.h"
+
+namespace rooflm::program::ops {
+namespace {
+
+using core::Count;
+using core::Shape;
+
+Count bytes_per_element(const Program& p, TensorId id) {
+  return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype));
+}
+
+/// b [E, ..] and offsets [E + 1] are of the same experts.
+void expect_offsets(const Program& p, const Op& op, std::int64_t experts) {
+  const Tensor& offsets = p.tensor(op.inputs.at(2));
+  expect(offsets.dtype == core::DType::i32 && offsets.shape == Shape{experts + 1}, op,
+         [&] { return fmt::format("offsets {} of {} experts", offsets.shape.str(), experts); });
+}
+
+std::vector<Tensor> infer_grouped_matmul(const Program& p, const Op& op) {
+  const Shape& a = p.shape(op.inputs.at(0));
+  const Shape& b = p.shape(op.inputs.at(1));
+  const std::int64_t n = op.attrs.integer("n");
+  const std::int64_t k = op.attrs.integer("k");
+  expect(
+      a[-1] == k && b.rank() == 3 && b == (op.attrs.flag("trans_b") ? Shape{b[0], n, k} : Shape{b[0], k, n}),
+      op, [&] { return fmt::format("rows {} do not match weights {}", a.str(), b.str()); });
+  expect_offsets(p, op, b[0]);
+  return {{.shape = {a.numel() / k, n}}};
+}
+
+/// 2nk FLOP per row.
+Cost cost_grouped_matmul(const Program& p, const Op& op) {
+  const Count rows = p.shape(op.inputs.at(0)).numel() / op.attrs.integer("k");
+  const Count of_expert = Count(op.attrs.integer("n")) * op.attrs.integer("k");
+  return {.matmul_flop = 2 * rows * of_expert,
+          .bytes_read = rows * op.attrs.integer("k") * bytes_per_element(p, op.inputs[0]) +
+                        of_expert * op.attrs.integer("batch") * bytes_per_element(p, op.inputs[1]),
+          .bytes_written = rows * op.attrs.integer("n") * bytes_per_element(p, op.outputs.at(0))};
+}
+
+/// da = dc op(b)^T, db[e] = dc^T a or a^T dc.
+void gradient_grouped_matmul(GradientContext& g) {
+  const TensorId a = g.input(0);
+  const TensorId offsets = g.input(2);
+  const TensorId dc = g.gradient(0);
+  const bool trans_b = g.op().attrs.flag("trans_b");
+  const std::int64_t experts = g.program().shape(g.input(1))[0];
+  const std::int64_t rows = g.program().shape(dc).numel() / g.op().attrs.integer("n");
+  const std::int64_t n = g.op().attrs.integer("n");
+  const std::int64_t k = g.op().attrs.integer("k");
+  g.propagate(0, g.emit(kGroupedMatmul, {dc, g.input(1), offsets},
+                        grouped_matmul(experts, rows, k, n, !trans_b), {g.program().shape(a)})
+                     .at(0));
+  const auto target = g.weight_target(1);
+  const auto batch = g.op().attrs.integer("batch");
+  const Attributes attrs{{"batch", batch},
+                         {"m", trans_b ? n : k},
+                         {"n", trans_b ? k : n},
+                         {"k", g.op().attrs.integer("m")},
+                         {"trans_a", true},
+                         {"trans_b", false},
+                         {"accumulate", target.accumulate}};
+  const std::vector<TensorId> operands = trans_b ? std::vector{dc, a, offsets} : std::vector{a, dc, offsets};
+  g.emit_into(kGroupedMatmulWeight, operands, attrs, {target.id});
+}
+
+std::vector<Tensor> infer_grouped_matmul_weight(const Program& p, const Op& op) {
+  const Shape& a = p.shape(op.inputs.at(0));
+  const Shape& b = p.shape(op.inputs.at(1));
+  const std::int64_t m = op.attrs.integer("m");
+  const std::int64_t n = op.attrs.integer("n");
+  const std::int64_t experts = p.shape(op.inputs.at(2)).numel() - 1;
+  expect(a[-1] == m && b[-1] == n && a.numel() / m == b.numel() / n, op,
+         [&] { return fmt::format("rows {} do not match rows {}", a.str(), b.str()); });
+  expect_offsets(p, op, experts);
+  return {{.shape = {experts, m, n}, .role = Role::gradient, .full_precision = true}};
+}
+
+/// 2mn FLOP per row. Without `accumulate` the gradients of all experts are written.
+Cost cost_grouped_matmul_weight(const Program& p, const Op& op) {
+  const Count m = op.attrs.integer("m");
+  const Count n = op.attrs.integer("n");
+  const Count rows = p.shape(op.inputs.at(0)).numel() / m;
+  const bool accumulates = op.attrs.flag("accumulate");
+  const Count touched = op.attrs.integer("batch");
+  const Count written = (accumulates ? touched : Count(p.shape(op.inputs.at(2)).numel() - 1)) * m * n;
+  const Count bytes = written * bytes_per_element(p, op.outputs.at(0));
+  return {.matmul_flop = 2 * rows * m * n,
+          .elementwise_flop = accumulates ? written : Count(0),
+          .bytes_read = rows * m * bytes_per_element(p, op.inputs[0]) +
+                        rows * n * bytes_per_element(p, op.inputs[1]) + (accumulates ? bytes : Count(0)),
+          .bytes_written = bytes};
+}
+
+}  // namespace
+
+Attributes grouped_matmul(std::int64_t experts, std::int64_t rows, std::int64_t n, std::int64_t k,
+                          bool trans_b) {
+  const std::int64_t touched = std::min(experts, rows);
+  return {{"batch", touched},
+          {"m", (rows + touched - 1) / touched},
+          {"n", n},
+          {"k", k},
+          {"trans_a", false},
+          {"trans_b", trans_b},
+          {"accumulate", false}};
+}
+
+bool is_matmul(const Op& op) {
+  return op.is(kMatmul) || op.is(kGroupedMatmul) || op.is(kGroupedMatmulWeight);
+}
+
+const OpDef kGroupedMatmul{.name = "grouped_matmul",
+                           .work = Work::matmul,
+                           .infer = infer_grouped_matmul,
+                           .cost = cost_grouped_matmul,
+                           .gradient = gradient_grouped_matmul,
+                           .weights_in_compute_dtype = true};
+const OpDef kGroupedMatmulWeight{.name = "grouped_matmul_weight",
+                                 .work = Work::matmul,
+                                 .infer = infer_grouped_matmul_weight,
+                                 .cost = cost_grouped_matmul_weight};
+
+}  // namespace rooflm::program::ops
