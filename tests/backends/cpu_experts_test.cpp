@@ -24,9 +24,9 @@ using program::TensorId;
 
 using Values = std::vector<double>;
 
-constexpr std::size_t kTokens = 9;
-constexpr std::size_t kWidth = 6;
-constexpr std::size_t kOut = 4;
+constexpr std::size_t kRoutedTokens = 9;
+constexpr std::size_t kInWidth = 6;
+constexpr std::size_t kOutWidth = 4;
 
 struct RouteKind {
   std::string name;
@@ -101,7 +101,7 @@ TEST_P(Routes, ChooseAndWeighAsDefined) {
   const RouteKind& kind = GetParam();
   CaseWriter w("route");
   const auto experts = static_cast<std::int64_t>(kind.experts);
-  const TensorId logits = w.activation({static_cast<std::int64_t>(kTokens), experts});
+  const TensorId logits = w.activation({static_cast<std::int64_t>(kRoutedTokens), experts});
   const TensorId bias = w.weight({experts});
   std::vector<TensorId> inputs{logits};
   if (kind.bias) inputs.push_back(bias);
@@ -117,7 +117,7 @@ TEST_P(Routes, ChooseAndWeighAsDefined) {
   const Values offsets = runner.read(bias);
   const Values weights = runner.read(routed[0]);
   const Values chosen = runner.read(routed[1]);
-  for (std::size_t n = 0; n < kTokens; ++n) {
+  for (std::size_t n = 0; n < kRoutedTokens; ++n) {
     const Choice expected = choose(kind, &x[n * kind.experts], offsets);
     for (std::size_t k = 0; k < kind.active; ++k) {
       ASSERT_EQ(chosen[n * kind.active + k], static_cast<double>(expected.experts[k])) << n;
@@ -168,16 +168,16 @@ TEST(Dispatch, RowsComeBackToTheirTokens) {
       const Attributes places{{"experts", count}, {"active", std::int64_t{2}}};
       CaseWriter w("layer");
       const TensorId x =
-          w.activation({static_cast<std::int64_t>(kTokens), static_cast<std::int64_t>(kWidth)});
-      const TensorId logits = w.activation({static_cast<std::int64_t>(kTokens), count});
+          w.activation({static_cast<std::int64_t>(kRoutedTokens), static_cast<std::int64_t>(kInWidth)});
+      const TensorId logits = w.activation({static_cast<std::int64_t>(kRoutedTokens), count});
       const TensorId weight =
-          w.weight({count, static_cast<std::int64_t>(kOut), static_cast<std::int64_t>(kWidth)});
+          w.weight({count, static_cast<std::int64_t>(kOutWidth), static_cast<std::int64_t>(kInWidth)});
       const auto routed = w.op(ops::kRoute, {logits}, attributes_of(kind));
       const auto sorted = w.op(ops::kDispatch, {routed[1]}, places);
       const TensorId rows = w.op(ops::kGatherRows, {x, sorted[0], sorted[1]}, places)[0];
-      const TensorId products =
-          w.op(ops::kGroupedMatmul, {rows, weight, sorted[2]},
-               ops::grouped_matmul(count, 2 * static_cast<std::int64_t>(kTokens), kOut, kWidth, true))[0];
+      const TensorId products = w.op(ops::kGroupedMatmul, {rows, weight, sorted[2]},
+                                     ops::grouped_matmul(count, 2 * static_cast<std::int64_t>(kRoutedTokens),
+                                                         kOutWidth, kInWidth, true))[0];
       const TensorId y = w.op(ops::kCombine, {products, routed[0], sorted[1]}, places)[0];
       Case c = w.done();
       passes::cast(c.program, dtype);
@@ -201,15 +201,16 @@ TEST(Dispatch, RowsComeBackToTheirTokens) {
       const Values ws = runner.read(weight);
       const Values all = runner.read(logits);
       const Values ys = runner.read(y);
-      for (std::size_t n = 0; n < kTokens; ++n) {
+      for (std::size_t n = 0; n < kRoutedTokens; ++n) {
         const Choice choice = choose(kind, &all[n * experts], {});
-        for (std::size_t o = 0; o < kOut; ++o) {
+        for (std::size_t o = 0; o < kOutWidth; ++o) {
           double sum = 0;
           for (std::size_t k = 0; k < 2; ++k) {
-            for (std::size_t i = 0; i < kWidth; ++i)
-              sum += choice.weights[k] * ws[(choice.experts[k] * kOut + o) * kWidth + i] * xs[n * kWidth + i];
+            for (std::size_t i = 0; i < kInWidth; ++i)
+              sum += choice.weights[k] * ws[(choice.experts[k] * kOutWidth + o) * kInWidth + i] *
+                     xs[n * kInWidth + i];
           }
-          ASSERT_NEAR(ys[n * kOut + o], sum, dtype == DType::f64 ? 1e-12 : 1e-5) << n;
+          ASSERT_NEAR(ys[n * kOutWidth + o], sum, dtype == DType::f64 ? 1e-12 : 1e-5) << n;
         }
       }
     }

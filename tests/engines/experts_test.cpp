@@ -38,7 +38,7 @@ struct ExpertOutcome {
 constexpr std::int64_t kTexts = 4;
 constexpr std::int64_t kTokensOfText = 13;
 
-ExpertOutcome train_experts(const compile::StepOptions& options, double balance = 0.01, int steps = 15) {
+ExpertOutcome train_experts(const compile::StepOptions& options, double balance = 0.01, int steps = 20) {
   const model::ModelConfig config = expert_model(balance);
   StepRunner runner(config, kTexts / options.micro_batches, kTokensOfText, options, initial_weights(config));
   ExpertOutcome outcome;
