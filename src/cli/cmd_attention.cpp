@@ -19,8 +19,8 @@
 #include "core/stop_signals.h"
 #include "lab/devices.h"
 #include "lab/micro_cells.h"
-#include "report/micro_rows.h"
-#include "report/run_data.h"
+#include "report/model/run_data.h"
+#include "report/tables/micro_rows.h"
 
 namespace rooflm::cli {
 

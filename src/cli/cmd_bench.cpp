@@ -24,7 +24,7 @@
 #include "lab/job.h"
 #include "lab/run.h"
 #include "lab/work_left.h"
-#include "report/bench_rows.h"
+#include "report/tables/bench_rows.h"
 
 namespace rooflm::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "core/stop_signals.h"
 #include "lab/comm_bench.h"
 #include "lab/devices.h"
-#include "report/micro_rows.h"
+#include "report/tables/micro_rows.h"
 
 namespace rooflm::cli {
 namespace {

@@ -18,8 +18,8 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "record/reader.h"
-#include "report/compare.h"
-#include "report/typed_columns.h"
+#include "report/tables/compare.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/ratio.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
-#include "report/typed_columns.h"
+#include "report/tables/typed_columns.h"
 #include "text/prepare.h"
 #include "text/prepare_output.h"
 #include "text/shard.h"

@@ -17,7 +17,7 @@
 #include "cli/values.h"
 #include "core/error.h"
 #include "lab/job.h"
-#include "report/typed_columns.h"
+#include "report/tables/typed_columns.h"
 #include "text/prepare.h"
 #include "train/checkpoint.h"
 #include "train/data_loader.h"

@@ -21,8 +21,8 @@
 #include "lab/devices.h"
 #include "lab/micro_cells.h"
 #include "model/config.h"
-#include "report/micro_rows.h"
-#include "report/run_data.h"
+#include "report/model/run_data.h"
+#include "report/tables/micro_rows.h"
 
 namespace rooflm::cli {
 namespace {

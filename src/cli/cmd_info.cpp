@@ -13,7 +13,7 @@
 #include "cli/user_defaults.h"
 #include "lab/devices.h"
 #include "lab/machine_info.h"
-#include "report/typed_columns.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

@@ -24,7 +24,7 @@
 #include "lab/machine_ceilings.h"
 #include "measure/instruction_peaks.h"
 #include "record/missing_peak.h"
-#include "report/ceiling_rows.h"
+#include "report/tables/ceiling_rows.h"
 
 namespace rooflm::cli {
 namespace {

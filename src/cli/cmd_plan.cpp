@@ -22,7 +22,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "perfmodel/plan.h"
-#include "report/plan_rows.h"
+#include "report/tables/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {

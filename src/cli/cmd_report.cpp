@@ -14,7 +14,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
-#include "report/views.h"
+#include "report/views/views.h"
 
 namespace rooflm::cli {
 namespace {

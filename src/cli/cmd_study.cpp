@@ -36,10 +36,10 @@
 #include "lab/serving_run.h"
 #include "lab/traced_steps.h"
 #include "lab/work_left.h"
-#include "report/answers.h"
-#include "report/html.h"
-#include "report/study_index.h"
-#include "report/typed_columns.h"
+#include "report/findings/answers.h"
+#include "report/page/html.h"
+#include "report/page/study_index.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

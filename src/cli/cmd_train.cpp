@@ -11,7 +11,7 @@
 #include "cli/train_arguments.h"
 #include "core/stop_signals.h"
 #include "lab/devices.h"
-#include "report/train_rows.h"
+#include "report/tables/train_rows.h"
 
 namespace rooflm::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include "cli/table.h"
 #include "core/error.h"
 #include "record/reader.h"
-#include "report/typed_columns.h"
-#include "report/verify.h"
+#include "report/tables/typed_columns.h"
+#include "report/verify/verify.h"
 
 namespace rooflm::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/output.h"
 #include "model/config.h"
 #include "record/config.h"
-#include "report/typed_columns.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/command_line.h"
-#include "report/filter.h"
+#include "report/model/filter.h"
 
 namespace rooflm::cli {
 

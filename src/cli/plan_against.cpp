@@ -20,7 +20,7 @@
 #include "lab/point.h"
 #include "perfmodel/device_fit.h"
 #include "record/reader.h"
-#include "report/plan_rows.h"
+#include "report/tables/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {

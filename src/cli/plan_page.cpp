@@ -16,8 +16,8 @@
 #include "cli/output_rule.h"
 #include "cli/report_output.h"
 #include "lab/plan_record.h"
-#include "report/html.h"
-#include "report/plan_rows.h"
+#include "report/page/html.h"
+#include "report/tables/plan_rows.h"
 
 namespace rooflm::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "lab/plan_record.h"
 #include "model/flop_conventions.h"
 #include "perfmodel/op_times.h"
-#include "report/plan_rows.h"
-#include "report/typed_columns.h"
+#include "report/tables/plan_rows.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

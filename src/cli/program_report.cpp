@@ -10,7 +10,7 @@
 
 #include "core/ratio.h"
 #include "model/flop_conventions.h"
-#include "report/typed_columns.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::cli {
 namespace {

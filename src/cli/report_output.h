@@ -9,7 +9,7 @@
 
 #include "cli/profile_options.h"
 #include "foreign/steps_by.h"
-#include "report/filter.h"
+#include "report/model/filter.h"
 
 namespace rooflm::cli {
 

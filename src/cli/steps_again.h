@@ -2,7 +2,7 @@
 #pragma once
 
 #include "foreign/steps_by.h"
-#include "report/run_data.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::cli {
 

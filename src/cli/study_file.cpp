@@ -16,8 +16,8 @@
 #include "core/printable.h"
 #include "core/text_input.h"
 #include "record/config.h"
-#include "report/answers.h"
-#include "report/views.h"
+#include "report/findings/answers.h"
+#include "report/views/views.h"
 
 namespace rooflm::cli {
 namespace {

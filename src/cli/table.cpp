@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/values.h"
-#include "report/views.h"
+#include "report/views/views.h"
 
 namespace rooflm::cli {
 namespace {

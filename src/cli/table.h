@@ -7,8 +7,8 @@
 
 #include "cli/command_line.h"
 #include "cli/output.h"
-#include "report/column_choice.h"
-#include "report/table.h"  // IWYU pragma: export
+#include "report/tables/column_choice.h"
+#include "report/tables/table.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
 

@@ -29,10 +29,10 @@
 #include "perfmodel/roofline.h"
 #include "record/options.h"
 #include "record/reader.h"
-#include "report/filter.h"
-#include "report/run_data.h"
-#include "report/verify.h"
-#include "report/views.h"
+#include "report/model/filter.h"
+#include "report/model/run_data.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 
 namespace py = pybind11;
 

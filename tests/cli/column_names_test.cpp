@@ -8,7 +8,7 @@
 
 #include "cli/table.h"
 #include "core/error.h"
-#include "report/views.h"
+#include "report/views/views.h"
 
 namespace rooflm::cli {
 namespace {

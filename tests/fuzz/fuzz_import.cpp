@@ -8,8 +8,8 @@
 #include "foreign/import.h"
 #include "record/writer.h"
 #include "report/export/export.h"
-#include "report/run_data.h"
-#include "report/views.h"
+#include "report/model/run_data.h"
+#include "report/views/views.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/sqlite_memory.h"
 

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "record/reader.h"
-#include "report/document.h"
-#include "report/verify.h"
-#include "report/view_format.h"
-#include "report/views.h"
+#include "report/page/document.h"
+#include "report/verify/verify.h"
+#include "report/views/view_format.h"
+#include "report/views/views.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/sqlite_memory.h"
 

@@ -1,5 +1,5 @@
 // Gains of advice against the step that they are said to be of.
-#include "report/advice.h"
+#include "report/findings/advice.h"
 
 #include <gtest/gtest.h>
 

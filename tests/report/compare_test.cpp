@@ -1,6 +1,6 @@
 // Comparing made-up records: what was made faster is found, what was not is not, and records that do not fit
 // say so.
-#include "report/compare.h"
+#include "report/tables/compare.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/match_runs.h"
+#include "report/model/match_runs.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/compared_runs.h"
 #include "tests/report/made_up_run.h"

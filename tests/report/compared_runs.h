@@ -12,7 +12,7 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/compare.h"
+#include "report/tables/compare.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/made_up_run.h"
 

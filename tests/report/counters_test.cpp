@@ -13,11 +13,11 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/counted.h"
-#include "report/verify.h"
-#include "report/views.h"
-#include "report/why.h"
-#include "report/work_figures.h"
+#include "report/findings/why.h"
+#include "report/model/counted.h"
+#include "report/model/work_figures.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {

@@ -9,11 +9,11 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/contention.h"
-#include "report/glance.h"
-#include "report/traced_kernels.h"
-#include "report/verify.h"
-#include "report/views.h"
+#include "report/findings/glance.h"
+#include "report/model/contention.h"
+#include "report/model/traced_kernels.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {

@@ -1,5 +1,5 @@
 // What leaves the room: the document, the page, pictures and texts.
-#include "report/document.h"
+#include "report/page/document.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "core/error.h"
-#include "report/axis_ticks.h"
-#include "report/html.h"
-#include "report/summaries.h"
-#include "report/svg.h"
-#include "report/view_format.h"
-#include "report/views.h"
+#include "report/charts/axis_ticks.h"
+#include "report/charts/svg.h"
+#include "report/model/summaries.h"
+#include "report/page/html.h"
+#include "report/views/view_format.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

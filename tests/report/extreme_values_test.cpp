@@ -9,11 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "report/axis_ticks.h"
-#include "report/chart.h"
-#include "report/json_parts.h"
-#include "report/svg.h"
-#include "report/view.h"
+#include "report/charts/axis_ticks.h"
+#include "report/charts/chart.h"
+#include "report/charts/svg.h"
+#include "report/page/json_parts.h"
+#include "report/views/view.h"
 
 namespace rooflm::report {
 namespace {

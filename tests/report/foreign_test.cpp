@@ -9,13 +9,13 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/advice.h"
-#include "report/advice_recorded.h"
-#include "report/document.h"
-#include "report/glance.h"
-#include "report/headline.h"
-#include "report/verify.h"
-#include "report/views.h"
+#include "report/findings/advice.h"
+#include "report/findings/advice_recorded.h"
+#include "report/findings/glance.h"
+#include "report/findings/headline.h"
+#include "report/page/document.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {

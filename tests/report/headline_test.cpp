@@ -1,11 +1,11 @@
 // A run in a sentence: the interval of its step is there where there is one.
-#include "report/headline.h"
+#include "report/findings/headline.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "report/run_data.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::report {
 namespace {

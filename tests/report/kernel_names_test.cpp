@@ -1,5 +1,5 @@
 // Names of kernels as libraries give them, and what is read from them.
-#include "report/kernel_names.h"
+#include "report/model/kernel_names.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "report/launch_shape.h"
+#include "report/model/launch_shape.h"
 
 namespace rooflm::report {
 namespace {

@@ -1,5 +1,5 @@
 // Losses of training runs beside each other.
-#include "report/loss_curves.h"
+#include "report/model/loss_curves.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The graph of a model: its frames, figures, arrows and what records lack, and the picture of it.
-#include "report/model_graph.h"
+#include "report/page/model_graph.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "report/document.h"
-#include "report/svg.h"
-#include "report/views.h"
+#include "report/charts/svg.h"
+#include "report/page/document.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

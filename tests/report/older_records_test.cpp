@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "record/reader.h"
-#include "report/compare.h"
-#include "report/document.h"
-#include "report/verify.h"
-#include "report/views.h"
+#include "report/page/document.h"
+#include "report/tables/compare.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 
 namespace rooflm::report {
 namespace {

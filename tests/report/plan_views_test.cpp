@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "report/plan_figures.h"
-#include "report/plan_rows.h"
-#include "report/svg.h"
-#include "report/views.h"
+#include "report/charts/svg.h"
+#include "report/tables/plan_figures.h"
+#include "report/tables/plan_rows.h"
+#include "report/views/views.h"
 
 namespace rooflm::report {
 namespace {

@@ -9,13 +9,13 @@
 
 #include "core/error.h"
 #include "record/missing_peak.h"
-#include "report/bench_rows.h"
-#include "report/ceiling_rows.h"
-#include "report/column_choice.h"
-#include "report/generation.h"
-#include "report/micro_rows.h"
-#include "report/run_figures.h"
-#include "report/train_rows.h"
+#include "report/model/generation.h"
+#include "report/model/run_figures.h"
+#include "report/tables/bench_rows.h"
+#include "report/tables/ceiling_rows.h"
+#include "report/tables/column_choice.h"
+#include "report/tables/micro_rows.h"
+#include "report/tables/train_rows.h"
 
 namespace rooflm::report {
 namespace {

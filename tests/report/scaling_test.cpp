@@ -1,5 +1,5 @@
 // Blocks over a size, filters, columns and answers, of made-up records.
-#include "report/scaling.h"
+#include "report/model/scaling.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "report/answers.h"
-#include "report/column_choice.h"
-#include "report/document.h"
-#include "report/filter.h"
-#include "report/size_sweeps.h"
-#include "report/study_index.h"
-#include "report/views.h"
+#include "report/findings/answers.h"
+#include "report/model/filter.h"
+#include "report/model/size_sweeps.h"
+#include "report/page/document.h"
+#include "report/page/study_index.h"
+#include "report/tables/column_choice.h"
+#include "report/views/views.h"
 #include "tests/report/step_record.h"
 
 namespace rooflm::report {

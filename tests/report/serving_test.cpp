@@ -1,13 +1,13 @@
 // Served requests: figures that can be worked out by hand.
-#include "report/serving.h"
+#include "report/model/serving.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "report/answers.h"
-#include "report/verify.h"
-#include "report/views.h"
+#include "report/findings/answers.h"
+#include "report/verify/verify.h"
+#include "report/views/views.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/views.h"
+#include "report/views/views.h"
 
 namespace rooflm::report {
 namespace {

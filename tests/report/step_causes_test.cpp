@@ -1,6 +1,6 @@
 // Where the time of recorded steps goes: stalls among launches, collectives hidden or not, ranks that are
 // late, and recordings without steps.
-#include "report/step_causes.h"
+#include "report/findings/step_causes.h"
 
 #include <gtest/gtest.h>
 
@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "report/advice.h"
-#include "report/collective_ops.h"
-#include "report/gaps.h"
-#include "report/headline.h"
-#include "report/traced_kernels.h"
-#include "report/views.h"
-#include "report/why.h"
+#include "report/findings/advice.h"
+#include "report/findings/headline.h"
+#include "report/findings/why.h"
+#include "report/model/collective_ops.h"
+#include "report/model/gaps.h"
+#include "report/model/traced_kernels.h"
+#include "report/views/views.h"
 
 namespace rooflm::report {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "record/rows.h"
 #include "record/writer.h"
-#include "report/run_data.h"
+#include "report/model/run_data.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::report {

@@ -1,5 +1,5 @@
 // Sums over ops and samples, growth, memory: against numbers worked out by hand.
-#include "report/summaries.h"
+#include "report/model/summaries.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "report/growth.h"
-#include "report/memory_curve.h"
-#include "report/run_figures.h"
-#include "report/saved_tensors.h"
+#include "report/model/growth.h"
+#include "report/model/memory_curve.h"
+#include "report/model/run_figures.h"
+#include "report/model/saved_tensors.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

@@ -1,5 +1,5 @@
 // One row type, four formats.
-#include "report/table.h"
+#include "report/tables/table.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "report/text_fit.h"
+#include "report/tables/text_fit.h"
 
 namespace rooflm::report {
 namespace {

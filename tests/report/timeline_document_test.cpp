@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "report/document.h"
-#include "report/packed.h"
-#include "report/timeline.h"
+#include "report/page/document.h"
+#include "report/page/packed.h"
+#include "report/page/timeline.h"
 #include "tests/report/timeline_runs.h"
 
 namespace rooflm::report {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "report/run_data.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::report {
 

@@ -1,5 +1,5 @@
 // Timelines: which events and steps they hold, on which lanes, and what is in use meanwhile.
-#include "report/timeline.h"
+#include "report/page/timeline.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "report/document.h"
+#include "report/page/document.h"
 #include "tests/report/timeline_runs.h"
 
 namespace rooflm::report {

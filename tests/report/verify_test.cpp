@@ -1,5 +1,5 @@
 // A record whose numbers fit passes; each number that is changed is noticed by the law that it breaks.
-#include "report/verify.h"
+#include "report/verify/verify.h"
 
 #include <gtest/gtest.h>
 

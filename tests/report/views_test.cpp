@@ -1,5 +1,5 @@
 // Every view of made-up records: the numbers that it must show.
-#include "report/views.h"
+#include "report/views/views.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
-#include "report/advice.h"
-#include "report/answers.h"
-#include "report/sweep.h"
-#include "report/why.h"
+#include "report/findings/advice.h"
+#include "report/findings/answers.h"
+#include "report/findings/why.h"
+#include "report/model/sweep.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

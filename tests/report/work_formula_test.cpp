@@ -1,5 +1,5 @@
 // Operations as formulas: given where they make the counted number, and nowhere else.
-#include "report/work_formula.h"
+#include "report/model/work_formula.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "report/views.h"
+#include "report/views/views.h"
 #include "tests/report/step_record.h"
 
 namespace rooflm::report {

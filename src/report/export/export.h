@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "report/export/trace.h"
-#include "report/job_ranks.h"
-#include "report/run_data.h"
+#include "report/model/job_ranks.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::report {
 

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "report/export/export.h"
-#include "report/host_stacks.h"
-#include "report/kernel_names.h"
-#include "report/kernels.h"
+#include "report/model/host_stacks.h"
+#include "report/model/kernel_names.h"
+#include "report/model/kernels.h"
 
 namespace rooflm::report {
 namespace {

@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
-#include "report/device_times.h"
 #include "report/export/export.h"
 #include "report/export/kineto_args.h"
 #include "report/export/memory_places.h"
+#include "report/model/device_times.h"
 
 namespace rooflm::report {
 namespace {

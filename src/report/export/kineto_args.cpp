@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "report/export/export.h"
-#include "report/launch_shape.h"
+#include "report/model/launch_shape.h"
 
 namespace rooflm::report {
 namespace {

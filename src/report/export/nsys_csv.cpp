@@ -9,7 +9,7 @@
 
 #include "core/statistics.h"
 #include "report/export/export.h"
-#include "report/launch_shape.h"
+#include "report/model/launch_shape.h"
 
 namespace rooflm::report {
 namespace {

@@ -7,8 +7,8 @@
 #include "record/database.h"
 #include "report/export/export.h"
 #include "report/export/memory_places.h"
-#include "report/kernel_names.h"
-#include "report/launch_shape.h"
+#include "report/model/kernel_names.h"
+#include "report/model/launch_shape.h"
 
 namespace rooflm::report {
 namespace {

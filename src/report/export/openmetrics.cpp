@@ -7,7 +7,7 @@
 
 #include "core/statistics.h"
 #include "report/export/export.h"
-#include "report/run_figures.h"
+#include "report/model/run_figures.h"
 
 namespace rooflm::report {
 namespace {

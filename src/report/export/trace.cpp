@@ -11,8 +11,8 @@
 #include <unordered_set>
 
 #include "core/error.h"
-#include "report/device_times.h"
-#include "report/kernels.h"
+#include "report/model/device_times.h"
+#include "report/model/kernels.h"
 
 namespace rooflm::report {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/run_data.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::report {
 

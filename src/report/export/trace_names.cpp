@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <charconv>
 
-#include "report/activity_names.h"
 #include "report/export/trace.h"
-#include "report/kernels.h"
+#include "report/model/activity_names.h"
+#include "report/model/kernels.h"
 
 namespace rooflm::report {
 
