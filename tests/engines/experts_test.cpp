@@ -25,9 +25,9 @@ model::ModelConfig expert_model(double balance) {
                     .active = 2,
                     .d_ff = 11,
                     .shared_d_ff = 6,
+                    .in_layer = {false, true, true},
                     .balance_loss = balance,
-                    .z_loss = 0.01,
-                    .in_layer = {false, true, true}};
+                    .z_loss = 0.01};
   return config;
 }
 

@@ -69,7 +69,9 @@ TEST(Point, TheTableAndTheMembersHaveTheSameOptionsAndDefaults) {
   for (const auto& [key, value] : defaults.entries()) {
     const record::Field* field = record::find_field(key);
     ASSERT_NE(field, nullptr) << key;
-    if (!field->initial.empty()) EXPECT_EQ(record::format_value(value), field->initial) << key;
+    if (!field->initial.empty()) {
+      EXPECT_EQ(record::format_value(value), field->initial) << key;
+    }
   }
   std::vector<std::string_view> members = record::keys_of(model::Overrides{});
   for (const record::Field& field : record::config_fields()) {

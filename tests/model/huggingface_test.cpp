@@ -255,9 +255,10 @@ TEST_F(HuggingFace, ExpertsAreReadAndWritten) {
   mixtral.d_ff = mixtral.experts.d_ff = 3;
   mixtral.vocab = mixtral.padded_vocab = 5;
   ModelConfig qwen = mixtral;
-  qwen.qk_norm = true;
+  qwen.qk_norm = QkNorm::head;
   for (const ModelConfig& config : {mixtral, qwen}) {
-    const std::string block = config.qk_norm ? "mlp." : "block_sparse_moe.";
+    const bool has_norms = config.qk_norm != QkNorm::none;
+    const std::string block = has_norms ? "mlp." : "block_sparse_moe.";
     const auto parts = [&](const char* name) {
       for (const Parameter& p : parameters(config))
         if (p.name == std::string("h.0.feed_forward.") + name + ".weight") return parts_of(p, config);
@@ -267,12 +268,12 @@ TEST_F(HuggingFace, ExpertsAreReadAndWritten) {
     const auto fc1 = parts("experts.fc1");
     ASSERT_EQ(fc1.size(), 16U);
     EXPECT_EQ(fc1[15].tensor,
-              "model.layers.0." + block + "experts.7." + (config.qk_norm ? "up_proj" : "w3") + ".weight");
+              "model.layers.0." + block + "experts.7." + (has_norms ? "up_proj" : "w3") + ".weight");
     EXPECT_EQ(fc1[15].shape, (core::Shape{3, 4}));
     EXPECT_EQ(fc1[15].first_row, 15 * 3);
     const auto fc2 = parts("experts.fc2");
     EXPECT_EQ(fc2.at(7).tensor,
-              "model.layers.0." + block + "experts.7." + (config.qk_norm ? "down_proj" : "w2") + ".weight");
+              "model.layers.0." + block + "experts.7." + (has_norms ? "down_proj" : "w2") + ".weight");
     EXPECT_EQ(fc2.at(7).shape, (core::Shape{4, 3}));
     EXPECT_EQ(fc2.at(7).first_row, 7 * 4);
   }
@@ -287,7 +288,7 @@ TEST_F(HuggingFace, ExpertsAreReadAndWritten) {
   EXPECT_EQ(read.experts.active, 2);
   EXPECT_EQ(read.experts.d_ff, 3);
   EXPECT_EQ(read.experts.balance_loss, 0.01);
-  mixtral.experts.sigmoid = true;
+  mixtral.experts.sigmoid_scores = true;
   EXPECT_THROW(config_json(mixtral, core::DType::f32, {}), core::Unavailable);
 }
 
