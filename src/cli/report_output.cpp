@@ -108,7 +108,7 @@ std::vector<std::string> default_views() {
 
 void check_request(const ReportRequest& request) {
   for (const std::string& view : request.views) report::find_view(view);
-  if (!request.views.empty()) require_columns_of_views(possible_views(request), request.style);
+  if (!request.views.empty()) require_columns_of_views(possible_views(request), request.style, false);
   if (!request.html.empty()) report::require_page();
   refuse_equal({{"--html", request.html}, {"--charts", request.pictures}});
   check_outputs({{"--html", request.html}}, inputs_of(request), request.overwrite);
@@ -127,7 +127,7 @@ void check_output(const OutputOptions& output, const std::vector<fs::path>& inpu
 
 void require_shown_columns(const OutputOptions& output, const std::vector<std::string>& default_views) {
   const auto views = parse_names("--view", output.views);
-  require_columns_of_views(views.empty() ? default_views : views, output.table.style());
+  require_columns_of_views(views.empty() ? default_views : views, output.table.style(), true);
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/values.h"
+#include "program/program.h"
 #include "report/views/views.h"
 
 namespace rooflm::cli {
@@ -61,10 +62,13 @@ TableStyle TableOptions::style() const {
           .columns = {.names = parse_names("--columns", columns), .wide = wide}};
 }
 
-void require_columns_of_views(std::span<const std::string> views, const TableStyle& style) {
+void require_columns_of_views(std::span<const std::string> views, const TableStyle& style, bool is_ours) {
+  std::vector<std::string> roles;
+  for (std::size_t i = 0; is_ours && i < program::kRoles; ++i)
+    roles.emplace_back(name_of(static_cast<program::Role>(i)));
   std::vector<Column> known;
   for (const std::string& view : views) {
-    const auto columns = report::columns_of_view(view);
+    const auto columns = report::columns_of_view(view, roles);
     if (!columns) return;  // what was recorded names them
     known.insert(known.end(), columns->begin(), columns->end());
   }

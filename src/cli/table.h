@@ -43,7 +43,8 @@ struct TableOptions {
 /// Throws core::UsageError for columns other than these: before anything is measured.
 void require_columns(std::vector<Column> columns, const TableStyle& style);
 /// Columns that none of the views has. A view whose columns are named by what was recorded has any.
-void require_columns_of_views(std::span<const std::string> views, const TableStyle& style);
+/// `is_ours`: tensors have roles of programs of ours.
+void require_columns_of_views(std::span<const std::string> views, const TableStyle& style, bool is_ours);
 
 /// In the width of the terminal, with colours where it has them. Throws core::UsageError for columns that the
 /// table does not have.

@@ -23,11 +23,10 @@ std::string format_si(double value) {
                                                    " E", " Z", " Y", " R", " Q"};
   constexpr double kSmall = 0.5e-3;  // would display as 0.00
   constexpr double kMicro = 1e6;
-  constexpr double kNano = 1e9;
   const double magnitude = std::abs(value);
   if (magnitude > 0 && magnitude < kSmall) {
     const bool is_micro = magnitude >= 0.9995 / kMicro;
-    return three_digits(value * (is_micro ? kMicro : kNano)) + (is_micro ? " u" : " n");
+    return three_digits(value * (is_micro ? kMicro : kGiga)) + (is_micro ? " u" : " n");
   }
   std::size_t step = 0;
   while (std::abs(value) >= 999.5 && step + 1 < kPrefix.size()) {

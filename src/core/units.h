@@ -5,6 +5,9 @@
 
 namespace rooflm::core {
 
+/// Seconds per nanosecond, and nanoseconds per second.
+inline constexpr double kNano = 1e-9, kGiga = 1e9;
+
 /// "1.50 GB" (10^9), three significant digits; exact below 1 kB ("512 B").
 std::string format_bytes(double bytes);
 /// "412 us", "1.05 s", three significant digits.

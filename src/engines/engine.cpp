@@ -315,7 +315,6 @@ std::optional<double> Engine::agree_on_time() {
 
 /// Submits a step and waits for it. Fills in everything but the phase times.
 StepTimes Engine::run_once(backends::Recording* recording, Observers observers, Start start) {
-  constexpr double kNs = 1e9;
   StepTimes times;
   std::unique_ptr<backends::Hold> hold;
   // A device that begins before the per-op marks are submitted would take the first marks late.
@@ -342,7 +341,7 @@ StepTimes Engine::run_once(backends::Recording* recording, Observers observers, 
   times.step_s = now_s() - begin;
   if (agreed) times.wait_s = std::max(0.0, stopwatch_->elapsed_s(agreed_mark(), 0) - (begin - *agreed));
   times.exposed_s = exposed_s_;
-  times.begin_ns = std::llround(begin * kNs);
+  times.begin_ns = std::llround(begin * core::kGiga);
   return times;
 }
 

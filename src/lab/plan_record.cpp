@@ -22,11 +22,10 @@ using perfmodel::Plan;
 using perfmodel::PlanPoint;
 using perfmodel::Setting;
 
-constexpr double kNano = 1e9;
 constexpr int kMostMicroBatches = 2;
 constexpr int kMostStages = 16;
 
-std::int64_t nanoseconds(double seconds) { return std::llround(seconds * kNano); }
+std::int64_t nanoseconds(double seconds) { return std::llround(seconds * core::kGiga); }
 
 /// Lanes, names and activities of one run, all in its step 0.
 class ActivityRows {
@@ -136,7 +135,7 @@ class PipelineRun {
     for (const perfmodel::StageSpan& span : spans_) {
       if (span.stage != stage) continue;
       // Sums of times differ in their last bits.
-      if (span.start_s - now_s > 0.5 / kNano) rows.add(lane, "idle", "bubble", now_s, span.start_s);
+      if (span.start_s - now_s > 0.5 / core::kGiga) rows.add(lane, "idle", "bubble", now_s, span.start_s);
       rows.add(lane, "pass", name_of(span), span.start_s, span.end_s);
       now_s = span.end_s;
     }

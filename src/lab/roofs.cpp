@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "lab/devices.h"
 #include "measure/bandwidth.h"
 #include "measure/machine.h"
@@ -53,10 +54,9 @@ perfmodel::Machine machine_of(const std::vector<record::Ceiling>& ceilings, cons
 
 MeasuredTimes measured_times(const std::vector<record::Event>& events,
                              const measure::InterleaveResult& result) {
-  constexpr double kSecondsPerNs = 1e-9;
   std::map<std::string, std::vector<double>> samples;
   for (const record::Event& event : events) {
-    samples[fmt::format("op:{}", event.op)].push_back(static_cast<double>(event.device_ns) * kSecondsPerNs);
+    samples[fmt::format("op:{}", event.op)].push_back(static_cast<double>(event.device_ns) * core::kNano);
   }
   for (const measure::TimedStep& step : result.steps) {
     if (step.kind != measure::StepKind::plain) continue;

@@ -177,14 +177,13 @@ class StepTracer {
   engines::StepTimes traced(const How& how, const trace::NodeOps& nodes, const Run& run) {
     if (!how.with_inputs) inputs_->write(static_cast<int>(next_step_));
     tracer_->start(how.with_memory);
-    constexpr double kNsPerSecond = 1e9;
     const std::int64_t asked_ns = trace::steady_ns();
     if (how.with_inputs) inputs_->write(static_cast<int>(next_step_));
     const engines::StepTimes times = run();
     tracer_->stop();
     trace::TracedStep step{.step = next_step_,
                            .begin_ns = times.begin_ns,
-                           .end_ns = times.begin_ns + std::llround(kNsPerSecond * times.step_s),
+                           .end_ns = times.begin_ns + std::llround(core::kGiga * times.step_s),
                            .asked_ns = asked_ns};
     if (how.with_inputs) step.begin_ns = asked_ns;
     step.ops = spans_.take();

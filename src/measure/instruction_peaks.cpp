@@ -40,10 +40,9 @@ bool sums_are_fp32(const InstructionLoop& loop) {
 
 /// Seconds that the calling thread had a processor.
 double thread_time_s() {
-  constexpr double kNanosecond = 1e-9;
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + kNanosecond * static_cast<double>(time.tv_nsec);
+  return static_cast<double>(time.tv_sec) + core::kNano * static_cast<double>(time.tv_nsec);
 }
 
 /// One sample in flop/s: all threads at once, each with registers of its own. The rates of the threads add

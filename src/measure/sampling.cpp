@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/stop_signals.h"
+#include "core/units.h"
 
 namespace rooflm::measure {
 
@@ -18,14 +19,12 @@ double now_s() {
 }
 
 double cpu_time_s() {
-  constexpr double kNanosecond = 1e-9;
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + kNanosecond * static_cast<double>(time.tv_nsec);
+  return static_cast<double>(time.tv_sec) + core::kNano * static_cast<double>(time.tv_nsec);
 }
 
 double queued_s() {
-  constexpr double kNanosecond = 1e-9;
   double all_ns = 0;
   std::error_code ignored;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
@@ -34,7 +33,7 @@ double queued_s() {
     double queued_ns = 0;
     if (file >> running_ns >> queued_ns) all_ns += queued_ns;
   }
-  return kNanosecond * all_ns;
+  return core::kNano * all_ns;
 }
 
 double CpuShare::value() const {

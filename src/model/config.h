@@ -41,9 +41,9 @@ struct Arch {
   bool operator==(const Arch&) const = default;
 
   /// LayerNorm, learned positions, tanh-GELU, biases; tied head by default.
-  static const Arch gpt2;
+  static const Arch gpt2;  // NOLINT(readability-identifier-naming): as enumerators
   /// RMSNorm, rotary positions, SwiGLU, no biases, grouped-query attention; untied head by default.
-  static const Arch llama;
+  static const Arch llama;  // NOLINT(readability-identifier-naming)
 };
 inline constexpr Arch Arch::gpt2{.name = "gpt2",
                                  .norm = Norm::layer,

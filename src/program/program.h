@@ -39,6 +39,7 @@ enum class Role : std::uint8_t {
   workspace,        ///< scratch of one op
   gathered_weight,  ///< a weight gathered from the ranks' parts for some ops
 };
+inline constexpr std::size_t kRoles = 10;
 std::string_view name_of(Role role);
 /// Persistent tensors keep their storage and contents from one run to the next.
 constexpr bool is_persistent(Role role) {

@@ -28,7 +28,7 @@ struct Rotary {
   /// From head_dim and theta, and with `scaling` also factor, low, high, original, beta_fast, beta_slow,
   /// truncate and amplitude. Throws core::Unavailable for RotaryScaling::other.
   static Rotary of(const Attributes& attributes);
-  auto operator<=>(const Rotary&) const = default;
+  auto operator<=>(const Rotary&) const = default;  // NOLINT(modernize-use-nullptr): of its 0
 };
 
 }  // namespace rooflm::program

@@ -8,10 +8,10 @@
 #include <optional>
 #include <unordered_map>
 
+#include "core/units.h"
+
 namespace rooflm::record {
 namespace {
-
-constexpr double kSecondsPerNs = 1e-9;
 
 /// The median of `values`, which it sorts.
 double median(std::vector<double>& values) {
@@ -35,9 +35,9 @@ struct StepTimes {
       wall_s.push_back(0);
     }
     last_step = event.step;
-    device_s.back() += static_cast<double>(event.device_ns) * kSecondsPerNs;
+    device_s.back() += static_cast<double>(event.device_ns) * core::kNano;
     if (!event.wall_ns) has_wall = false;
-    wall_s.back() += static_cast<double>(event.wall_ns.value_or(0)) * kSecondsPerNs;
+    wall_s.back() += static_cast<double>(event.wall_ns.value_or(0)) * core::kNano;
   }
 };
 

@@ -3,11 +3,12 @@
 
 #include <array>
 
+#include "core/units.h"
+
 namespace rooflm::trace {
 namespace {
 
-constexpr double kShare = 0.01;  // value of one percent
-constexpr double kNanosecond = 1e-9;
+constexpr double kShare = 0.01;     // value of one percent
 constexpr double kMultiplyAdd = 2;  // FLOP per multiply-add
 constexpr double kPair = 2;         // numbers per register of 16-bit instructions
 
@@ -29,7 +30,7 @@ CounterSet memory() {
                kShare},
               {"sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "sm_active", "share", kShare},
               {"sm__warps_active.avg.pct_of_peak_sustained_active", "warps_active", "share", kShare},
-              {"gpu__time_duration.sum", "counted_s", "s", kNanosecond},
+              {"gpu__time_duration.sum", "counted_s", "s", core::kNano},
           }};
 }
 

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "core/units.h"
+
 namespace rooflm::trace {
 namespace {
-
-constexpr double kNs = 1e9;
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -63,8 +63,8 @@ void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<cons
   for (const engines::ReplayedOp& replayed : ops) {
     events_.push_back({.step = step_,
                        .op = static_cast<std::int64_t>(replayed.op),
-                       .start_ns = begin_ns - origin_ns_ + std::llround(replayed.start_s * kNs),
-                       .device_ns = std::llround(replayed.elapsed_s * kNs)});
+                       .start_ns = begin_ns - origin_ns_ + std::llround(replayed.start_s * core::kGiga),
+                       .device_ns = std::llround(replayed.elapsed_s * core::kGiga)});
   }
   first_event_ = events_.size();
 }
@@ -72,7 +72,7 @@ void OpRecorder::on_replayed(const program::Program& /*program*/, std::span<cons
 void OpRecorder::on_step_end(const program::Program& /*program*/) {
   for (std::size_t i = first_event_; i < std::min(beside_event_, events_.size()); ++i) {
     const auto op = static_cast<std::size_t>(events_[i].op);
-    events_[i].device_ns = std::llround(stopwatch_->elapsed_s(2 * op, 2 * op + 1) * kNs);
+    events_[i].device_ns = std::llround(stopwatch_->elapsed_s(2 * op, 2 * op + 1) * core::kGiga);
   }
   ++step_;
 }

@@ -27,7 +27,7 @@ constexpr auto names_of(Overlap) {
 /// The requested way of collectives.
 struct CollectiveWishes {
   Overlap overlap = Overlap::measured;
-  backends::CollectiveWish way{};
+  backends::CollectiveWish way = backends::CollectiveWay::usual;
 };
 template <core::MaybeConst<CollectiveWishes> T, class Visit>
 void visit_options(T& wishes, const Visit& visit) {

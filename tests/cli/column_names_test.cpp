@@ -15,7 +15,7 @@ namespace {
 
 std::string refusal(const std::string& name, const std::vector<std::string>& views) {
   try {
-    require_columns_of_views(views, {.columns = {.names = {name}}});
+    require_columns_of_views(views, {.columns = {.names = {name}}}, false);
   } catch (const core::UsageError& error) {
     return error.what();
   }

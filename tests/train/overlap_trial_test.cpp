@@ -66,7 +66,8 @@ TEST(OverlapTrial, DoesWhatItIsTold) {
 }
 
 /// A device of three ways, of which each takes so many seconds where collectives run beside.
-OverlapTrial::Candidate kept_of(const std::vector<double>& seconds, const CollectiveWishes& wishes = {}) {
+OverlapTrial::Candidate kept_of(const std::vector<double>& seconds,
+                                const CollectiveWishes& wishes = {.way = std::nullopt}) {
   OverlapTrial::Candidate result;
   const tests::SplitStep split = tests::small_step(1);
   const auto thrown = tests::run_over_sockets(2, [&](const std::shared_ptr<ranks::Transport>& transport) {

@@ -33,7 +33,7 @@ std::string sure_by(const RunData& run, const RunFigures& figures) {
 /// A few steps that differ have no median that says anything: their range does.
 bool differ(const std::vector<double>& seconds) {
   constexpr std::size_t kFew = 5;
-  constexpr double kAlike = 1.5;
+  constexpr double kAlike = 2;  // the first and the last one may be cut
   if (seconds.empty() || seconds.size() > kFew) return false;
   const auto [least, most] = std::ranges::minmax(seconds);
   return most > kAlike * least;

@@ -13,11 +13,11 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/units.h"
 
 namespace rooflm::report {
 namespace {
 
-constexpr double kNs = 1e-9;
 constexpr std::string_view kCommunication = "communication";  // kind of activities
 
 bool is_among_parts(const std::string& op) {
@@ -81,7 +81,7 @@ std::vector<double> zeros_of(const RecordSet& set, bool& has_common_clock) {
   }
   std::vector<double> zeros;
   for (const Clock& clock : clocks) {
-    zeros.push_back((static_cast<double>(clock.zero_ns) - static_cast<double>(first_ns)) * kNs);
+    zeros.push_back((static_cast<double>(clock.zero_ns) - static_cast<double>(first_ns)) * core::kNano);
   }
   return zeros;
 }
@@ -119,21 +119,21 @@ void add_calls(const RunData& run, std::size_t number, double zero_s, Collective
     const std::int64_t bytes = std::max<std::int64_t>(0, one->bytes.value_or(0));
     const double share =
         static_cast<double>(std::max<std::int64_t>(1, bytes)) / bytes_of_kernel[kernel_of(*one)];
-    all.calls.push_back(
-        {.run = number,
-         .op = names[one->name]->text,
-         .dtype = extra.text("dtype"),
-         .communicator = extra.text("communicator"),
-         .sequence = extra.number("sequence", -1),
-         .ranks = std::max<std::int64_t>(0, extra.number("ranks", 0)),
-         .rank = extra.number("rank", -1),
-         .is_message = extra.has("peer"),
-         .has_kernel = !extra.has("host"),
-         .is_counted = steps.empty() || one->step.has_value(),
-         .bytes = bytes,
-         .start_ns = one->start_ns,
-         .start_s = zero_s + static_cast<double>(one->start_ns) * kNs,
-         .time_s = (static_cast<double>(one->end_ns) - static_cast<double>(one->start_ns)) * kNs * share});
+    all.calls.push_back({.run = number,
+                         .op = names[one->name]->text,
+                         .dtype = extra.text("dtype"),
+                         .communicator = extra.text("communicator"),
+                         .sequence = extra.number("sequence", -1),
+                         .ranks = std::max<std::int64_t>(0, extra.number("ranks", 0)),
+                         .rank = extra.number("rank", -1),
+                         .is_message = extra.has("peer"),
+                         .has_kernel = !extra.has("host"),
+                         .is_counted = steps.empty() || one->step.has_value(),
+                         .bytes = bytes,
+                         .start_ns = one->start_ns,
+                         .start_s = zero_s + static_cast<double>(one->start_ns) * core::kNano,
+                         .time_s = (static_cast<double>(one->end_ns) - static_cast<double>(one->start_ns)) *
+                                   core::kNano * share});
   }
 }
 
@@ -153,7 +153,7 @@ void find_waiting(std::vector<CollectiveCall>& calls) {
         *std::ranges::max_element(members, {}, [](const auto* call) { return call->start_s; });
     for (CollectiveCall* call : members) {
       call->waiting_s = std::clamp(last->start_s - call->start_s, 0.0, call->time_s);
-      last->is_last = last->is_last || *call->waiting_s >= kNs;
+      last->is_last = last->is_last || *call->waiting_s >= core::kNano;
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/units.h"
 #include "report/model/collective_calls.h"
 
 namespace rooflm::report {
@@ -71,7 +72,6 @@ std::unordered_map<std::size_t, std::int64_t> known_transfers(const RunData& run
 }  // namespace
 
 ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& times) {
-  constexpr double kNano = 1e-9;
   ExposedCollectives sum;
   const TracedKernels& kernels = traced_kernels(run);
   const auto steps = static_cast<double>(times.count(kTraced));
@@ -82,7 +82,7 @@ ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& ti
   for (const Exposed& one : times.exposed) {
     const DeviceStep* step = times.find(one.step);
     if (step == nullptr || step->kind != kTraced) continue;
-    const double seconds = static_cast<double>(one.end_ns - one.start_ns) * kNano / steps;
+    const double seconds = static_cast<double>(one.end_ns - one.start_ns) * core::kNano / steps;
     sum.all_s += seconds;
     const auto from = from_ns.find(one.kernel);
     if (from == from_ns.end()) {
@@ -90,7 +90,7 @@ ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& ti
       continue;
     }
     const std::int64_t until_ns = std::clamp(from->second, one.start_ns, one.end_ns);
-    const double waiting_s = static_cast<double>(until_ns - one.start_ns) * kNano / steps;
+    const double waiting_s = static_cast<double>(until_ns - one.start_ns) * core::kNano / steps;
     sum.waiting_s += waiting_s;
     sum.transfer_s += seconds - waiting_s;
   }
@@ -100,10 +100,9 @@ ExposedCollectives exposed_collectives(const RunData& run, const DeviceTimes& ti
 
 void take_rank_waits(RecordSet& set) {
   if (set.runs.size() < 2) return;
-  constexpr double kPerSecond = 1e9;
   for (const CollectiveCall& call : collective_calls(set).calls) {
     if (!call.has_kernel || !call.waiting_s) continue;
-    const auto waiting_ns = static_cast<std::int64_t>(*call.waiting_s * kPerSecond);
+    const auto waiting_ns = static_cast<std::int64_t>(*call.waiting_s * core::kGiga);
     std::int64_t& from_ns = set.runs[call.run].transfer_from_ns[call.start_ns];
     from_ns = std::max(from_ns, call.start_ns + waiting_ns);
   }

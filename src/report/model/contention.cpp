@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "core/units.h"
 
 namespace rooflm::report {
 namespace {
 
 constexpr double kAlone = 0.01;    ///< most overlap of one that ran alone
 constexpr double kTogether = 0.5;  ///< least of one that did not
-constexpr double kContentionNano = 1e-9;
-
 using Extents = std::array<std::int64_t, 3>;
 
 /// What makes two executions the same work.
@@ -80,7 +79,7 @@ std::optional<OverlapGain> overlap_gain(const DeviceTimes& times) {
   std::vector<double> overlapped;
   std::vector<double> shared;
   for (const DeviceStep& step : times.steps) {
-    const double span_s = static_cast<double>(step.last_ns - step.first_ns) * kContentionNano;
+    const double span_s = static_cast<double>(step.last_ns - step.first_ns) * core::kNano;
     if (step.kind == kInOrder) in_order.push_back(span_s);
     if (step.kind != kTraced) continue;
     overlapped.push_back(span_s);

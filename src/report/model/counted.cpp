@@ -249,9 +249,8 @@ std::vector<CountedGroup> counted_kernels(const RunData& run) {
     CountedGroup& group = by_name[name];
     group.name = name;
     group.counted.add(of_kernel);
-    constexpr double kNano = 1e-9;
     group.device_s =
-        group.device_s.value_or(0) + kNano * static_cast<double>(activity.end_ns - activity.start_ns);
+        group.device_s.value_or(0) + core::kNano * static_cast<double>(activity.end_ns - activity.start_ns);
     if (const TimedOp* timed = activity.op ? run.find_op(*activity.op) : nullptr) {
       group.matmul_flop += static_cast<double>(timed->op.matmul_flop);
       group.bytes += static_cast<double>(timed->op.bytes_read + timed->op.bytes_written);

@@ -13,6 +13,7 @@
 
 #include "core/statistics.h"
 #include "core/stretches.h"
+#include "core/units.h"
 #include "report/model/host_stacks.h"
 #include "report/model/kernel_names.h"
 #include "report/model/match_runs.h"
@@ -20,8 +21,6 @@
 
 namespace rooflm::report {
 namespace {
-
-constexpr double kDeviceTimesNano = 1e-9;
 
 struct Interval {
   std::int64_t start_ns = 0, end_ns = 0;
@@ -281,17 +280,17 @@ class StepTimer {
       const auto span = static_cast<double>(to - at);
       if (running.size() == 1) {
         alone_ns += span;
-        step.exclusive_s += span * kDeviceTimesNano;
+        step.exclusive_s += span * core::kNano;
       } else if (running.size() > 1) {
         together_ns += span / static_cast<double>(running.size());
-        step.shared_s += span * kDeviceTimesNano;
+        step.shared_s += span * core::kNano;
         count_beside(running, to - at);
       }
       if (counts[0] > 0) {
         charged_ns[0] += span / static_cast<double>(counts[0]);
       } else if (counts[1] > 0) {
         charged_ns[1] += span / static_cast<double>(counts[1]);
-        step.exposed_s += span * kDeviceTimesNano;
+        step.exposed_s += span * core::kNano;
         times_.exposed.push_back({step.step, at, to, running.begin()->second.kernel});
       }
       at = to;
@@ -374,12 +373,12 @@ class StepTimer {
                                .next = next,
                                .is_unexplained = is_unexplained});
         step.idle_s.at(static_cast<std::size_t>(cause)) +=
-            static_cast<double>(span.end_ns - span.start_ns) * kDeviceTimesNano;
+            static_cast<double>(span.end_ns - span.start_ns) * core::kNano;
       }
     };
     const std::int64_t from = std::max(gap.start_ns, step.first_ns);
     const std::int64_t to = std::min(gap.end_ns, step.last_ns);
-    step.idle_within_s += to > from ? static_cast<double>(to - from) * kDeviceTimesNano : 0;
+    step.idle_within_s += to > from ? static_cast<double>(to - from) * core::kNano : 0;
     const auto [copied, rest] = split({gap}, parts.copies);
     add(copied, IdleCause::copy);
     if (!next) {
@@ -421,7 +420,7 @@ class StepTimer {
       Idle launch = idle;
       idle.end_ns = launch.start_ns = until;
       const auto step = std::ranges::lower_bound(times_.steps, idle.step, {}, &DeviceStep::step);
-      const double seconds = static_cast<double>(until - idle.start_ns) * kDeviceTimesNano;
+      const double seconds = static_cast<double>(until - idle.start_ns) * core::kNano;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) -= seconds;
       idle.cause = samples.are_most(idle.start_ns, until) ? IdleCause::tracing : IdleCause::stall;
       step->idle_s.at(static_cast<std::size_t>(idle.cause)) += seconds;

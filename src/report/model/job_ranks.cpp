@@ -13,13 +13,12 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/units.h"
 #include "report/model/collective_calls.h"
 #include "report/page/json_parts.h"
 
 namespace rooflm::report {
 namespace {
-
-constexpr double kNs = 1e9;
 
 /// Nanoseconds, 36 years: sums and differences of some of them are 64-bit numbers.
 constexpr std::int64_t kMostTime = std::int64_t{1} << 60U;
@@ -28,7 +27,7 @@ bool is_time(std::int64_t ns) { return -kMostTime < ns && ns < kMostTime; }
 
 std::int64_t to_ns(double seconds) {
   constexpr auto kMost = static_cast<double>(kMostTime);
-  return std::llround(std::clamp(seconds * kNs, -kMost, kMost));
+  return std::llround(std::clamp(seconds * core::kGiga, -kMost, kMost));
 }
 
 /// As the record says; a number that is none of a rank is 0.

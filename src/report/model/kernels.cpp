@@ -11,12 +11,11 @@
 #include <utility>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {
 namespace {
-
-constexpr double kKernelsNano = 1e-9;
 
 /// A kernel and the device times of its executions.
 struct Executions {
@@ -65,7 +64,7 @@ std::vector<Kernel> kernels_of(const RunData& run) {
     const auto found = place_of_op.find(event.op);
     if (found == place_of_op.end()) continue;
     Executions& executions = all[found->second.first];
-    executions.seconds.push_back(static_cast<double>(event.device_ns) * kKernelsNano);
+    executions.seconds.push_back(static_cast<double>(event.device_ns) * core::kNano);
     executions.kernel.total_s += executions.seconds.back();
     executions.kernel.launches += found->second.second;
     all_s += executions.seconds.back();

@@ -13,12 +13,11 @@
 
 #include "core/ratio.h"
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/model/kernels.h"
 
 namespace rooflm::report {
 namespace {
-
-constexpr double kTracedKernelsNano = 1e-9;
 
 /// Layers of the ops of one kernel.
 struct Layers {
@@ -153,8 +152,8 @@ std::vector<KernelSum> kernel_sums(const TracedKernels& kernels, std::string_vie
     }
     group.seconds.push_back(kernel.seconds());
     sum.total_s += kernel.seconds();
-    sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kTracedKernelsNano;
-    sum.shared_s += kernel.time.shared_ns * kTracedKernelsNano;
+    sum.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * core::kNano;
+    sum.shared_s += kernel.time.shared_ns * core::kNano;
     busy_s += kernel.part_s();
     if (kernel.price != nullptr && kernel.price->roof_s) {
       group.roof_s += *kernel.price->roof_s;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "record/rows.h"
 #include "report/model/common_parts.h"
 #include "report/model/match_runs.h"
@@ -23,7 +24,6 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kSecondsPerNs = 1e-9;
 /// Programs that do as much are of the same model.
 constexpr double kSameWork = 0.02;
 /// Parts of less than this share of the step lie within what waking a thread takes.
@@ -95,7 +95,7 @@ void add_blocks(const FoundRun& found, bool is_across, const std::vector<std::st
     if (subject == subject_of_op.end()) continue;
     std::vector<double>& seconds = seconds_of_step[event.step];
     seconds.resize(subjects.size());
-    seconds[subject->second] += static_cast<double>(event.device_ns) * kSecondsPerNs;
+    seconds[subject->second] += static_cast<double>(event.device_ns) * core::kNano;
   }
   for (const auto& [step, seconds] : seconds_of_step) {
     for (std::size_t i = 0; i < subjects.size(); ++i) times.of(subjects[i]).push_back(seconds[i]);

@@ -293,6 +293,16 @@ std::string exact(const Cell& cell) {
   return number != nullptr && std::isfinite(*number) ? fmt::format("{}", *number) : "";
 }
 
+/// Whether the column is in CSV: people see it, or some row says something there.
+bool is_told(const Table& table, const std::string& key) {
+  const auto says = [&](const Row& row) {
+    const Cell* cell = row.find(key);
+    return cell != nullptr && says_something(*cell);
+  };
+  return std::ranges::find(table.columns, key, &Column::key) != table.columns.end() ||
+         std::ranges::any_of(table.rows, says);
+}
+
 std::string format_csv(const Table& table) {
   std::vector<std::string> keys;
   for (const Row& row : table.rows) {
@@ -300,6 +310,7 @@ std::string format_csv(const Table& table) {
       if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     }
   }
+  std::erase_if(keys, [&](const std::string& key) { return !is_told(table, key); });
   std::string out = fmt::format("{}\n", fmt::join(keys, ","));
   for (const Row& row : table.rows) {
     for (std::size_t i = 0; i < keys.size(); ++i) {

@@ -83,7 +83,8 @@ std::string format_cell(const Cell& cell, Show show);
 bool says_something(const Cell& cell);
 /// "12 more kernels (--top 0 shows all)".
 std::string more_rows(std::size_t count, std::string_view what);
-/// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC 4180). json:
+/// table, md: the columns, numbers right-aligned, then the notes. csv: every key of any row (RFC
+/// 4180), but those that people do not see and that say nothing in any row. json:
 /// an array with one object per row and line; numbers stay numbers, what is not finite becomes null.
 /// `width`: of the terminal, 0 for no limit; a wider table is printed in blocks of columns that repeat the
 /// first ones or, where the first column groups rows, group by group; long texts are wrapped (only table).

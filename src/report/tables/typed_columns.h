@@ -110,7 +110,7 @@ class TypedColumns {
   }
 
   /// The same with another title for the column of that key, where a title depends on the record.
-  [[nodiscard]] TypedColumns with_title(std::string_view key, std::string title) const {
+  [[nodiscard]] TypedColumns with_title(std::string_view key, const std::string& title) const {
     TypedColumns changed = *this;
     for (TypedColumn<R>& one : changed.columns_) {
       if (one.column.key == key) one.column.title = title;

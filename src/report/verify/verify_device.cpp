@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/findings/advice.h"
 #include "report/findings/advice_recorded.h"
 #include "report/findings/step_causes.h"
@@ -27,7 +28,6 @@ namespace {
 
 /// Two clocks, read within a few microseconds of each other.
 constexpr Slack kTwoClocks{.share = 0.005, .absolute = 20e-6};
-constexpr double kVerifyDeviceNano = 1e-9;
 /// Medians: a step of a program that is longer has to be named in the fact "slow_steps".
 constexpr double kSlowStep = 10;
 
@@ -62,7 +62,7 @@ void check_found_steps(const RunData& run, const DeviceTimes& times, LawBook& la
   double outside = 0;
   for (const record::Activity& activity : run.activities) {
     if (!names.is_kernel(activity)) continue;
-    const double seconds = static_cast<double>(activity.end_ns - activity.start_ns) * kVerifyDeviceNano;
+    const double seconds = static_cast<double>(activity.end_ns - activity.start_ns) * core::kNano;
     all_s += seconds;
     (activity.step ? steps_s : outside) += activity.step ? seconds : 1;
   }
@@ -82,14 +82,14 @@ void check_found_steps(const RunData& run, const DeviceTimes& times, LawBook& la
     if (step.kind == kTraced) seconds.push_back(step.span_s());
     laws.equal("busy and idle time add up to the step", [&] { return name_of_step(step); },
                step.exclusive_s + step.shared_s + step.idle_total_s(), step.span_s(), "s",
-               {.share = 1e-9, .absolute = kVerifyDeviceNano});
+               {.share = 1e-9, .absolute = core::kNano});
   }
   std::ranges::sort(in_order, {}, &DeviceStep::begin_ns);
   for (std::size_t i = 1; i < in_order.size(); ++i) {
     laws.at_most(
         "steps do not overlap", [&] { return name_of_step(*in_order[i - 1]); },
-        static_cast<double>(in_order[i - 1]->end_ns) * kVerifyDeviceNano,
-        static_cast<double>(in_order[i]->begin_ns) * kVerifyDeviceNano, "s", kExact);
+        static_cast<double>(in_order[i - 1]->end_ns) * core::kNano,
+        static_cast<double>(in_order[i]->begin_ns) * core::kNano, "s", kExact);
   }
   if (seconds.empty()) return;
   const double most_s = kSlowStep * core::median(seconds);
@@ -107,10 +107,10 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
     all_s += kernel.part_s();
     const auto what = [&] { return fmt::format("activity {}", kernel.activity->id); };
     laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(),
-                 "s", {.share = 1e-9, .absolute = kVerifyDeviceNano});
+                 "s", {.share = 1e-9, .absolute = core::kNano});
   }
   constexpr std::string_view kBusy = "kernels add up to the time in which the device was busy";
-  constexpr Slack kSum{.share = 1e-9, .absolute = kVerifyDeviceNano};
+  constexpr Slack kSum{.share = 1e-9, .absolute = core::kNano};
   double charged_s = 0;
   double of_classes_s = 0;
   for (const TracedKernel& kernel : kernels.all()) charged_s += kernel.charged_s();
@@ -178,7 +178,7 @@ void check_causes(const RunData& run, LawBook& laws) {
     double sum_s = 0;
     for (const StepCause& cause : step.causes) sum_s += cause.seconds;
     laws.equal("causes add up to the step", step.what(), sum_s, step.step_s, "s",
-               {.share = 1e-9, .absolute = kVerifyDeviceNano});
+               {.share = 1e-9, .absolute = core::kNano});
   }
   double gains_s = 0;
   for (const Advice& advice : advise(run, std::numeric_limits<std::size_t>::max())) {

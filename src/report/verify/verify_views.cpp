@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "core/units.h"
 #include "report/model/kernels.h"
 #include "report/model/memory_curve.h"
 #include "report/model/run_figures.h"
@@ -17,14 +18,12 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kVerifyViewsNano = 1e-9;
-
 void check_kernels(const RunData& run, LawBook& laws) {
   double device_s = 0;
   std::int64_t executions = 0;
   for (const record::Event& event : run.events) {
     if (run.find_op(event.op) == nullptr) continue;
-    device_s += static_cast<double>(event.device_ns) * kVerifyViewsNano;
+    device_s += static_cast<double>(event.device_ns) * core::kNano;
     ++executions;
   }
   double total_s = 0;

@@ -31,6 +31,7 @@ struct ViewDef {
   void (*of_all)(const RecordSet&, const ViewOptions&, View&) = nullptr;
   /// All columns of its tables; nullptr where what was recorded names them.
   std::vector<Column> (*columns)() = nullptr;
+  bool has_roles = false;  ///< its tables have a column for each role of a tensor, too
 };
 
 inline constexpr std::string_view kNeedsOpTimes = "observed steps (rooflm profile)";

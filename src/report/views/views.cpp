@@ -137,10 +137,14 @@ std::string view_names() {
 
 const ViewInfo& find_view(std::string_view name) { return find_def(name).info; }
 
-std::optional<std::vector<Column>> columns_of_view(std::string_view name) {
+std::optional<std::vector<Column>> columns_of_view(std::string_view name,
+                                                   std::span<const std::string> roles) {
   const ViewDef& def = find_def(name);
-  if (def.columns == nullptr) return std::nullopt;
+  if (def.columns == nullptr || (def.has_roles && roles.empty())) return std::nullopt;
   std::vector<Column> columns = def.columns();
+  if (def.has_roles) {
+    for (const std::string& role : roles) columns.push_back({.key = role, .title = role});
+  }
   columns.insert(columns.end(), {{"run", "run"}, {"which", "run"}});
   return columns;
 }

@@ -20,8 +20,9 @@ std::string view_names();
 /// Throws core::UsageError with a suggestion for a name that no view has.
 const ViewInfo& find_view(std::string_view name);
 
-/// The columns that tables of the view may have; nothing where what was recorded names them.
-std::optional<std::vector<Column>> columns_of_view(std::string_view name);
+/// The columns that tables of the view may have; nothing where what was recorded names them. `roles`: those
+/// of tensors, of which some views have a column each.
+std::optional<std::vector<Column>> columns_of_view(std::string_view name, std::span<const std::string> roles);
 
 /// The view of all runs. Tables of several runs are one table with a first column `run`; charts stay apart. A
 /// view that finds nothing to show says in its note what would have to be recorded. Throws core::UsageError

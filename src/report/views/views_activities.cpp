@@ -11,16 +11,15 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 
 namespace rooflm::report {
 namespace {
 
-constexpr double kViewsActivitiesNano = 1e-9;
-
 double seconds_of(const record::Activity& activity) {
-  return static_cast<double>(activity.end_ns - activity.start_ns) * kViewsActivitiesNano;
+  return static_cast<double>(activity.end_ns - activity.start_ns) * core::kNano;
 }
 
 /// The activities of one kind and name.
@@ -128,13 +127,13 @@ std::vector<LaneActivities> lanes_with_activities(const RunData& run) {
     const bool is_known = known != run.lanes.end();
     std::int64_t last = of_lane.front().second;
     for (const auto& [from, to] : of_lane) last = std::max(last, to);
-    const double busy_s = static_cast<double>(covered_ns(of_lane)) * kViewsActivitiesNano;
+    const double busy_s = static_cast<double>(covered_ns(of_lane)) * core::kNano;
     lanes.push_back({.name = is_known && !known->name.empty() ? known->name : std::to_string(number),
                      .kind = is_known ? std::optional(known->kind) : std::nullopt,
                      .device = is_known ? std::optional(known->device) : std::nullopt,
                      .activities = of_lane.size(),
                      .busy_s = busy_s,
-                     .span_s = static_cast<double>(last - of_lane.front().first) * kViewsActivitiesNano});
+                     .span_s = static_cast<double>(last - of_lane.front().first) * core::kNano});
   }
   return lanes;
 }

@@ -133,7 +133,11 @@ constexpr std::array kAttentionViews = {
                      .needs = kNeedsOpTimes,
                      .is_on_page = false},
             .of_run = add_attention,
-            .columns = [] { return columns_of(attention_columns()); }},
+            .columns =
+                [] {
+                  return columns_of(attention_columns(),
+                                    attention_columns().with_title("step_share", "of shown"));
+                }},
 };
 
 }  // namespace

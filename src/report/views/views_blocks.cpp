@@ -242,24 +242,31 @@ void add_gap(const RunData& run, const ViewOptions& /*options*/, View& view) {
 }
 
 constexpr std::array kBlocksViews = {
-    ViewDef{.place = 30,
-            .info = {.name = "blocks",
-                     .title = "Blocks",
-                     .note = "Where the step's time goes, summed over layers. device: time in kernels; wall: "
-                             "includes dispatch, allocation and waiting, as observed.",
-                     .needs = kNeedsOpTimes,
-                     .is_on_page = true},
-            .of_run = add_blocks,
-            .columns = [] { return columns_of(block_columns()); }},
-    ViewDef{.place = 50,
-            .info = {.name = "classes",
-                     .title = "Op classes",
-                     .note = "Kinds of work. A class whose share of the time is larger than its share of the "
-                             "FLOP is not bound by arithmetic.",
-                     .needs = kNeedsOpTimes,
-                     .is_on_page = false},
-            .of_run = add_classes,
-            .columns = [] { return columns_of(class_share_columns()); }},
+    ViewDef{
+        .place = 30,
+        .info = {.name = "blocks",
+                 .title = "Blocks",
+                 .note = "Where the step's time goes, summed over layers. device: time in kernels; wall: "
+                         "includes dispatch, allocation and waiting, as observed.",
+                 .needs = kNeedsOpTimes,
+                 .is_on_page = true},
+        .of_run = add_blocks,
+        .columns = [] { return columns_of(block_columns(), block_columns().with_title("block", "part")); }},
+    ViewDef{
+        .place = 50,
+        .info = {.name = "classes",
+                 .title = "Op classes",
+                 .note = "Kinds of work. A class whose share of the time is larger than its share of the "
+                         "FLOP is not bound by arithmetic.",
+                 .needs = kNeedsOpTimes,
+                 .is_on_page = false},
+        .of_run = add_classes,
+        .columns =
+            [] {
+              return columns_of(
+                  class_share_columns(),
+                  class_share_columns().with_title("step_s", "shown").with_title("step_share", "of shown"));
+            }},
     ViewDef{.place = 70,
             .info = {.name = "gap",
                      .title = "Launch gap",

@@ -288,8 +288,9 @@ constexpr std::array kCountersViews = {ViewDef{
              .is_on_page = false},
     .of_run = add_counters,
     .columns = [] {
-      return columns_of(hierarchy_columns(), counted_work_columns(), level_columns(), pipe_columns(),
-                        device_kernel_columns(), known_work_columns());
+      return columns_of(hierarchy_columns(), counted_work_columns(), level_columns(),
+                        level_columns().with_title("part", "kernel"), pipe_columns(), device_kernel_columns(),
+                        known_work_columns());
     }}};
 
 }  // namespace

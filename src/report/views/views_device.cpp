@@ -22,7 +22,6 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kViewsDeviceNano = 1e-9;
 constexpr std::string_view kStepEnd = "end of the step";
 
 const TypedColumns<DeviceStep>& step_columns() {
@@ -107,7 +106,7 @@ double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
     covered += std::max<std::int64_t>(0, to - std::max(from, end));
     end = std::max(end, to);
   }
-  return static_cast<double>(covered) * kViewsDeviceNano;
+  return static_cast<double>(covered) * core::kNano;
 }
 
 /// The busiest first.
@@ -130,8 +129,8 @@ std::vector<Lane> lanes_of(const RunData& run, const TracedKernels& kernels) {
     if (kernel.step_kind != kTraced) continue;
     LaneSum& lane = lanes[kernel.activity->lane];
     lane.spans.emplace_back(kernel.activity->start_ns, kernel.activity->end_ns);
-    lane.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * kViewsDeviceNano;
-    lane.shared_s += kernel.time.shared_ns * kViewsDeviceNano;
+    lane.exclusive_s += static_cast<double>(kernel.time.exclusive_ns) * core::kNano;
+    lane.shared_s += kernel.time.shared_ns * core::kNano;
     ++lane.kernels;
   }
   const auto steps = static_cast<double>(kernels.steps());
@@ -189,7 +188,7 @@ std::vector<IdleSum> idle_sums(const TracedKernels& kernels) {
       key[2] = next->op == nullptr ? next->name->short_name : next->op->part;
     }
     IdleSum& sum = sums[key];
-    sum.seconds.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * kViewsDeviceNano);
+    sum.seconds.push_back(static_cast<double>(idle.end_ns - idle.start_ns) * core::kNano);
     sum.total_s += sum.seconds.back();
     all_s += sum.seconds.back();
   }

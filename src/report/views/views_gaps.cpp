@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/units.h"
 #include "report/model/gaps.h"
 #include "report/model/traced_kernels.h"
 #include "report/tables/typed_columns.h"
@@ -41,15 +42,15 @@ struct ShownGap {
 
 const TypedColumns<ShownGap>& gap_columns() {
   static const TypedColumns<ShownGap> columns = [] {
-    constexpr double kNano = 1e-9;
     TypedColumns<ShownGap> all = {
         {"step", "step", &ShownGap::step_number, Seen::when_known},
         {"at_s", "at",
          [](const ShownGap& shown) {
-           return static_cast<double>(shown.gap.start_ns - shown.gap.step_start_ns) * kNano;
+           return static_cast<double>(shown.gap.start_ns - shown.gap.step_start_ns) * core::kNano;
          },
          Show::seconds},
-        {"recorded_s", [](const ShownGap& shown) { return static_cast<double>(shown.gap.start_ns) * kNano; }},
+        {"recorded_s",
+         [](const ShownGap& shown) { return static_cast<double>(shown.gap.start_ns) * core::kNano; }},
         {"seconds", "gap", [](const ShownGap& shown) { return shown.gap.seconds(); }, Show::seconds},
         {"step_share", "of the step", &ShownGap::step_share, Show::percent},
         {"device", "device", &ShownGap::device},

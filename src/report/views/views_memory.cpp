@@ -39,11 +39,17 @@ std::int64_t bytes_of(const MemoryMoment& moment, const std::string& role) {
   return found == moment.by_role.end() ? 0 : found->second;
 }
 
-/// A column for each role that some tensor has.
+const TypedColumns<MemoryMoment>& moment_columns() {
+  static const TypedColumns<MemoryMoment> columns = {
+      {"phase", "highest in", &MemoryMoment::phase},
+      {"op", &MemoryMoment::op},
+      {"live_bytes", "live", &MemoryMoment::live_bytes, Show::bytes}};
+  return columns;
+}
+
+/// With a column for each role that some tensor has.
 Table phase_table(const MemoryCurve& curve) {
-  TypedColumns<MemoryMoment> columns = {{"phase", "highest in", &MemoryMoment::phase},
-                                        {"op", &MemoryMoment::op},
-                                        {"live_bytes", "live", &MemoryMoment::live_bytes, Show::bytes}};
+  TypedColumns<MemoryMoment> columns = moment_columns();
   for (const std::string& role : roles_of(curve)) {
     columns.add({role.c_str(), role.c_str(),
                  [role](const MemoryMoment& moment) { return bytes_of(moment, role); }, Show::bytes});
@@ -294,7 +300,9 @@ constexpr std::array kMemoryViews = {
                      .needs = kNeedsMemory,
                      .is_on_page = true,
                      .warns_of_load = false},
-            .of_run = add_memory},
+            .of_run = add_memory,
+            .columns = [] { return columns_of(moment_columns(), holder_columns(), step_end_columns()); },
+            .has_roles = true},
     ViewDef{
         .place = 110,
         .info = {.name = "saved",

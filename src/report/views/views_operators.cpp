@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/units.h"
 #include "report/model/operator_sums.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
@@ -14,7 +15,7 @@
 namespace rooflm::report {
 namespace {
 
-constexpr double kViewsOperatorsNano = 1e-9;
+constexpr const char* kWithStacks = "innermost lines of the program";
 
 /// An operator beside all that are shown with it.
 struct ShownOperator {
@@ -29,7 +30,7 @@ struct ShownOperator {
 
 /// Seconds of a time of the operator.
 auto seconds(std::int64_t OperatorSum::*ns) {
-  return [ns](const ShownOperator& one) { return kViewsOperatorsNano * static_cast<double>(one.sum.*ns); };
+  return [ns](const ShownOperator& one) { return core::kNano * static_cast<double>(one.sum.*ns); };
 }
 
 TypedColumn<ShownOperator> device_column(const char* key, const char* title, std::int64_t OperatorSum::*ns) {
@@ -76,7 +77,7 @@ void add_operators(const RunData& run, const ViewOptions& options, View& view) {
   view.add("operators.inputs", "Operators by their inputs",
            operator_table(sums, sums.by_inputs, "inputs", options.top));
   view.add("operators.stacks", "Operators by where they were called",
-           operator_table(sums, sums.by_stack, "innermost lines of the program", options.top));
+           operator_table(sums, sums.by_stack, kWithStacks, options.top));
 }
 
 constexpr std::array kOperatorsViews = {ViewDef{
@@ -90,7 +91,9 @@ constexpr std::array kOperatorsViews = {ViewDef{
              .needs = "operators (a trace of torch.profiler)",
              .is_on_page = false},
     .of_run = add_operators,
-    .columns = [] { return columns_of(operator_columns()); }}};
+    .columns = [] {
+      return columns_of(operator_columns(), operator_columns().with_title("detail", kWithStacks));
+    }}};
 
 }  // namespace
 

@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 
 namespace rooflm::report {
 namespace {
-
-constexpr double kGaugeNano = 1e-9;
 
 /// The samples of one gauge, in the order of time.
 std::map<std::string, std::vector<const record::Gauge*>> gauges_by_name(const RunData& run) {
@@ -111,7 +110,7 @@ void add_gauge_charts(const RunData& run, View& view) {
     const std::int64_t begin_ns = samples.front()->time_ns;
     for (const record::Gauge* sample : samples) {
       series.points.push_back(
-          {.x = kGaugeNano * static_cast<double>(sample->time_ns - begin_ns), .y = sample->value});
+          {.x = core::kNano * static_cast<double>(sample->time_ns - begin_ns), .y = sample->value});
     }
     view.add(std::move(chart));
   }

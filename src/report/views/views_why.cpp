@@ -173,7 +173,7 @@ constexpr std::array kWhyViews = {ViewDef{
              .needs = "observed steps and ceilings, or traced kernels (rooflm profile, rooflm record)",
              .is_on_page = false},
     .of_run = add_why,
-    .columns = [] { return columns_of(why_columns(), step_cause_columns()); }}};
+    .columns = [] { return columns_of(why_columns(), step_cause_columns(), cause_columns()); }}};
 
 }  // namespace
 
