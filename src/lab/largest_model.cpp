@@ -23,8 +23,8 @@ Point with_width(const Point& point, std::int64_t k) {
   config.heads = config.kv_heads = k;
   config.head_dim = kUnit;
   config.layers = std::max<std::int64_t>(config.d_model / kPerLayer, 1);
-  config.d_ff = !config.arch.gated ? 4 * config.d_model
-                                                 : (8 * config.d_model / 3 + kUnit - 1) / kUnit * kUnit;
+  config.d_ff =
+      !config.arch.gated ? 4 * config.d_model : (8 * config.d_model / 3 + kUnit - 1) / kUnit * kUnit;
   return sized;
 }
 

@@ -16,8 +16,8 @@ enum class RotaryScaling : std::int64_t {
   linear,  ///< f / factor (Chen et al., 2023)
   llama3,  ///< f / factor of waves longer than original / low, between those and original / high a mean of
            ///< both (Grattafiori et al., 2024)
-  yarn,  ///< f / factor of those that turn less than beta_slow times in `original` tokens, f of those that
-         ///< turn more than beta_fast times, between them a mean of both (Peng et al., 2023)
+  yarn,    ///< f / factor of those that turn less than beta_slow times in `original` tokens, f of those that
+           ///< turn more than beta_fast times, between them a mean of both (Peng et al., 2023)
 };
 
 /// Element t, i of the tables is amplitude * cos(t * frequencies[i]), and sin likewise.

@@ -1,6 +1,7 @@
 // Laws of time: phases within steps, ops within phases, each op once per observed step.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -67,7 +68,8 @@ void check_least_gap(std::string_view law, const std::string& what, const Gaps& 
   if (gaps.whole_s.empty()) return;
   std::size_t least = 0;
   for (std::size_t i = 1; i < gaps.whole_s.size(); ++i) {
-    if (gaps.whole_s[i] - gaps.parts_s[i] < gaps.whole_s[least] - gaps.parts_s[least]) least = i;
+    if (std::abs(gaps.whole_s[i] - gaps.parts_s[i]) < std::abs(gaps.whole_s[least] - gaps.parts_s[least]))
+      least = i;
   }
   laws.equal(law, what + ", least gap", gaps.parts_s[least], gaps.whole_s[least], "s", kOutsideOps);
 }
