@@ -33,7 +33,7 @@ std::string sure_by(const RunData& run, const RunFigures& figures) {
 /// A few steps that differ have no median that says anything: their range does.
 bool differ(const std::vector<double>& seconds) {
   constexpr std::size_t kFew = 5;
-  constexpr double kAlike = 2;  // the first and the last one may be cut
+  constexpr double kAlike = 1.5;
   if (seconds.empty() || seconds.size() > kFew) return false;
   const auto [least, most] = std::ranges::minmax(seconds);
   return most > kAlike * least;
@@ -67,14 +67,9 @@ std::string step_sentence(const RunData& run) {
     if (step.kind == kTraced) busy_s += step.exclusive_s + step.shared_s;
   }
   const std::size_t steps = times.count(kTraced);
-  const std::vector<double> seconds = run.seconds(kStep, kTraced);
   std::string text = "A recorded step takes ";
   if (steps == 1) {
     text = fmt::format("The recorded step takes {}", core::format_seconds(*step_s));
-  } else if (differ(seconds)) {
-    const auto [least, most] = std::ranges::minmax(seconds);
-    text += fmt::format("{} to {} ({} on average)", core::format_seconds(least), core::format_seconds(most),
-                        core::format_seconds(*step_s));
   } else {
     // The first step may be cut, and a slow one says nothing of the others.
     constexpr double kAlike = 0.01;
