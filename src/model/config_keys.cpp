@@ -36,10 +36,13 @@ const json* ConfigKeys::in_file(const std::string& name) const {
 const json* ConfigKeys::find(const char* key) const {
   if (const auto fixed = family_.fixed.find(key); fixed != family_.fixed.end())
     return fixed->is_null() ? nullptr : &*fixed;
+  bool is_null = false;  // the file says that there is none: no default stands for it
   for (const std::string& name : names_of(family_, key)) {
     if (const json* value = in_file(name)) return value;
+    const auto said = root_.find(name);
+    is_null = is_null || (said != root_.end() && said->is_null());
   }
-  return in_object(family_.defaults, key);
+  return is_null ? nullptr : in_object(family_.defaults, key);
 }
 
 std::string ConfigKeys::name(const char* key) const {

@@ -38,6 +38,7 @@ TEST_P(Families, CountsAreThePublishedOnes) {
 /// Totals of the text models, without layers that predict further tokens.
 constexpr std::array kPublished{
     Published{"DeepSeek-V3", 671026419200, 37552297472},
+    Published{"DeepSeek-V2-Lite", 15706484224, 2661150208},  // its q_lora_rank is null: there is none
     Published{"GLM-5", 743911218432, 41784728832},
     Published{"Llama-3.2-1B-Instruct", 1235814400, 0},
     Published{"Llama-4-Scout-17B-16E-Instruct", 107769861120, 17172894720},
