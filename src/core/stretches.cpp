@@ -41,6 +41,11 @@ std::int64_t length_within(const std::vector<Stretch>& all, const Stretch& bound
   return length;
 }
 
+Stretch hull(const std::vector<Stretch>& all) {
+  return {std::ranges::min(all, {}, &Stretch::first).first,
+          std::ranges::max(all, {}, &Stretch::second).second};
+}
+
 std::int64_t length_of(const std::vector<Stretch>& all) {
   std::int64_t length = 0;
   for (const auto& [start, end] : all) length += end - start;

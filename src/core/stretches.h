@@ -19,6 +19,9 @@ std::vector<Stretch> outside(const std::vector<Stretch>& all, const std::vector<
 /// Total length of disjoint intervals within `bounds`.
 std::int64_t length_within(const std::vector<Stretch>& all, const Stretch& bounds);
 
+/// From the first begin to the last end; there is at least one.
+Stretch hull(const std::vector<Stretch>& all);
+
 /// Total length of disjoint intervals.
 std::int64_t length_of(const std::vector<Stretch>& all);
 

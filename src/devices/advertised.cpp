@@ -8,7 +8,7 @@
 namespace rooflm::devices {
 
 Advertised advertised(std::string_view key) {
-  const auto catalog = nlohmann::json::parse(catalog_text());
+  const auto catalog = nlohmann::json::parse(devices_text());
   for (const auto& entry : catalog.at("devices")) {
     if (entry.at("key") != key) continue;
     Advertised found{.sparsity = entry.value("sparsity", 1.0)};

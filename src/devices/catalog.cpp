@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json parse_catalog() { return Json::parse(catalog_text()); }
+Json parse_catalog() { return Json::parse(devices_text()); }
 
 Rewrites rewrites_of(const Json& json) {
   return {.logits_bytes = json.at("logits_bytes"),

@@ -5,6 +5,6 @@
 
 namespace rooflm::devices {
 
-std::string_view catalog_text();
+std::string_view devices_text();
 
 }  // namespace rooflm::devices

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/stretches.h"
 #include "core/units.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
@@ -83,18 +84,6 @@ std::vector<ActivityGroup> groups_of(const RunData& run) {
   return all;
 }
 
-/// Nanoseconds that at least one of the spans covers; orders them.
-std::int64_t covered_ns(std::vector<std::pair<std::int64_t, std::int64_t>>& spans) {
-  std::ranges::sort(spans);
-  std::int64_t covered = 0;
-  std::int64_t end = spans.empty() ? 0 : spans.front().first;
-  for (const auto& [from, to] : spans) {
-    covered += std::max<std::int64_t>(0, to - std::max(from, end));
-    end = std::max(end, to);
-  }
-  return covered;
-}
-
 /// What ran on a lane.
 struct LaneActivities {
   std::string name{};
@@ -118,22 +107,20 @@ const TypedColumns<LaneActivities>& lane_activity_columns() {
 }
 
 std::vector<LaneActivities> lanes_with_activities(const RunData& run) {
-  std::map<std::int64_t, std::vector<std::pair<std::int64_t, std::int64_t>>> spans;
+  std::map<std::int64_t, std::vector<core::Stretch>> spans;
   for (const record::Activity& activity : run.activities)
     spans[activity.lane].emplace_back(activity.start_ns, activity.end_ns);
   std::vector<LaneActivities> lanes;
-  for (auto& [number, of_lane] : spans) {
+  for (const auto& [number, of_lane] : spans) {
     const auto known = std::ranges::find(run.lanes, number, &record::Lane::lane);
     const bool is_known = known != run.lanes.end();
-    std::int64_t last = of_lane.front().second;
-    for (const auto& [from, to] : of_lane) last = std::max(last, to);
-    const double busy_s = static_cast<double>(covered_ns(of_lane)) * core::kNano;
+    const auto [first, last] = core::hull(of_lane);
     lanes.push_back({.name = is_known && !known->name.empty() ? known->name : std::to_string(number),
                      .kind = is_known ? std::optional(known->kind) : std::nullopt,
                      .device = is_known ? std::optional(known->device) : std::nullopt,
                      .activities = of_lane.size(),
-                     .busy_s = busy_s,
-                     .span_s = static_cast<double>(last - of_lane.front().first) * core::kNano});
+                     .busy_s = static_cast<double>(core::length_of(core::covered(of_lane))) * core::kNano,
+                     .span_s = static_cast<double>(last - first) * core::kNano});
   }
   return lanes;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/stretches.h"
 #include "core/units.h"
 #include "report/model/launch_parts.h"
 #include "report/model/summaries.h"
@@ -71,7 +72,7 @@ Table step_table(const RunData& run, const DeviceTimes& times, std::size_t top) 
 
 /// Of one stream in traced steps: sums over all of them.
 struct LaneSum {
-  std::vector<std::pair<std::int64_t, std::int64_t>> spans{};
+  std::vector<core::Stretch> spans{};
   double exclusive_s = 0, shared_s = 0;
   std::size_t kernels = 0, copies = 0;
 };
@@ -95,18 +96,6 @@ const TypedColumns<Lane>& lane_columns() {
                                              {"exclusive_s", "exclusive", &Lane::exclusive_s, Show::seconds},
                                              {"shared_s", "part of shared", &Lane::shared_s, Show::seconds}};
   return columns;
-}
-
-/// Seconds that at least one of the spans covers.
-double covered_s(std::vector<std::pair<std::int64_t, std::int64_t>> spans) {
-  std::ranges::sort(spans);
-  std::int64_t covered = 0;
-  std::int64_t end = spans.empty() ? 0 : spans.front().first;
-  for (const auto& [from, to] : spans) {
-    covered += std::max<std::int64_t>(0, to - std::max(from, end));
-    end = std::max(end, to);
-  }
-  return static_cast<double>(covered) * core::kNano;
 }
 
 /// The busiest first.
@@ -138,7 +127,7 @@ std::vector<Lane> lanes_of(const RunData& run, const TracedKernels& kernels) {
   for (const auto& [number, lane] : lanes) {
     const auto known = std::ranges::find(run.lanes, number, &record::Lane::lane);
     const bool is_known = known != run.lanes.end();
-    const double busy_s = covered_s(lane.spans);
+    const double busy_s = static_cast<double>(core::length_of(core::covered(lane.spans))) * core::kNano;
     order.push_back({.name = is_known && !known->name.empty() ? known->name : std::to_string(number),
                      .device = is_known ? std::optional(known->device) : std::nullopt,
                      .kernels = static_cast<double>(lane.kernels) / steps,
