@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "backends/cuda/cudnn_attention.h"
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels_file.h"
 #include "core/dtype.h"
 

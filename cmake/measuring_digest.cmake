@@ -8,7 +8,7 @@ file(
   OUTPUT "${OUT}"
   CONTENT
     "// What this binary measures ceilings with. Written by cmake/measuring_digest.cmake.
-#include \"lab/ceilings.h\"
+#include \"lab/ceilings/ceilings.h\"
 
 namespace rooflm::lab {
 

@@ -11,7 +11,7 @@
 
 #include "core/units.h"
 #include "devices/device.h"
-#include "lab/gpu_ceilings.h"
+#include "lab/ceilings/gpu_ceilings.h"
 #include "perfmodel/roofline.h"
 
 namespace rooflm::cli {

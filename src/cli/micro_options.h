@@ -7,7 +7,7 @@
 
 #include "cli/config_options.h"
 #include "cli/table.h"
-#include "lab/micro_cells.h"
+#include "lab/micro/micro_cells.h"
 
 namespace rooflm::cli {
 

@@ -9,7 +9,7 @@
 #include "cli/profile_options.h"
 #include "cli/study_file.h"
 #include "core/stop_signals.h"
-#include "lab/ceiling_book.h"
+#include "lab/ceilings/ceiling_book.h"
 #include "lab/run.h"
 
 namespace rooflm::cli {

@@ -7,7 +7,7 @@
 #include "cli/command_record.h"
 #include "foreign/foreign_run.h"
 #include "record/reader.h"
-#include "report/model/match_runs.h"
+#include "report/runs/match_runs.h"
 
 namespace rooflm::cli {
 

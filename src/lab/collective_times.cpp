@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "lab/comm_bench.h"
+#include "lab/micro/comm_bench.h"
 #include "program/ops.h"
 #include "ranks/clock.h"
 

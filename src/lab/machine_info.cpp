@@ -10,7 +10,7 @@
 
 #include "backends/registry.h"
 #include "core/units.h"
-#include "lab/ceilings.h"
+#include "lab/ceilings/ceilings.h"
 #include "lab/devices.h"
 #include "measure/counters.h"
 #include "measure/machine.h"

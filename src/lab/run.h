@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/ceiling_book.h"
+#include "lab/ceilings/ceiling_book.h"
 #include "lab/job.h"
 #include "lab/point.h"
 #include "record/writer.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "lab/ceiling_book.h"
+#include "lab/ceilings/ceiling_book.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
 #include "lab/notes.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 #include "core/dtype.h"
 #include "tests/backends/cuda_testing.h"
 

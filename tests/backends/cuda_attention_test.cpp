@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 #include "core/error.h"
 #include "devices/cuda_workspaces.h"
 #include "tests/backends/attention_reference.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/kernels/decode_attention.h"
+#include "backends/cuda/kernels/attention/decode_attention.h"
 #include "tests/backends/cuda_testing.h"
 
 namespace rooflm::tests {

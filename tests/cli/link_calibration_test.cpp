@@ -1,5 +1,5 @@
 // Plans take the times of collectives from a record of `rooflm comm`.
-#include "cli/link_calibration.h"
+#include "cli/plans/link_calibration.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // What kept ceilings know of the code that measured them, and what is said of one.
-#include "lab/ceilings.h"
+#include "lab/ceilings/ceilings.h"
 
 #include <gtest/gtest.h>
 
 #include <cctype>
 
-#include "lab/ceiling_book.h"
+#include "lab/ceilings/ceiling_book.h"
 
 namespace rooflm::lab {
 namespace {

@@ -1,5 +1,5 @@
 // Collectives of `rooflm comm` on threads: their results are right, and what is wrong is counted.
-#include "lab/comm_operands.h"
+#include "lab/micro/comm_operands.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a disk gives, and what a step reads of a shard.
-#include "lab/disk_rate.h"
+#include "lab/ceilings/disk_rate.h"
 
 #include <gtest/gtest.h>
 

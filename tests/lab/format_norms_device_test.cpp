@@ -1,5 +1,5 @@
 // Norms by a device's kernels: their error is that of their format, and what overflows is said.
-#include "lab/format_norms_device.h"
+#include "lab/micro/format_norms_device.h"
 
 #include <gtest/gtest.h>
 

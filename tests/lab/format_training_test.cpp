@@ -1,5 +1,5 @@
 // Counts of casts to fp8: of numbers whose fate is known, and of a training run.
-#include "lab/format_training.h"
+#include "lab/micro/format_training.h"
 
 #include <gtest/gtest.h>
 

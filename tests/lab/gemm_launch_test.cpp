@@ -1,5 +1,5 @@
 // How products were launched, from what a profiler saw. No GPU: the trace is made up.
-#include "lab/gemm_launch.h"
+#include "lab/micro/gemm_launch.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "lab/micro_cells.h"
+#include "lab/micro/micro_cells.h"
 
 namespace rooflm::lab {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "core/dtype.h"
 #include "core/f16.h"
-#include "lab/format_norms.h"
+#include "lab/micro/format_norms.h"
 
 namespace rooflm::lab {
 namespace {

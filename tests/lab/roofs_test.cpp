@@ -1,5 +1,5 @@
 // Which ceilings the measured times of a run beat.
-#include "lab/roofs.h"
+#include "lab/ceilings/roofs.h"
 
 #include <gtest/gtest.h>
 

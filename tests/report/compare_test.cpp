@@ -14,7 +14,7 @@
 
 #include "record/reader.h"
 #include "record/writer.h"
-#include "report/model/match_runs.h"
+#include "report/runs/match_runs.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/compared_runs.h"
 #include "tests/report/made_up_run.h"

@@ -1,5 +1,5 @@
 // Several ranks on one timeline: their steps, lanes and clocks, and communication that nothing hides.
-#include "report/model/job_ranks.h"
+#include "report/runs/job_ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Losses of training runs beside each other.
-#include "report/model/loss_curves.h"
+#include "report/runs/loss_curves.h"
 
 #include <gtest/gtest.h>
 

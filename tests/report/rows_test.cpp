@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "record/missing_peak.h"
-#include "report/model/generation.h"
 #include "report/model/run_figures.h"
+#include "report/runs/generation.h"
 #include "report/tables/bench_rows.h"
 #include "report/tables/ceiling_rows.h"
 #include "report/tables/column_choice.h"

@@ -1,5 +1,5 @@
 // Blocks over a size, filters, columns and answers, of made-up records.
-#include "report/model/scaling.h"
+#include "report/runs/scaling.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include "core/error.h"
 #include "report/findings/answers.h"
 #include "report/model/filter.h"
-#include "report/model/size_sweeps.h"
 #include "report/page/document.h"
 #include "report/page/study_index.h"
+#include "report/runs/size_sweeps.h"
 #include "report/tables/column_choice.h"
 #include "report/views/views.h"
 #include "tests/report/step_record.h"

@@ -1,5 +1,5 @@
 // Served requests: figures that can be worked out by hand.
-#include "report/model/serving.h"
+#include "report/runs/serving.h"
 
 #include <gtest/gtest.h>
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "report/model/growth.h"
 #include "report/model/memory_curve.h"
 #include "report/model/run_figures.h"
 #include "report/model/saved_tensors.h"
+#include "report/runs/growth.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

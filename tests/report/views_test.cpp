@@ -14,7 +14,7 @@
 #include "report/findings/advice.h"
 #include "report/findings/answers.h"
 #include "report/findings/why.h"
-#include "report/model/sweep.h"
+#include "report/runs/sweep.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
 

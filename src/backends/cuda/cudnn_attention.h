@@ -11,7 +11,7 @@
 #include <string>
 #include <tuple>
 
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 #include "core/dtype.h"
 #include "devices/cuda_workspaces.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backends/cuda/cudnn_graph.h"
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 
 namespace rooflm::backends::cuda {
 

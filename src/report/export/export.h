@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "report/export/trace.h"
-#include "report/model/job_ranks.h"
 #include "report/model/run_data.h"
+#include "report/runs/job_ranks.h"
 
 namespace rooflm::report {
 

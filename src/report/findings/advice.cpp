@@ -12,11 +12,11 @@
 #include "core/units.h"
 #include "report/findings/advice_recorded.h"
 #include "report/findings/step_causes.h"
-#include "report/model/match_runs.h"
 #include "report/model/summaries.h"
-#include "report/model/sweep.h"
 #include "report/model/traced_kernels.h"
 #include "report/model/work_figures.h"
+#include "report/runs/match_runs.h"
+#include "report/runs/sweep.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {

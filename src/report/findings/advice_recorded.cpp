@@ -14,9 +14,9 @@
 #include "report/model/gaps.h"
 #include "report/model/host_stacks.h"
 #include "report/model/kernel_names.h"
-#include "report/model/match_runs.h"
 #include "report/model/traced_kernels.h"
 #include "report/model/work_figures.h"
+#include "report/runs/match_runs.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {

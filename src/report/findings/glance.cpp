@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "report/findings/step_causes.h"
-#include "report/model/match_runs.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/match_runs.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {

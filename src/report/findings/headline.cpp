@@ -11,10 +11,10 @@
 #include "core/units.h"
 #include "report/findings/advice_recorded.h"
 #include "report/findings/glance.h"
-#include "report/model/match_runs.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/match_runs.h"
 
 namespace rooflm::report {
 namespace {

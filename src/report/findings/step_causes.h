@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "report/model/collective_waits.h"
 #include "report/model/run_data.h"
+#include "report/runs/collective_waits.h"
 
 namespace rooflm::report {
 

@@ -10,9 +10,9 @@
 
 #include "core/statistics.h"
 #include "report/model/counted.h"
-#include "report/model/match_runs.h"
 #include "report/model/traced_kernels.h"
 #include "report/model/work_figures.h"
+#include "report/runs/match_runs.h"
 
 namespace rooflm::report {
 namespace {

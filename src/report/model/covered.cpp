@@ -11,7 +11,7 @@
 
 #include "report/model/device_times.h"
 #include "report/model/kernel_names.h"
-#include "report/model/match_runs.h"
+#include "report/runs/match_runs.h"
 
 namespace rooflm::report {
 namespace {

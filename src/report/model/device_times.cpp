@@ -16,8 +16,8 @@
 #include "core/units.h"
 #include "report/model/host_stacks.h"
 #include "report/model/kernel_names.h"
-#include "report/model/match_runs.h"
 #include "report/model/summaries.h"
+#include "report/runs/match_runs.h"
 
 namespace rooflm::report {
 namespace {

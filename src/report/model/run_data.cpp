@@ -10,7 +10,7 @@
 #include "core/scope.h"
 #include "record/reader.h"
 #include "report/model/collective_ops.h"
-#include "report/model/collective_waits.h"
+#include "report/runs/collective_waits.h"
 
 namespace rooflm::report {
 namespace {

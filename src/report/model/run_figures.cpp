@@ -8,10 +8,10 @@
 #include "core/ratio.h"
 #include "core/units.h"
 #include "record/loaded_ceiling.h"
-#include "report/model/match_runs.h"
 #include "report/model/memory_curve.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/match_runs.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {

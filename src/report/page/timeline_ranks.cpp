@@ -11,8 +11,8 @@
 
 #include "core/stretches.h"
 #include "core/units.h"
-#include "report/model/job_ranks.h"
 #include "report/page/timeline_builder.h"
+#include "report/runs/job_ranks.h"
 
 namespace rooflm::report {
 namespace {

@@ -16,7 +16,7 @@
 #include "core/statistics.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
-#include "report/model/sweep.h"
+#include "report/runs/sweep.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {

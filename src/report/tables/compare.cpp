@@ -17,8 +17,8 @@
 #include "core/units.h"
 #include "record/rows.h"
 #include "report/model/common_parts.h"
-#include "report/model/match_runs.h"
 #include "report/model/run_data.h"
+#include "report/runs/match_runs.h"
 #include "report/tables/compare_rows.h"
 
 namespace rooflm::report {

@@ -18,9 +18,9 @@
 #include "report/findings/advice.h"
 #include "report/findings/advice_recorded.h"
 #include "report/findings/step_causes.h"
-#include "report/model/match_runs.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/match_runs.h"
 #include "report/verify/laws.h"
 
 namespace rooflm::report {

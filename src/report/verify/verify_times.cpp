@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/units.h"
-#include "report/model/generation.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/generation.h"
 #include "report/verify/laws.h"
 
 namespace rooflm::report {

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "report/model/summaries.h"
-#include "report/model/sweep.h"
+#include "report/runs/sweep.h"
 #include "report/views/view_def.h"
 
 namespace rooflm::report {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "report/findings/advice.h"
-#include "report/model/sweep.h"
+#include "report/runs/sweep.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 
@@ -27,22 +27,20 @@ std::string no_advice(const RecordSet& set) {
 }
 
 /// Advice and the run that it is for.
-struct AdviceRow {
-  std::string which, run;
-  Advice advice;
+struct AdviceRow : Advice {
+  std::string which{}, label{};
 };
 
 const TypedColumns<AdviceRow>& advice_columns() {
   static const TypedColumns<AdviceRow> columns = {
-      {"gain_s", "at most", [](const AdviceRow& row) { return row.advice.gain_s; }, Show::seconds},
-      {"step_share", "of the step", [](const AdviceRow& row) { return row.advice.step_share; },
-       Show::percent},
-      {"text", "what to try", [](const AdviceRow& row) { return row.advice.text; }},
+      {"gain_s", "at most", &AdviceRow::gain_s, Show::seconds},
+      {"step_share", "of the step", &AdviceRow::step_share, Show::percent},
+      {"text", "what to try", &AdviceRow::text},
       {"which", &AdviceRow::which},
-      {"run", &AdviceRow::run},
-      {"subject", [](const AdviceRow& row) { return row.advice.subject; }},
-      {"setting", [](const AdviceRow& row) { return row.advice.setting; }},
-      {"value", [](const AdviceRow& row) { return row.advice.value; }}};
+      {"run", &AdviceRow::label},
+      {"subject", &AdviceRow::subject},
+      {"setting", &AdviceRow::setting},
+      {"value", &AdviceRow::value}};
   return columns;
 }
 
@@ -50,10 +48,8 @@ void add_advice(const RecordSet& set, const ViewOptions& /*options*/, View& view
   constexpr std::size_t kMost = 4;
   const std::vector<RunName> names = run_names(set.runs);
   std::vector<AdviceRow> rows;
-  for (const Advice& advice : advise(set, kMost)) {
-    rows.push_back(
-        {.which = names[advice.run].which, .run = set.runs[advice.run].run.label, .advice = advice});
-  }
+  for (const Advice& advice : advise(set, kMost))
+    rows.push_back({{advice}, names[advice.run].which, set.runs[advice.run].run.label});
   Table table = advice_columns().table(rows);
   if (set.runs.size() > 1)
     table.columns.insert(table.columns.begin(), {"which", "run", Show::plain, "", true});

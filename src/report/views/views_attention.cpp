@@ -48,17 +48,16 @@ std::map<std::pair<std::string, std::string>, PartKernels> part_kernels(const Ru
 }
 
 /// A part of attention beside the whole block.
-struct AttentionPart {
-  Group part;
+struct AttentionPart : Group {
   Work block;
   std::optional<PartKernels> kernels{};
 
-  [[nodiscard]] std::string name() const { return part_name(part.name); }
-  [[nodiscard]] std::optional<double> device_s() const { return part.work.measured_s(); }
-  [[nodiscard]] std::optional<double> time_share() const { return ratio_of(device_s(), block.device_s); }
-  [[nodiscard]] std::optional<double> flop_share() const { return ratio_of(part.work.flop(), block.flop()); }
+  [[nodiscard]] std::string part() const { return part_name(name); }
+  [[nodiscard]] std::optional<double> device_s() const { return work.measured_s(); }
+  [[nodiscard]] std::optional<double> block_share() const { return ratio_of(device_s(), block.device_s); }
+  [[nodiscard]] std::optional<double> flop_share() const { return ratio_of(work.flop(), block.flop()); }
   [[nodiscard]] std::optional<double> bytes_share() const {
-    return ratio_of(static_cast<double>(part.work.bytes), static_cast<double>(block.bytes));
+    return ratio_of(static_cast<double>(work.bytes), static_cast<double>(block.bytes));
   }
   [[nodiscard]] std::optional<double> kernel_share() const {
     return kernels ? ratio_of(kernels->seconds, device_s()) : std::nullopt;
@@ -68,14 +67,14 @@ struct AttentionPart {
 const TypedColumns<AttentionPart>& attention_columns() {
   using Part = AttentionPart;
   static const TypedColumns<AttentionPart> columns = {
-      {"phase", "phase", [](const Part& one) { return one.part.phase; }},
-      {"part", "part", &Part::name},
+      {"phase", "phase", &Part::phase},
+      {"part", "part", &Part::part},
       {"device_s", "device", &Part::device_s, Show::seconds},
-      {"time_share", "time", &Part::time_share, Show::percent},
+      {"time_share", "time", &Part::block_share, Show::percent},
       {"flop_share", "FLOP", &Part::flop_share, Show::percent},
       {"bytes_share", "bytes", &Part::bytes_share, Show::percent},
-      {"step_share", "of kernels", [](const Part& one) { return one.part.time_share; }, Show::percent},
-      {"share", "roof/measured", [](const Part& one) { return work_figures(one.part.work).roof_share; },
+      {"step_share", "of kernels", &Part::time_share, Show::percent},
+      {"share", "roof/measured", [](const Part& one) { return work_figures(one.work).roof_share; },
        Show::percent},
       {"kernels", "kernels", [](const Part& one) { return one.kernels ? Cell(one.kernels->count) : Cell(); },
        Seen::when_known, Show::fixed1},
@@ -87,10 +86,10 @@ const TypedColumns<AttentionPart>& attention_columns() {
 }
 
 void add_shares(Chart& chart, const AttentionPart& part) {
-  const double time_x = category_index(chart.x, part.part.phase + ": time");
-  const double flop_x = category_index(chart.x, part.part.phase + ": FLOP");
-  Series& series = series_named(chart, part.name());
-  series.points.push_back({.x = time_x, .y = part.time_share().value_or(0)});
+  const double time_x = category_index(chart.x, part.phase + ": time");
+  const double flop_x = category_index(chart.x, part.phase + ": FLOP");
+  Series& series = series_named(chart, part.part());
+  series.points.push_back({.x = time_x, .y = part.block_share().value_or(0)});
   series.points.push_back({.x = flop_x, .y = part.flop_share().value_or(0)});
 }
 
@@ -109,7 +108,7 @@ void add_attention(const RunData& run, const ViewOptions& /*options*/, View& vie
               .y = {.title = "share", .unit = "share"}};
   for (const Group& part : parts_of(run)) {
     if (block_of(part.name) != kAttention) continue;
-    AttentionPart& one = parts.emplace_back(AttentionPart{.part = part, .block = blocks[part.phase]});
+    AttentionPart& one = parts.emplace_back(AttentionPart{{part}, blocks[part.phase]});
     if (const auto found = kernels.find({part.phase, part.name}); found != kernels.end())
       one.kernels = found->second;
     add_shares(chart, one);

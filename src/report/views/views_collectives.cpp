@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/model/collective_calls.h"
+#include "report/runs/collective_calls.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 

@@ -20,23 +20,22 @@ namespace {
 constexpr std::size_t kMostGaps = 1000;
 
 /// A gap with what it is in and what ended it.
-struct ShownGap {
-  Gap gap;
-  const DeviceStep* step = nullptr;
-  const TracedKernel* next = nullptr;
-  std::string device{};
+struct ShownGap : Gap {
+  const DeviceStep* in_step = nullptr;
+  const TracedKernel* ended_by = nullptr;
 
   [[nodiscard]] std::optional<std::int64_t> step_number() const {
-    return gap.step == kWholeRecording ? std::nullopt : std::optional(gap.step);
+    return step == kWholeRecording ? std::nullopt : std::optional(step);
   }
   [[nodiscard]] std::optional<double> step_share() const {
-    return step == nullptr ? std::nullopt : ratio_of(gap.seconds(), step->span_s());
+    return in_step == nullptr ? std::nullopt : ratio_of(seconds(), in_step->span_s());
   }
   [[nodiscard]] std::string before() const {
-    return next == nullptr ? "end of the step" : next->name->short_name;
+    return ended_by == nullptr ? "end of the step" : ended_by->name->short_name;
   }
   [[nodiscard]] Cell part() const {
-    return next == nullptr || next->op == nullptr ? Cell() : next->op->op.phase + " " + next->op->part;
+    return ended_by == nullptr || ended_by->op == nullptr ? Cell()
+                                                          : ended_by->op->op.phase + " " + ended_by->op->part;
   }
 };
 
@@ -46,25 +45,25 @@ const TypedColumns<ShownGap>& gap_columns() {
         {"step", "step", &ShownGap::step_number, Seen::when_known},
         {"at_s", "at",
          [](const ShownGap& shown) {
-           return static_cast<double>(shown.gap.start_ns - shown.gap.step_start_ns) * core::kNano;
+           return static_cast<double>(shown.start_ns - shown.step_start_ns) * core::kNano;
          },
          Show::seconds},
         {"recorded_s",
-         [](const ShownGap& shown) { return static_cast<double>(shown.gap.start_ns) * core::kNano; }},
-        {"seconds", "gap", [](const ShownGap& shown) { return shown.gap.seconds(); }, Show::seconds},
+         [](const ShownGap& shown) { return static_cast<double>(shown.start_ns) * core::kNano; }},
+        {"seconds", "gap", &ShownGap::seconds, Show::seconds},
         {"step_share", "of the step", &ShownGap::step_share, Show::percent},
         {"device", "device", &ShownGap::device},
-        {"cause", "mostly", [](const ShownGap& shown) { return shown.gap.cause(); }},
+        {"cause", "mostly", &ShownGap::cause},
         {"next", "before", &ShownGap::before},
         {"part", "part", &ShownGap::part, Seen::when_known},
-        {"host", "the host was in", [](const ShownGap& shown) { return known_text(shown.gap.host); },
+        {"host", "the host was in", [](const ShownGap& shown) { return known_text(shown.host); },
          Seen::when_known},
-        {"line", "line", [](const ShownGap& shown) { return known_text(shown.gap.line); }, Seen::when_known},
-        {"within", "within", [](const ShownGap& shown) { return known_text(shown.gap.within); },
+        {"line", "line", [](const ShownGap& shown) { return known_text(shown.line); }, Seen::when_known},
+        {"within", "within", [](const ShownGap& shown) { return known_text(shown.within); },
          Seen::when_known}};
     for (std::size_t i = 0; i < kIdleCauses; ++i) {
       const std::string key = std::string(name_of(static_cast<IdleCause>(i))) + "_s";
-      all.add({key.c_str(), [i](const ShownGap& shown) { return shown.gap.cause_s.at(i); }});
+      all.add({key.c_str(), [i](const ShownGap& shown) { return shown.cause_s.at(i); }});
     }
     return all;
   }();
@@ -76,10 +75,10 @@ void add_gaps_view(const RunData& run, const ViewOptions& options, View& view) {
   if (kernels.steps() == 0) return;
   std::vector<ShownGap> shown;
   for (Gap& gap : gaps_of(run, options.top == 0 ? kMostGaps : options.top)) {
-    const std::string device = gap.device.empty() ? run.setting("device") : gap.device;
+    if (gap.device.empty()) gap.device = run.setting("device");
     const DeviceStep* step = kernels.times().find(gap.step);
     const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
-    shown.push_back({.gap = std::move(gap), .step = step, .next = next, .device = device});
+    shown.push_back({{std::move(gap)}, step, next});
   }
   view.add("gaps", "Longest gaps", gap_columns().table(shown));
 }

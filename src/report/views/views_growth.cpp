@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "report/model/growth.h"
-#include "report/model/size_sweeps.h"
 #include "report/model/summaries.h"
+#include "report/runs/growth.h"
+#include "report/runs/size_sweeps.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 

@@ -12,9 +12,9 @@
 
 #include "core/statistics.h"
 #include "report/model/covered.h"
-#include "report/model/match_runs.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
+#include "report/runs/match_runs.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 

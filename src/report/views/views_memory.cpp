@@ -58,33 +58,32 @@ Table phase_table(const MemoryCurve& curve) {
 }
 
 /// A tensor that is alive at the peak, and the op that allocated it.
-struct ShownHolder {
-  Holder holder;
+struct ShownHolder : Holder {
   const TimedOp* op = nullptr;
 };
 
 const TypedColumns<ShownHolder>& holder_columns() {
   using Shown = ShownHolder;
   static const TypedColumns<ShownHolder> columns = {
-      {"tensor", "tensor", [](const Shown& one) { return one.holder.tensor->name; }},
-      {"role", "role", [](const Shown& one) { return one.holder.tensor->role; }},
+      {"tensor", "tensor", [](const Shown& one) { return one.tensor->name; }},
+      {"role", "role", [](const Shown& one) { return one.tensor->role; }},
       {"scope", "made in", [](const Shown& one) { return one.op == nullptr ? Cell() : one.op->op.scope; }},
       {"kind", "by", [](const Shown& one) { return one.op == nullptr ? Cell() : one.op->op.kind; }},
-      {"op", [](const Shown& one) { return one.holder.allocated_by; }},
-      {"shape", [](const Shown& one) { return one.holder.tensor->shape; }},
-      {"dtype", [](const Shown& one) { return one.holder.tensor->dtype; }},
-      {"bytes", "bytes", [](const Shown& one) { return one.holder.bytes; }, Show::bytes},
-      {"share", "of peak", [](const Shown& one) { return one.holder.share; }, Show::percent}};
+      {"op", &Shown::allocated_by},
+      {"shape", [](const Shown& one) { return one.tensor->shape; }},
+      {"dtype", [](const Shown& one) { return one.tensor->dtype; }},
+      {"bytes", "bytes", &Shown::bytes, Show::bytes},
+      {"share", "of peak", &Shown::share, Show::percent}};
   return columns;
 }
 
 Table holder_table(const RunData& run, const MemoryCurve& curve, std::size_t top) {
   std::vector<ShownHolder> holders;
   for (const Holder& holder : curve.holders(curve.peak_event()))
-    holders.push_back({.holder = holder, .op = run.find_op(holder.allocated_by)});
+    holders.push_back({{holder}, run.find_op(holder.allocated_by)});
   Table table = holder_columns().table(holders, top, "tensors");
   std::int64_t rest_bytes = 0;
-  for (std::size_t i = table.rows.size(); i < holders.size(); ++i) rest_bytes += holders[i].holder.bytes;
+  for (std::size_t i = table.rows.size(); i < holders.size(); ++i) rest_bytes += holders[i].bytes;
   if (rest_bytes > 0) {
     table.notes = {fmt::format("{} more tensors hold {} together (--top 0 shows all)",
                                holders.size() - table.rows.size(),
@@ -209,22 +208,21 @@ void add_memory(const RunData& run, const ViewOptions& options, View& view) {
 }
 
 /// What a block saves, beside all of it.
-struct SavedShare {
-  SavedGroup group;
+struct SavedShare : SavedGroup {
   std::int64_t all_bytes = 0;
   [[nodiscard]] std::optional<double> share() const {
-    return ratio_of(static_cast<double>(group.bytes), static_cast<double>(all_bytes));
+    return ratio_of(static_cast<double>(bytes), static_cast<double>(all_bytes));
   }
   [[nodiscard]] std::optional<std::int64_t> per_layer_bytes() const {
-    return group.layers == 0 ? std::nullopt : std::optional(group.bytes / group.layers);
+    return layers == 0 ? std::nullopt : std::optional(bytes / layers);
   }
 };
 
 const TypedColumns<SavedShare>& saved_columns() {
   static const TypedColumns<SavedShare> columns = {
-      {"block", "block", [](const SavedShare& one) { return one.group.part; }},
-      {"tensors", "tensors", [](const SavedShare& one) { return one.group.tensors; }},
-      {"bytes", "bytes", [](const SavedShare& one) { return one.group.bytes; }, Show::bytes},
+      {"block", "block", &SavedShare::part},
+      {"tensors", "tensors", &SavedShare::tensors},
+      {"bytes", "bytes", &SavedShare::bytes, Show::bytes},
       {"share", "share", &SavedShare::share, Show::percent},
       {"per_layer_bytes", "per layer", &SavedShare::per_layer_bytes, Show::bytes}};
   return columns;
@@ -239,7 +237,7 @@ void add_saved(const RunData& run, const ViewOptions& /*options*/, View& view) {
               .x = {.title = "block"},
               .y = {.title = "bytes", .unit = "byte"}};
   for (const SavedGroup& group : saved.groups) {
-    shares.push_back({.group = group, .all_bytes = saved.bytes});
+    shares.push_back({{group}, saved.bytes});
     series_named(chart, "saved")
         .points.push_back({.x = category_index(chart.x, group.part), .y = static_cast<double>(group.bytes)});
   }

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "report/model/generation.h"
 #include "report/page/model_graph.h"
+#include "report/runs/generation.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 

@@ -61,32 +61,31 @@ std::set<std::string> layered_parts(const RunData& run) {
 }
 
 /// What a part of the step computes.
-struct Operations {
-  Group part{};
+struct Operations : Group {
   std::optional<std::int64_t> elements{};
   std::string activations{}, operations{};  ///< formulas, "" where none is known
   std::optional<double> ridge{};
 
   [[nodiscard]] Cell side() const {
-    const auto intensity = part.work.intensity();
+    const auto intensity = work.intensity();
     return ridge && intensity ? Cell(*intensity < *ridge ? "memory" : "compute") : Cell();
   }
 };
 
 const TypedColumns<Operations>& operation_columns() {
   static const TypedColumns<Operations> columns = {
-      {"phase", "phase", [](const Operations& one) { return one.part.phase; }},
-      {"part", "block", [](const Operations& one) { return one.part.name; }},
+      {"phase", "phase", &Operations::phase},
+      {"part", "block", &Operations::name},
       {"elements", "elements", &Operations::elements, Show::si},
       {"activations", "as", [](const Operations& one) { return known_text(one.activations); }},
       {"operations", "operations", [](const Operations& one) { return known_text(one.operations); }},
-      {"flop", "FLOP", [](const Operations& one) { return one.part.work.flop(); }, Show::si, "flop"},
-      {"bytes", "bytes", [](const Operations& one) { return one.part.work.bytes; }, Show::bytes},
-      {"intensity", "FLOP/B", [](const Operations& one) { return one.part.work.intensity(); }, Show::fixed2,
+      {"flop", "FLOP", [](const Operations& one) { return one.work.flop(); }, Show::si, "flop"},
+      {"bytes", "bytes", [](const Operations& one) { return one.work.bytes; }, Show::bytes},
+      {"intensity", "FLOP/B", [](const Operations& one) { return one.work.intensity(); }, Show::fixed2,
        "flop/byte"},
       {"ridge", "ridge", &Operations::ridge, Show::fixed2, "flop/byte"},
       {"side", "by the ridge", &Operations::side},
-      {"bound", "bound by", [](const Operations& one) { return one.part.work.bound; }}};
+      {"bound", "bound by", [](const Operations& one) { return one.work.bound; }}};
   return columns;
 }
 
@@ -98,7 +97,7 @@ void add_operations(const RunData& run, const ViewOptions& /*options*/, View& vi
   for (const Group& part : parts_of(run)) {
     if (part.work.flop() + static_cast<double>(part.work.bytes) == 0) continue;
     const bool is_layered = layered.contains(part.name);
-    Operations& one = shown.emplace_back(Operations{.part = part});
+    Operations& one = shown.emplace_back(Operations{{part}});
     if (const auto found = elements.find({part.phase, part.name}); found != elements.end()) {
       one.elements = found->second;
       one.activations = element_formula(run, part, found->second, is_layered);

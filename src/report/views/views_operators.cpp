@@ -18,19 +18,18 @@ namespace {
 constexpr const char* kWithStacks = "innermost lines of the program";
 
 /// An operator beside all that are shown with it.
-struct ShownOperator {
-  OperatorSum sum;
+struct ShownOperator : OperatorSum {
   std::int64_t all_self_ns = 0;
   bool has_device = false;  ///< it is known what operators started on the device
 
   [[nodiscard]] std::optional<double> self_share() const {
-    return ratio_of(static_cast<double>(sum.self_ns), static_cast<double>(all_self_ns));
+    return ratio_of(static_cast<double>(self_ns), static_cast<double>(all_self_ns));
   }
 };
 
 /// Seconds of a time of the operator.
 auto seconds(std::int64_t OperatorSum::*ns) {
-  return [ns](const ShownOperator& one) { return core::kNano * static_cast<double>(one.sum.*ns); };
+  return [ns](const ShownOperator& one) { return core::kNano * static_cast<double>(one.*ns); };
 }
 
 TypedColumn<ShownOperator> device_column(const char* key, const char* title, std::int64_t OperatorSum::*ns) {
@@ -45,16 +44,16 @@ const TypedColumns<ShownOperator>& operator_columns() {
       {"self_share", "self %", &ShownOperator::self_share, Show::percent},
       {"self_s", "self", seconds(&OperatorSum::self_ns), Show::seconds},
       {"total_s", "total", seconds(&OperatorSum::total_ns), Show::seconds},
-      {"calls", "calls", [](const ShownOperator& one) { return one.sum.calls; }},
+      {"calls", "calls", &ShownOperator::calls},
       {"avg_s", "avg",
        [](const ShownOperator& one) {
-         return seconds(&OperatorSum::total_ns)(one) / static_cast<double>(one.sum.calls);
+         return seconds(&OperatorSum::total_ns)(one) / static_cast<double>(one.calls);
        },
        Show::seconds},
       device_column("device_self_s", "device self", &OperatorSum::device_self_ns),
       device_column("device_s", "device", &OperatorSum::device_ns),
-      {"name", "operator", [](const ShownOperator& one) { return one.sum.name; }},
-      {"detail", "inputs", [](const ShownOperator& one) { return known_text(one.sum.detail); },
+      {"name", "operator", &ShownOperator::name},
+      {"detail", "inputs", [](const ShownOperator& one) { return known_text(one.detail); },
        Seen::when_known}};
   return columns;
 }
@@ -64,8 +63,7 @@ Table operator_table(const OperatorSums& sums, const std::vector<OperatorSum>& r
   std::int64_t all_self_ns = 0;
   for (const OperatorSum& sum : rows) all_self_ns += sum.self_ns;
   std::vector<ShownOperator> shown;
-  for (const OperatorSum& sum : rows)
-    shown.push_back({.sum = sum, .all_self_ns = all_self_ns, .has_device = sums.has_device});
+  for (const OperatorSum& sum : rows) shown.push_back({{sum}, all_self_ns, sums.has_device});
   return operator_columns().with_title("detail", detail).table(shown, top, "operators");
 }
 

@@ -153,17 +153,16 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
   view.add("overview", "Run", line_columns().table(lines.all));
 }
 
-struct MachineLine {
-  std::string file;  ///< "" where there is one record
-  record::Environment entry;
+struct MachineLine : record::Environment {
+  std::string file{};  ///< "" where there is one record
 };
 
 const TypedColumns<MachineLine>& machine_columns() {
   static const TypedColumns<MachineLine> columns = {
       {"file", "file", [](const MachineLine& line) { return known_text(line.file); }, Seen::when_known},
-      {"key", "machine", [](const MachineLine& line) { return line.entry.key; }},
-      {"value", "as found", [](const MachineLine& line) { return line.entry.value; }},
-      {"unit", "unit", [](const MachineLine& line) { return line.entry.unit; }}};
+      {"key", "machine", &MachineLine::key},
+      {"value", "as found", &MachineLine::value},
+      {"unit", "unit", &MachineLine::unit}};
   return columns;
 }
 
@@ -171,7 +170,7 @@ void add_machine(const RecordSet& set, const ViewOptions& /*options*/, View& vie
   std::vector<MachineLine> lines;
   for (const RecordFile& file : set.files) {
     for (const record::Environment& entry : file.environment)
-      lines.push_back({.file = set.files.size() > 1 ? file.name : "", .entry = entry});
+      lines.push_back({{entry}, set.files.size() > 1 ? file.name : ""});
   }
   view.add("overview.machine", "Machine", machine_columns().table(lines));
 }

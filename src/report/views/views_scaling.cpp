@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "record/config.h"
-#include "report/model/scaling.h"
+#include "report/runs/scaling.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"
 

@@ -11,7 +11,7 @@
 
 #include "core/ratio.h"
 #include "core/statistics.h"
-#include "report/model/serving.h"
+#include "report/runs/serving.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view.h"
 #include "report/views/view_def.h"

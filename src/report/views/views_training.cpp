@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "report/model/loss_curves.h"
+#include "report/runs/loss_curves.h"
 #include "report/tables/train_rows.h"
 #include "report/tables/typed_columns.h"
 #include "report/views/view_def.h"

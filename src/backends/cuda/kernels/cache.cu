@@ -2,7 +2,7 @@
 // bytes, 16 at a time if the sizes allow it.
 #include <algorithm>
 
-#include "backends/cuda/kernels/decode_attention.h"
+#include "backends/cuda/kernels/attention/decode_attention.h"
 #include "backends/cuda/kernels/launch.cuh"
 
 namespace rooflm::backends::cuda {

@@ -1,5 +1,5 @@
 // Flash attention, bound to ops: by cuDNN where it is here and faster, else by the kernels of kernels/.
-#include "backends/cuda/kernels/attention.h"
+#include "backends/cuda/kernels/attention/attention.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "backends/cuda/check.h"
-#include "backends/cuda/kernels/decode_attention.h"
+#include "backends/cuda/kernels/attention/decode_attention.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 

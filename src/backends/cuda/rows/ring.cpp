@@ -1,5 +1,5 @@
 // Binds ring attention to its ops (program/ops/ring.cpp).
-#include "backends/cuda/kernels/attention_block.h"
+#include "backends/cuda/kernels/attention/attention_block.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 #include "program/pieces.h"

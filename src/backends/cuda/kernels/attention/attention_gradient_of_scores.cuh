@@ -1,0 +1,145 @@
+// From scores to their gradients, on sums as tensor cores leave them: rows are queries, or, transposed, keys.
+#pragma once
+
+#include "backends/cuda/kernels/attention/attention_backward.cuh"
+#include "backends/cuda/kernels/mma.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+
+namespace rooflm::backends::cuda {
+
+/// What the softmax of a warp's rows was: lane l has rows l / 4 and l / 4 + 8 of each 16. Rows behind the end
+/// get zeros, as their queries and gradients are.
+template <int kM>
+struct Rows {
+  float lse2[kM][2], delta[kM][2];
+
+  /// `gradient(own row, d)`: where eight elements of the warp's rows of dy are in shared memory. Writes
+  /// delta.
+  template <class E, class Gradient>
+  __device__ void read(const AttentionGradient<E>& g, std::int64_t batch, std::int64_t head, std::int64_t row,
+                       Gradient&& gradient) {
+    const AttentionShape& s = g.shape;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int own = m * 16 + half * 8 + lane / 4;
+        const std::int64_t t = row + own;
+        const bool exists = t < s.seq;
+        const E* y = g.y + ((batch * s.seq + t) * s.heads + head) * s.head_dim;
+        float sum = 0;
+        for (int d = lane % 4 * kPack; exists && d < s.head_dim; d += 4 * kPack) {
+          const Pack a = load_whole(gradient(own, d));
+          const Pack b = load_whole(y + d);
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) sum += a[i] * b[i];
+        }
+        sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+        delta[m][half] = sum;
+        const std::int64_t at = (batch * s.heads + head) * s.seq + t;
+        lse2[m][half] = exists ? g.lse[at] * kLog2E : 0.0F;
+        if (exists && lane % 4 == 0) g.delta[at] = sum;
+      }
+    }
+  }
+};
+
+/// scores := p of rows from `row` on and keys from `key` on. kMasked: some keys are behind their query.
+template <bool kMasked, int kM, int kN>
+__device__ void probabilities_of(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,
+                                 std::int64_t key) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto ahead = static_cast<int>(key - row) + lane % 4 * 2 - lane / 4;  // of c[0] over the diagonal
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool seen = !kMasked || ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 <= 0;
+        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][i / 2]));
+        scores.v[m][n][i] = seen ? p : 0.0F;
+      }
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ void probabilities(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,
+                              std::int64_t key) {
+  if (key + kN * 8 <= row + 1) {
+    probabilities_of<false>(scores, rows, scale2, row, key);
+  } else {
+    probabilities_of<true>(scores, rows, scale2, row, key);
+  }
+}
+
+/// dp := ds without the factor scale.
+template <int kM, int kN>
+__device__ void gradient_of_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const Rows<kM>& rows) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - rows.delta[m][i / 2]);
+      }
+    }
+  }
+}
+
+/// scores := p; rows are keys from `key` on, columns queries from `query` on, whose lse lies at the pointer.
+/// kMasked: some queries are before their key.
+template <bool kMasked, int kM, int kN>
+__device__ void transposed_probabilities_of(Sums<kM, kN>& scores, const float* lse, float scale2,
+                                            std::int64_t key, std::int64_t query) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto behind = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // c[0]'s query after its key
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
+    const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const bool seen = !kMasked || behind + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
+        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -lse2[i % 2]));
+        scores.v[m][n][i] = seen ? p : 0.0F;
+      }
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ void transposed_probabilities(Sums<kM, kN>& scores, const float* lse, float scale2,
+                                         std::int64_t key, std::int64_t query) {
+  if (query + 1 >= key + kM * 16) {
+    transposed_probabilities_of<false>(scores, lse, scale2, key, query);
+  } else {
+    transposed_probabilities_of<true>(scores, lse, scale2, key, query);
+  }
+}
+
+/// dp := ds without the factor scale; delta of the queries lies at the pointer.
+template <int kM, int kN>
+__device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const float* delta) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 own_delta = *reinterpret_cast<const float2*>(delta + n * 8 + lane % 4 * 2);
+    const float deltas[2] = {own_delta.x, own_delta.y};
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
+      }
+    }
+  }
+}
+
+}  // namespace rooflm::backends::cuda

@@ -1,0 +1,282 @@
+// Decode attention: one block per text, key/value head and part of the cache. Each thread holds eight
+// elements of a row; a few neighbouring threads share a row and keep their own maximum and sum. The last
+// block of a text and head to finish merges the parts.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/cuda/kernels/attention/decode_attention.h"
+#include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/reduce.cuh"
+
+namespace rooflm::backends::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kRows = 4;                  // rows in flight per thread
+constexpr int kSharedHeads = 4;           // query heads of one key/value head per block
+constexpr std::int64_t kFewestKeys = 64;  // least keys per part
+constexpr float kNothing = -1e30F;
+
+struct Decode {
+  int heads, kv_heads, dim, lanes, parts;
+  std::int64_t positions;
+  float scale;  // log2(e) / sqrt(D)
+  bool aligned;
+  [[nodiscard]] __host__ __device__ int group() const { return heads / kv_heads; }
+};
+
+/// Weight of a partial softmax whose maximum is `top`, relative to the maximum `greatest`.
+__device__ float weight_of(float top, float greatest) { return exp2f(top - greatest); }
+
+/// The work of one block.
+struct Place {
+  std::int64_t text;
+  int kv_head, first_head, heads;  // query heads first_head .. first_head + heads
+};
+
+template <int kHeads>
+__device__ Place place_of(const Decode& d) {
+  const int chunks = (d.group() + kHeads - 1) / kHeads;
+  const int kv_head = static_cast<int>(blockIdx.y) / chunks;
+  const int chunk = static_cast<int>(blockIdx.y) - kv_head * chunks;
+  return {.text = blockIdx.z,
+          .kv_head = kv_head,
+          .first_head = kv_head * d.group() + chunk * kHeads,
+          .heads = min(kHeads, d.group() - chunk * kHeads)};
+}
+
+/// Writes the new token's row into the cache; done by the block whose part contains it.
+template <class T>
+__device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t position, T* k, T* v) {
+  const T* key = row + std::int64_t{d.heads + place.kv_head} * d.dim;
+  const T* value = key + std::int64_t{d.kv_heads} * d.dim;
+  for (int i = static_cast<int>(threadIdx.x); i < d.dim; i += kThreads) {
+    k[position * d.dim + i] = key[i];
+    v[position * d.dim + i] = value[i];
+  }
+  __syncthreads();
+}
+
+/// A thread's share of some query heads.
+template <int kHeads>
+struct State {
+  Pack q[kHeads], output[kHeads];
+  float top[kHeads], sum[kHeads];
+};
+
+/// Attends to rows [begin, end) of the cache.
+template <int kHeads, class T>
+__device__ void attend(const Decode& d, std::int64_t begin, std::int64_t end, const T* k, const T* v,
+                       State<kHeads>& state) {
+  const int groups = kThreads / d.lanes;
+  const int own = static_cast<int>(threadIdx.x) / d.lanes;
+  const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
+  for (std::int64_t t = begin + own; t - own < end; t += groups * kRows) {
+    Pack keys[kRows], values[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const std::int64_t row = min(t + r * groups, end - 1) * d.dim;
+      keys[r] = load_pack(k + row, column, d.dim, d.aligned);
+      values[r] = load_pack(v + row, column, d.dim, d.aligned);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      float scores[kRows];
+      float top = state.top[h];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float score = 0;
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) score += state.q[h][i] * keys[r][i];
+        for (int step = d.lanes / 2; step > 0; step /= 2) score += __shfl_xor_sync(kAllLanes, score, step);
+        scores[r] = t + r * groups < end ? score : kNothing;
+        top = fmaxf(top, scores[r]);
+      }
+      const float rescale = weight_of(state.top[h], top);
+      state.top[h] = top;
+      state.sum[h] *= rescale;
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) state.output[h][i] *= rescale;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const float p = t + r * groups < end ? weight_of(scores[r], top) : 0.0F;
+        state.sum[h] += p;
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) state.output[h][i] += p * values[r][i];
+      }
+    }
+  }
+}
+
+/// Merges `count` partial results: the maximum, the sum and the requested element.
+struct Merged {
+  float top, sum, value;
+};
+template <class Read>
+__device__ Merged merge(int count, Read&& read) {
+  Merged all{kNothing, 0, 0};
+  for (int i = 0; i < count; ++i) {
+    const Merged part = read(i);
+    const float top = fmaxf(all.top, part.top);
+    const float before = weight_of(all.top, top);
+    const float now = weight_of(part.top, top);
+    all = {top, all.sum * before + part.sum * now, all.value * before + part.value * now};
+  }
+  return all;
+}
+
+template <class T, int kHeads>
+__global__ void __launch_bounds__(kThreads)
+    decode_attention(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v, T* y, float* partial,
+                     unsigned* counters) {
+  const Place place = place_of<kHeads>(d);
+  const std::int64_t position = first[place.text];
+  const std::int64_t keys = position + 1;
+  const int groups = kThreads / d.lanes;
+  // Rows are distributed evenly; parts beyond the last have none.
+  const std::int64_t each = max((keys + d.parts - 1) / d.parts, kFewestKeys);
+  const int parts = static_cast<int>((keys + each - 1) / each);
+  const int part = static_cast<int>(blockIdx.x);
+  if (part >= parts) return;
+  const std::int64_t begin = part * each;
+  const std::int64_t end = min(keys, begin + each);
+  const T* row = qkv + place.text * (d.heads + 2 * d.kv_heads) * d.dim;
+  const std::int64_t cache = (place.text * d.kv_heads + place.kv_head) * d.positions * d.dim;
+  if (part == parts - 1) append(d, place, row, position, k + cache, v + cache);
+
+  State<kHeads> state{};
+  const int own = static_cast<int>(threadIdx.x) / d.lanes;
+  const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    state.top[h] = kNothing;
+    if (h >= place.heads) continue;
+    state.q[h] = load_pack(row + std::int64_t{place.first_head + h} * d.dim, column, d.dim, d.aligned);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) state.q[h][i] *= d.scale;
+  }
+  attend<kHeads>(d, begin, end, k + cache, v + cache, state);
+
+  __shared__ float outputs[kHeads][kThreads * kPack];
+  __shared__ float tops[kHeads][kThreads];
+  __shared__ float sums[kHeads][kThreads];
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) outputs[h][threadIdx.x * kPack + i] = state.output[h][i];
+    if (column == 0) {
+      tops[h][own] = state.top[h];
+      sums[h][own] = state.sum[h];
+    }
+  }
+  __syncthreads();
+  const int elements = place.heads * d.dim;
+  const int part_size = d.dim + 2;
+  const auto partial_of = [&](int head, int i) {
+    return partial + ((place.text * d.heads + place.first_head + head) * d.parts + i) * part_size;
+  };
+  T* result = y + (place.text * d.heads + place.first_head) * d.dim;
+  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
+    const int h = e / d.dim;
+    const int i = e - h * d.dim;
+    const Merged all = merge(groups, [&](int g) {
+      return Merged{tops[h][g], sums[h][g], outputs[h][g * d.lanes * kPack + i]};
+    });
+    if (parts == 1) {
+      result[e] = from_float<T>(all.value / all.sum);
+    } else {
+      float* to = partial_of(h, part);
+      to[2 + i] = all.value;
+      if (i == 0) {
+        to[0] = all.top;
+        to[1] = all.sum;
+      }
+    }
+  }
+  if (parts == 1) return;
+
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    unsigned* counter = counters + place.text * gridDim.y + blockIdx.y;
+    is_last = atomicInc(counter, static_cast<unsigned>(parts - 1)) == static_cast<unsigned>(parts - 1);
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
+    const int h = e / d.dim;
+    const int i = e - h * d.dim;
+    const Merged all = merge(parts, [&](int p) {
+      const float* from = partial_of(h, p);
+      return Merged{__ldcg(from), __ldcg(from + 1), __ldcg(from + 2 + i)};
+    });
+    result[e] = from_float<T>(all.value / all.sum);
+  }
+}
+
+/// Query heads per block.
+int heads_of_block(const DecodeShape& s) { return s.heads == s.kv_heads ? 1 : kSharedHeads; }
+
+/// Blocks per part.
+std::int64_t blocks_of(const DecodeShape& s) {
+  return s.batch * s.kv_heads * ceil_div(s.heads / s.kv_heads, heads_of_block(s));
+}
+
+/// Neighbouring threads that share a row: a power of two.
+int lanes_of(std::int64_t head_dim) {
+  int lanes = 1;
+  while (lanes * kPack < head_dim) lanes *= 2;
+  return lanes;
+}
+
+}  // namespace
+
+int decode_parts(const DecodeShape& shape, int multiprocessors) {
+  constexpr std::int64_t kBlocks = 4;  // blocks per multiprocessor
+  const std::int64_t wanted = ceil_div(kBlocks * multiprocessors, blocks_of(shape));
+  return static_cast<int>(std::min(wanted, ceil_div(shape.positions, kFewestKeys)));
+}
+
+std::size_t decode_workspace_bytes(const DecodeShape& shape, int parts) {
+  return static_cast<std::size_t>(shape.batch * shape.heads * parts * (shape.head_dim + 2)) * sizeof(float);
+}
+
+std::size_t decode_counter_bytes(const DecodeShape& shape) {
+  return static_cast<std::size_t>(blocks_of(shape)) * sizeof(unsigned);
+}
+
+void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape& shape, int parts,
+                             const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
+                             void* workspace, void* counters) {
+  constexpr const char* kWhat = "decode_attention";
+  constexpr float kLog2e = 1.44269504F;
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(blocks_of(shape) / shape.batch),
+                  grid_size(shape.batch, kWhat));
+  with_element(dtype, kWhat, [&]<class T>(T) {
+    const Decode d{.heads = static_cast<int>(shape.heads),
+                   .kv_heads = static_cast<int>(shape.kv_heads),
+                   .dim = static_cast<int>(shape.head_dim),
+                   .lanes = lanes_of(shape.head_dim),
+                   .parts = parts,
+                   .positions = shape.positions,
+                   .scale = kLog2e / std::sqrt(static_cast<float>(shape.head_dim)),
+                   .aligned = shape.head_dim % kPack == 0 && are_aligned({qkv, k, v})};
+    const auto* rows = static_cast<const T*>(qkv);
+    const auto launch = [&](auto kernel) {
+      kernel<<<grid, kThreads, 0, stream>>>(d, rows, first, static_cast<T*>(k), static_cast<T*>(v),
+                                            static_cast<T*>(y), static_cast<float*>(workspace),
+                                            static_cast<unsigned*>(counters));
+    };
+    if (heads_of_block(shape) == 1) {
+      launch(decode_attention<T, 1>);
+    } else {
+      launch(decode_attention<T, kSharedHeads>);
+    }
+  });
+  check_launch(kWhat);
+}
+
+}  // namespace rooflm::backends::cuda
