@@ -2,9 +2,10 @@
 #include "model/flop_conventions.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 
 #include "core/checked.h"
+#include "core/grouped.h"
 #include "core/scope.h"
 #include "model/parameters.h"
 
@@ -63,8 +64,7 @@ std::array<FlopConvention, 5> flop_conventions(const ModelConfig& c, std::int64_
 }
 
 std::vector<std::pair<std::string, std::int64_t>> parameters_by_block(const ModelConfig& config) {
-  std::vector<std::pair<std::string, std::int64_t>> blocks;
-  std::unordered_map<std::string, std::size_t> index;
+  core::Grouped<std::string, std::pair<std::string, std::int64_t>> blocks;
   for (const Parameter& p : parameters(config)) {
     std::string name = p.name;
     for (const std::string_view suffix : {".weight", ".bias"}) {
@@ -73,12 +73,11 @@ std::vector<std::pair<std::string, std::int64_t>> parameters_by_block(const Mode
     // "h.3.attention.qkv" is the scope "h.3/attention/qkv".
     const std::size_t start = name.starts_with("h.") ? name.find('.', 2) : 0;
     std::replace(name.begin() + static_cast<std::ptrdiff_t>(start), name.end(), '.', '/');
-    const auto [entry, is_new] = index.try_emplace(core::Scope(name).any_layer(), blocks.size());
-    if (is_new) blocks.emplace_back(entry->first, 0);
-    std::int64_t& sum = blocks[entry->second].second;
+    const std::string block = core::Scope(name).any_layer();
+    std::int64_t& sum = blocks.at(block, [&] { return std::pair(block, std::int64_t{0}); }).second;
     sum = Count(sum) + p.shape.numel();
   }
-  return blocks;
+  return std::move(blocks.values());
 }
 
 }  // namespace rooflm::model

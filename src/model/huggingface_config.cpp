@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/named.h"
 #include "model/config_keys.h"
 #include "model/expert_layers.h"
 #include "model/huggingface.h"
@@ -19,34 +20,41 @@ namespace {
 
 using nlohmann::json;
 
-/// Values of a kind by their names in config.json.
-template <class Kind, std::size_t N>
-Kind kind_of(const ConfigKeys& keys, const char* key,
-             const std::array<std::pair<const char*, Kind>, N>& kinds) {
-  std::vector<std::string> names;
-  for (const auto& [name, kind] : kinds) names.emplace_back(name);
-  const std::string name = keys.one_of(key, names);
-  return std::ranges::find(kinds, name, [](const auto& kind) { return std::string(kind.first); })->second;
+/// A kind by its name in config.json, the first one where it says nothing.
+template <class Kinds>
+auto kind_of(const ConfigKeys& keys, const char* key, const Kinds& kinds) {
+  return kinds.parse(keys.one_of(key, kinds.names()));
 }
 
-constexpr std::array kNorms{std::pair{"rms", Norm::rms}, std::pair{"layer", Norm::layer}};
-constexpr std::array kNormPlaces{std::pair{"before", NormPlace::before}, std::pair{"after", NormPlace::after},
-                                 std::pair{"both", NormPlace::both}};
-constexpr std::array kPositions{std::pair{"rotary", Positions::rotary},
-                                std::pair{"learned", Positions::learned},
-                                std::pair{"alibi", Positions::alibi}, std::pair{"none", Positions::none}};
-constexpr std::array kResiduals{std::pair{"serial", Residual::serial},
-                                std::pair{"parallel", Residual::parallel},
-                                std::pair{"parallel_one_norm", Residual::parallel_one_norm}};
-constexpr std::array kQkNorms{std::pair{"none", QkNorm::none}, std::pair{"head", QkNorm::head},
-                              std::pair{"heads", QkNorm::heads}, std::pair{"whole", QkNorm::whole},
-                              std::pair{"unweighted", QkNorm::unweighted}};
-constexpr std::array kActivations{
-    std::pair{"silu", Activation::silu},           std::pair{"swish", Activation::silu},
-    std::pair{"gelu_new", Activation::gelu_tanh},  std::pair{"gelu_pytorch_tanh", Activation::gelu_tanh},
-    std::pair{"gelu_fast", Activation::gelu_tanh}, std::pair{"gelu", Activation::gelu},
-    std::pair{"relu", Activation::relu},           std::pair{"relu2", Activation::relu2},
-    std::pair{"xielu", Activation::xielu},         std::pair{"clipped_swiglu", Activation::clipped_swiglu}};
+constexpr auto kNorms = core::named<Norm>("norm", {{Norm::rms, "rms"}, {Norm::layer, "layer"}});
+constexpr auto kNormPlaces = core::named<NormPlace>(
+    "place of norms",
+    {{NormPlace::before, "before"}, {NormPlace::after, "after"}, {NormPlace::both, "both"}});
+constexpr auto kPositions = core::named<Positions>("positions", {{Positions::rotary, "rotary"},
+                                                                 {Positions::learned, "learned"},
+                                                                 {Positions::alibi, "alibi"},
+                                                                 {Positions::none, "none"}});
+constexpr auto kResiduals =
+    core::named<Residual>("residual", {{Residual::serial, "serial"},
+                                       {Residual::parallel, "parallel"},
+                                       {Residual::parallel_one_norm, "parallel_one_norm"}});
+constexpr auto kQkNorms =
+    core::named<QkNorm>("norm of queries and keys", {{QkNorm::none, "none"},
+                                                     {QkNorm::head, "head"},
+                                                     {QkNorm::heads, "heads"},
+                                                     {QkNorm::whole, "whole"},
+                                                     {QkNorm::unweighted, "unweighted"}});
+constexpr auto kActivations =
+    core::named<Activation>("activation", {{Activation::silu, "silu"},
+                                           {Activation::silu, "swish"},
+                                           {Activation::gelu_tanh, "gelu_new"},
+                                           {Activation::gelu_tanh, "gelu_pytorch_tanh"},
+                                           {Activation::gelu_tanh, "gelu_fast"},
+                                           {Activation::gelu, "gelu"},
+                                           {Activation::relu, "relu"},
+                                           {Activation::relu2, "relu2"},
+                                           {Activation::xielu, "xielu"},
+                                           {Activation::clipped_swiglu, "clipped_swiglu"}});
 
 void require_divides(const ConfigKeys& keys, const char* part, std::int64_t n, const char* whole,
                      std::int64_t of) {
@@ -122,8 +130,7 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   c.proj_bias = (says_biases && keys.flag("attention_bias", false)) || keys.flag("proj_bias", false);
   const bool has_own = keys.find("qkv_bias") != nullptr;
   c.qkv_bias = has_own ? keys.flag("qkv_bias", false) : c.proj_bias && says_biases;
-  c.mlp_bias =
-      (says_biases && keys.flag("mlp_bias", false)) || (!says_biases && keys.flag("mlp_bias", false));
+  c.mlp_bias = keys.flag("mlp_bias", false);
   c.head_bias = keys.flag("head_bias", false);
   c.qk_norm = kind_of(keys, "qk_norm", kQkNorms);
   if (keys.flag("head_norm", false)) c.qk_norm = QkNorm::head;

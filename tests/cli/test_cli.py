@@ -372,7 +372,7 @@ class Measured(CommandLine):
             self.assertNotIn("[1/", done.stderr, command)
         # Nor those that only other commands have; what is suggested is of this one.
         for command, column in ((["attention"], "kernel_s"), (["train", "--data", "none", "--steps", "2"], "step_ms_mean"), (["peaks"], "loss"),
-                                (["study", "heads"], "loss"), (["study", "--all", "--html", "none"], "zz"),
+                                (["study", "gemm"], "loss"), (["study", "--all", "--html", "none"], "zz"),
                                 (["profile", *SMALL, "--view", "advice"], "loss"), (["profile", *SMALL], "step_ms_mean"),
                                 (["eval"], "forward_ms_mean"), (["verify", "none"], "loss"), (["compare", "none", "none"], "loss"),
                                 (["data", "prepare", "none", "-o", "none"], "loss"), (["info"], "loss")):

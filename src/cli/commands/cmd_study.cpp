@@ -39,7 +39,9 @@
 #include "report/findings/answers.h"
 #include "report/page/html.h"
 #include "report/page/study_index.h"
+#include "report/tables/column_choice.h"
 #include "report/tables/typed_columns.h"
+#include "report/views/views.h"
 
 namespace rooflm::cli {
 namespace {
@@ -226,8 +228,30 @@ void show_dry_run(StudyOptions& options, const Study& study,
   show_dry_run(parts, outputs, style);
 }
 
+/// Cells of a study of micro-benchmarks, of one row that nobody measured; none for other kinds.
+std::vector<record::Cell> example_of(const Study& study) {
+  if (study.kind == "gemm") {
+    lab::MeasuredGemm row;
+    row.result.emplace();
+    row.launch.emplace();
+    return lab::cells_of(std::span<const lab::MeasuredGemm>(&row, 1));
+  }
+  if (study.kind != "attention") return {};
+  lab::MeasuredAttention row;
+  row.result.emplace();
+  return lab::cells_of(std::span<const lab::MeasuredAttention>(&row, 1));
+}
+
 /// Refuses columns that its tables do not have.
 void require_columns_of_study(const StudyOptions& options, const Study& study) {
+  if (auto cells = example_of(study); !cells.empty() && options.output.views.empty()) {
+    report::RecordSet set;
+    set.files.emplace_back().cells = std::move(cells);
+    const report::View view = report::make_view("cells", set);
+    std::vector<const Table*> tables;
+    for (const report::ViewTable& table : view.tables) tables.push_back(&table.table);
+    report::check_columns(options.output.table.style().columns, tables);
+  }
   std::vector<std::string> views = study.views;
   views.insert(views.end(), study.gpu_views.begin(), study.gpu_views.end());
   require_shown_columns(options.output, views);

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <set>
 #include <utility>
@@ -36,6 +37,7 @@ std::string collectives_of(const perfmodel::Cluster& cluster) {
 struct PlanRow {
   const PlannedRun* run = nullptr;
   std::optional<perfmodel::RunCost> cost{};  ///< of plans that fit
+  std::array<model::FlopConvention, 5> flop{};
 
   [[nodiscard]] const perfmodel::Plan& plan() const { return *run->plan; }
   /// FLOP/s of all GPUs.
@@ -126,10 +128,8 @@ void add_cost(PlanColumns& columns, const std::string& key, Value value) {
 void add_flop_conventions(PlanColumns& columns) {
   const auto conventions = model::flop_conventions(model::preset("tiny"), 1);
   for (std::size_t i = 0; i < conventions.size(); ++i) {
-    columns.add({fmt::format("flop_per_token_{}", conventions[i].name).c_str(), [i](const PlanRow& row) {
-                   const perfmodel::PlanPoint& point = *row.run->point;
-                   return model::flop_conventions(point.config, point.seq).at(i).training;
-                 }});
+    columns.add({fmt::format("flop_per_token_{}", conventions[i].name).c_str(),
+                 [i](const PlanRow& row) { return row.flop.at(i).training; }});
   }
 }
 
@@ -226,7 +226,7 @@ const PlanColumns& plan_columns() {
 }  // namespace
 
 Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
-  PlanRow row{.run = &run};
+  PlanRow row{.run = &run, .flop = model::flop_conventions(run.point->config, run.point->seq)};
   if (run.plan->fits) row.cost = perfmodel::run_cost(*run.point, *run.setting, *run.plan, budget);
   const Row all = plan_columns().row(row);
   Row known;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/grouped.h"
 #include "core/statistics.h"
 #include "core/stretches.h"
 #include "core/units.h"
@@ -238,17 +239,14 @@ const TypedColumns<LaunchSum>& launch_columns() {
 
 std::vector<LaunchSum> launch_sums(const RunData& run, const TracedKernels& kernels) {
   const double multiprocessors = run.number("multiprocessors").value_or(0);
-  std::vector<LaunchSum> sums;
-  std::map<std::pair<std::string, std::string>, std::size_t> index;  // by phase and block
+  core::Grouped<std::pair<std::string, std::string>, LaunchSum> sums;  // by phase and block
   for (const TracedKernel& kernel : kernels.all()) {
     if (kernel.step_kind != kTraced || kernel.op == nullptr || kernel.launch->blocks() == 0) continue;
-    const auto [entry, is_new] = index.try_emplace({kernel.op->op.phase, kernel.op->block}, sums.size());
-    if (is_new) {
-      sums.push_back({.phase = kernel.op->op.phase,
-                      .block = kernel.op->block,
-                      .steps = static_cast<double>(kernels.steps())});
-    }
-    LaunchSum& sum = sums[entry->second];
+    LaunchSum& sum = sums.at({kernel.op->op.phase, kernel.op->block}, [&] {
+      return LaunchSum{.phase = kernel.op->op.phase,
+                       .block = kernel.op->block,
+                       .steps = static_cast<double>(kernels.steps())};
+    });
     const auto blocks = static_cast<double>(kernel.launch->blocks());
     const double seconds = kernel.seconds();
     sum.grids.push_back(blocks);
@@ -261,7 +259,7 @@ std::vector<LaunchSum> launch_sums(const RunData& run, const TracedKernels& kern
     }
     sum.tail_s += seconds * kernel.launch->tail().value_or(0);
   }
-  return sums;
+  return std::move(sums.values());
 }
 
 void add_launches(const RunData& run, const ViewOptions& /*options*/, View& view) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/grouped.h"
 #include "report/model/kernels.h"
 #include "report/model/summaries.h"
 #include "report/tables/typed_columns.h"
@@ -102,25 +103,22 @@ void add_ops(const RunData& run, const ViewOptions& options, View& view) {
 
 void add_instances(const RunData& run, const ViewOptions& /*options*/, View& view) {
   const auto steps = static_cast<std::int64_t>(observed_steps(run));
-  std::vector<Instances> kernels;
-  std::map<std::pair<std::string, std::string>, std::size_t> index;  // by phase and kernel
+  core::Grouped<std::pair<std::string, std::string>, Instances> kernels;  // by phase and kernel
   for (const TimedOp& timed : run.ops) {
     const std::string name = kernel_name(timed.op);
-    const auto [entry, is_new] = index.try_emplace({timed.op.phase, name}, kernels.size());
-    if (is_new) {
-      kernels.push_back({.phase = timed.op.phase,
-                         .kind = timed.op.kind,
-                         .kernel = name,
-                         .layers_of_model = run.run.config.integer("layers").value_or(0),
-                         .steps = steps});
-    }
-    Instances& kernel = kernels[entry->second];
+    Instances& kernel = kernels.at({timed.op.phase, name}, [&] {
+      return Instances{.phase = timed.op.phase,
+                       .kind = timed.op.kind,
+                       .kernel = name,
+                       .layers_of_model = run.run.config.integer("layers").value_or(0),
+                       .steps = steps};
+    });
     ++kernel.count;
     if (timed.time) kernel.measured += timed.time->instances;
     const auto layer = layer_of(timed.op.scope);
     ++(layer ? kernel.by_layer[*layer] : kernel.outside);
   }
-  Table table = instance_columns().table(kernels);
+  Table table = instance_columns().table(kernels.values());
   if (steps > 0) table.notes.push_back(fmt::format("observed: over {} steps", steps));
   view.add("instances", "Instances per step", std::move(table));
 }
