@@ -1,8 +1,7 @@
 // What axe-core finds that would keep people out: on a desk and on a phone, light and dark.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { findings } from './axe.mjs';
-import { open, sampleDocument } from './browser.mjs';
+import { open, sampleDocument, test } from './browser.mjs';
 
 const document_ = sampleDocument();
 

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
-import { after } from 'node:test';
+import { after, test as onlyTest } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const { chromium } = createRequire(join(process.env.ROOFLM_TEST_MODULES, 'package.json'))('playwright-core');
@@ -51,6 +51,24 @@ export function startSample(...options) {
 
 /** The sample that was begun with these options. */
 export const startedSample = async (...options) => JSON.parse(await started.get(options.join(' ')));
+
+/**
+ * A test that is tried once more, in new pages, when it failed, and says so: input and pictures pass through other processes of the
+ * browser, and on a busy machine they come later than a test waits. What is wrong fails twice.
+ */
+export function test(name, body) {
+  return onlyTest(name, async () => {
+    try {
+      await body();
+    } catch (error) {
+      console.log(`# tried again: ${name}: ${String(error.message ?? error).split('\n').slice(0, 6).join(' | ')}`);
+      for (const made of pages.values()) await made.page.context().close().catch(() => {});
+      pages.clear();
+      if (browser?.isConnected() === false) browser = null;
+      await body();
+    }
+  });
+}
 
 /** A page of its own, with what it complains about. */
 async function newPage(options) {

@@ -1,8 +1,7 @@
 // Charts: the roofline's points and filters, stacks, memory, scopes, and the comparison of two runs.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
-import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
+import { open, rowsOf, sampleDocument, test, textsOf } from './browser.mjs';
 
 const document_ = sampleDocument();
 const [run] = document_.runs;

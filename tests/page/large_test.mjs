@@ -1,7 +1,6 @@
 // A run of 100 000 ops: everything works on it. Times are printed, not judged: machines differ.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { open, rowsOf, sampleDocument, startedSample, startSample } from './browser.mjs';
+import { open, rowsOf, sampleDocument, startedSample, startSample, test } from './browser.mjs';
 
 const kOps = 100_000;
 const kLarge = ['--ops', String(kOps), '--runs', '1'];

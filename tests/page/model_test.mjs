@@ -1,7 +1,6 @@
 // The drawing of the model: every block once, its figures, arrows that end at blocks, and where a click leads.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { open, sampleDocument, textsOf } from './browser.mjs';
+import { open, sampleDocument, test, textsOf } from './browser.mjs';
 
 const document_ = sampleDocument();
 const [run] = document_.runs;

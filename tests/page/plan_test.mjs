@@ -1,9 +1,8 @@
 // The page of a plan: its numbers first, then what they are made of, the splits that were searched, and a simulated step.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
 import { findings } from './axe.mjs';
-import { open, sampleDocument } from './browser.mjs';
+import { open, sampleDocument, test } from './browser.mjs';
 
 const kLimit = 85e9;
 const axis = (title, unit = '', log = false) => ({ title, unit, log });

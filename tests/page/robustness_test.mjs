@@ -1,7 +1,6 @@
 // Wrong and missing data: one clear message, or a sentence in the place of what is missing.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { open, sampleDocument } from './browser.mjs';
+import { open, sampleDocument, test } from './browser.mjs';
 
 const refused = [
   ['no data', '', /has no data/],

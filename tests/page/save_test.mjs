@@ -1,8 +1,7 @@
 // Pictures and tables that leave the page, and addresses that lead back to what was looked at.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
-import { open, ready, sampleDocument } from './browser.mjs';
+import { open, ready, sampleDocument, test } from './browser.mjs';
 
 const document_ = sampleDocument();
 const [run] = document_.runs;

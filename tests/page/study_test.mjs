@@ -1,7 +1,6 @@
 // Pages of several runs: the question and what answers it come first, and single runs wait behind a click.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { open, ready, sampleDocument } from './browser.mjs';
+import { open, ready, sampleDocument, test } from './browser.mjs';
 
 const kScreen = 900;
 

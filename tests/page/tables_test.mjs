@@ -1,8 +1,7 @@
 // Tables: sorting, search, filters, the keyboard and the details panel.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
-import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
+import { open, rowsOf, sampleDocument, test, textsOf } from './browser.mjs';
 
 const document_ = sampleDocument();
 const { ops } = document_.runs[0];

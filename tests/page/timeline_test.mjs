@@ -1,8 +1,7 @@
 // The timeline: zoom and pan, search, click-through, sums, its links with the other parts, narrow screens, 200 000 events.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { pack } from '../../web/sample/timeline.mjs';
-import { open, rowsOf, sampleDocument, textsOf } from './browser.mjs';
+import { open, rowsOf, sampleDocument, test, textsOf } from './browser.mjs';
 
 const kMostPageBytes = 3e6;
 const kPageBytes = 0.8e6; // of the page without data, at most
