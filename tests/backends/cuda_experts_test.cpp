@@ -57,7 +57,8 @@ void expect_as_reference(Case c, DType dtype) {
     for (const TensorId id : c.program.ops[i].outputs) {
       const Values right = expected.read(id);
       const Values found = actual.read(id);
-      const double most = std::abs(*std::ranges::max_element(right, {}, [](double x) { return std::abs(x); }));
+      const double most =
+          std::abs(*std::ranges::max_element(right, {}, [](double x) { return std::abs(x); }));
       const double allowed = tolerance_of(c.program.tensor(id).dtype);
       for (std::size_t at = 0; at < right.size(); ++at) {
         const bool is_id = c.program.tensor(id).dtype == DType::i32;
@@ -94,10 +95,10 @@ const std::vector<Load>& loads() {
        [](auto rows, auto experts) {
          return offsets_of(rows, experts, [](std::int64_t e) { return number(e * e % 7 + 1); });
        }},
-      {"idle", [](auto rows, auto experts) {  // the first, the last and every third
-         return offsets_of(rows, experts, [=](std::int64_t e) {
-           return e % 3 == 0 || e + 1 == experts ? 0.0 : number(e);
-         });
+      {"idle",
+       [](auto rows, auto experts) {  // the first, the last and every third
+         return offsets_of(rows, experts,
+                           [=](std::int64_t e) { return e % 3 == 0 || e + 1 == experts ? 0.0 : number(e); });
        }},
       {"all to one", [](auto rows, auto experts) {
          return offsets_of(rows, experts, [=](std::int64_t e) { return e == experts / 2 ? 1.0 : 0.0; });
@@ -110,8 +111,8 @@ struct GroupedSizes {
 };
 
 /// Odd ones; whole and cut tiles of 64, 128 and 256; few rows for many experts; more experts than lanes.
-constexpr GroupedSizes kSizes[] = {{5, 333, 67, 37},   {4, 512, 256, 128}, {9, 700, 264, 136},
-                                   {16, 3, 128, 64},   {70, 1900, 72, 200}, {3, 1000, 520, 328}};
+constexpr GroupedSizes kSizes[] = {{5, 333, 67, 37}, {4, 512, 256, 128},  {9, 700, 264, 136},
+                                   {16, 3, 128, 64}, {70, 1900, 72, 200}, {3, 1000, 520, 328}};
 
 TEST_F(CudaExperts, GroupedMatmulsAndTheirGradients) {
   for (const GroupedSizes& s : kSizes) {
@@ -145,7 +146,8 @@ TEST_F(CudaExperts, GradientsOfATiedWeightAccumulate) {
       w.fix(offsets, load.offsets(kRows, kCount));
       const TensorId weight = w.weight({kCount, kWidth, kWidth});
       const Attributes attrs = ops::grouped_matmul(kCount, kRows, kWidth, kWidth, true);
-      const TensorId y = w.op(ops::kGroupedMatmul, {w.activation({kRows, kWidth}), weight, offsets}, attrs)[0];
+      const TensorId y =
+          w.op(ops::kGroupedMatmul, {w.activation({kRows, kWidth}), weight, offsets}, attrs)[0];
       expect_as_reference(w.done({y, w.op(ops::kGroupedMatmul, {y, weight, offsets}, attrs)[0]}), dtype);
       if (HasFatalFailure()) return;
     }

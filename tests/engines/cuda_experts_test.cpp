@@ -32,8 +32,8 @@ class CudaExpertSteps : public testing::Test {
   }
 };
 
-/// A dense layer and two with experts, shared ones besides; odd sizes, which take the kernels for any size, or
-/// even ones.
+/// A dense layer and two with experts, shared ones besides; odd sizes, which take the kernels for any size,
+/// or even ones.
 model::ModelConfig expert_model(bool is_even) {
   model::ModelConfig config = is_even ? even_config(model::Arch::llama) : small_config(model::Arch::llama);
   config.layers = 3;
@@ -91,9 +91,8 @@ TEST_F(CudaExpertSteps, LossesAreThoseOfTheProcessor) {
                                     backends::make_cpu_backend(backends::CpuKernels::reference, 2));
     EXPECT_LT(reference.losses.back(), reference.losses.front()) << "the model does not learn";
     for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
-      for (const auto& [dtype, tolerance] : {std::pair{core::DType::f32, 1e-4},
-                                             {core::DType::bf16, 2e-2},
-                                             {core::DType::f16, 2e-2}}) {
+      for (const auto& [dtype, tolerance] :
+           {std::pair{core::DType::f32, 1e-4}, {core::DType::bf16, 2e-2}, {core::DType::f16, 2e-2}}) {
         const Trained found = on_gpu(config, options_of(engine, dtype));
         for (std::size_t i = 0; i < reference.losses.size(); ++i) {
           EXPECT_NEAR(found.losses[i], reference.losses[i], tolerance * reference.losses[i])

@@ -1,5 +1,5 @@
-// Tiles of rows that are sorted by expert. No tile has rows of two experts, so that each expert's last one may
-// be a part of a tile.
+// Tiles of rows that are sorted by expert. No tile has rows of two experts, so that each expert's last one
+// may be a part of a tile.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace rooflm::backends::cuda {
 
 struct ExpertTile {
-  int expert = -1;   ///< -1: there is no such tile
-  int row = 0;       ///< the tile's first
-  int end = 0;       ///< behind the last row of the expert
+  int expert = -1;  ///< -1: there is no such tile
+  int row = 0;      ///< the tile's first
+  int end = 0;      ///< behind the last row of the expert
 };
 
 /// The most tiles of `rows` rows, however many each expert has.

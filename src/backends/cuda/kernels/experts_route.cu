@@ -10,10 +10,10 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kMostTokens = 8;            // of a block
-constexpr int kSharedFloats = 48 * 256;   // of a block: 48 KiB, which any GPU gives
-constexpr int kFloatsOfExpert = 2;        // per token
-constexpr float kLeastSum = 1e-20F;       // added to sums that are divided by: all sigmoids may be 0
+constexpr int kMostTokens = 8;           // of a block
+constexpr int kSharedFloats = 48 * 256;  // of a block: 48 KiB, which any GPU gives
+constexpr int kFloatsOfExpert = 2;       // per token
+constexpr float kLeastSum = 1e-20F;      // added to sums that are divided by: all sigmoids may be 0
 
 /// Tokens of a block.
 int tokens_at_once(std::int64_t experts, const char* what) {
@@ -33,7 +33,8 @@ __device__ float sum_over(int experts, Body&& body) {
 template <class T>
 __device__ float most_of(int experts, const T* logits) {
   float most = -INFINITY;
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kWarp) most = fmaxf(most, to_float(logits[e]));
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kWarp)
+    most = fmaxf(most, to_float(logits[e]));
   return warp_max(most);
 }
 
@@ -105,19 +106,28 @@ __global__ void route(ExpertShape shape, RouteRule rule, const T* logits, const 
   for (int k = lane; k < active; k += kWarp) weights[k] = rule.scale * weights[k] / divisor;
 }
 
-/// Integers, whose sum is the same in any order.
-__global__ void count_rows(std::int64_t rows, const std::int32_t* experts, std::int32_t* counts) {
-  for (std::int64_t i = blockIdx.x * std::int64_t{blockDim.x} + threadIdx.x; i < rows;
-       i += std::int64_t{gridDim.x} * blockDim.x) {
-    atomicAdd(counts + experts[i], 1);
+/// Integers, whose sum is the same in any order; a block counts in shared memory first.
+__global__ void count_rows(std::int64_t rows, int experts, const std::int32_t* chosen, std::int32_t* counts) {
+  extern __shared__ std::int32_t own[];
+  const auto thread = static_cast<int>(threadIdx.x);
+  const auto threads = static_cast<int>(blockDim.x);
+  for (int e = thread; e < experts; e += threads) own[e] = 0;
+  __syncthreads();
+  for (std::int64_t i = blockIdx.x * std::int64_t{threads} + thread; i < rows;
+       i += std::int64_t{gridDim.x} * threads) {
+    atomicAdd(own + chosen[i], 1);
+  }
+  __syncthreads();
+  for (int e = thread; e < experts; e += threads) {
+    if (own[e] != 0) atomicAdd(counts + e, own[e]);
   }
 }
 __global__ void clear_counts(int experts, std::int32_t* counts) {
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) counts[e] = 0;
 }
 
-/// The gradient reaches the scores through the weights of the chosen experts and, by the balance loss, through
-/// all shares of the scores: the scores themselves, or sigmoids over their sum.
+/// The gradient reaches the scores through the weights of the chosen experts and, by the balance loss,
+/// through all shares of the scores: the scores themselves, or sigmoids over their sum.
 template <class T>
 __global__ void route_backward(ExpertShape shape, RouteRule rule, RouteBackward g, float balance,
                                float z_loss) {
@@ -154,8 +164,7 @@ __global__ void route_backward(ExpertShape shape, RouteRule rule, RouteBackward 
   }
   for (int k = lane; k < active; k += kWarp) ds[chosen[k]] += rule.scale * (dweights[k] - mean) / sum;
   __syncwarp();
-  const float along =
-      rule.is_sigmoid ? 0.0F : sum_over(experts, [&](int e) { return ds[e] * s[e]; });
+  const float along = rule.is_sigmoid ? 0.0F : sum_over(experts, [&](int e) { return ds[e] * s[e]; });
   float log_sum = 0.0F;
   const float z = z_loss * scale;
   if (z != 0.0F) {
@@ -191,8 +200,8 @@ void launch_route(Stream stream, core::DType dtype, const ExpertShape& shape, co
   constexpr const char* kWhat = "route";
   const TokenGrid grid(shape, kWhat);
   with_element(dtype, kWhat, [&]<class T>(T) {
-    route<T><<<grid.blocks, grid.threads, grid.bytes, stream>>>(
-        shape, rule, static_cast<const T*>(logits), bias, weights, experts);
+    route<T><<<grid.blocks, grid.threads, grid.bytes, stream>>>(shape, rule, static_cast<const T*>(logits),
+                                                                bias, weights, experts);
   });
   check_launch(kWhat);
 }
@@ -201,14 +210,18 @@ void launch_route_backward(Stream stream, core::DType dtype, const ExpertShape& 
                            const RouteBackward& operands) {
   constexpr const char* kWhat = "route_backward";
   constexpr int kThreads = 256;
+  constexpr std::int64_t kEach = 8;  // rows of a thread
   constexpr std::int64_t kMostBlocks = 512;
   const TokenGrid grid(shape, kWhat);
   RouteBackward g = operands;
   if (rule.balance == 0) g.counts = nullptr;
   if (g.counts != nullptr) {
-    const auto blocks = static_cast<unsigned>(std::min(ceil_div(shape.rows(), kThreads), kMostBlocks));
-    clear_counts<<<1, kThreads, 0, stream>>>(static_cast<int>(shape.experts), g.counts);
-    count_rows<<<blocks, kThreads, 0, stream>>>(shape.rows(), g.experts, g.counts);
+    const auto experts = static_cast<int>(shape.experts);
+    const int bytes = experts * static_cast<int>(sizeof(std::int32_t));
+    const auto blocks =
+        static_cast<unsigned>(std::min(ceil_div(shape.rows(), kThreads * kEach), kMostBlocks));
+    clear_counts<<<1, kThreads, 0, stream>>>(experts, g.counts);
+    count_rows<<<blocks, kThreads, bytes, stream>>>(shape.rows(), experts, g.experts, g.counts);
     check_launch(kWhat);
   }
   const auto tokens = static_cast<double>(shape.tokens);

@@ -11,8 +11,8 @@ namespace rooflm::backends::cuda {
 namespace {
 
 constexpr int kScanThreads = 1024;
-constexpr int kMostWarpsOfSort = 8;       // of a block
-constexpr int kSharedInts = 48 * 256;     // of a block: 48 KiB, which any GPU gives
+constexpr int kMostWarpsOfSort = 8;    // of a block
+constexpr int kSharedInts = 48 * 256;  // of a block: 48 KiB, which any GPU gives
 constexpr int kRowThreads = 256;
 
 /// A warp sorts a part of all choices; it counts each expert's.
@@ -187,8 +187,8 @@ void launch_dispatch(Stream stream, const ExpertShape& shape, const std::int32_t
   const int bytes = static_cast<int>(sizeof(int)) * count * warps;
   count_choices<<<blocks, threads, bytes, stream>>>(shape.rows(), count, parts, experts, counts);
   scan_counts<<<1, kScanThreads, 0, stream>>>(count, parts, counts, offsets);
-  place_choices<<<blocks, threads, bytes, stream>>>(shape.rows(), count, parts, experts, counts, offsets, order,
-                                                    places);
+  place_choices<<<blocks, threads, bytes, stream>>>(shape.rows(), count, parts, experts, counts, offsets,
+                                                    order, places);
   check_launch(kWhat);
 }
 

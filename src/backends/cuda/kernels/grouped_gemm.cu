@@ -72,8 +72,8 @@ __device__ void multiply_tile(TileSums& sums, const Side<Pointer>& a, const Side
 
 /// `c`: the tile's first element, of which rows x cols exist.
 template <class To>
-__device__ void store_tile(const TileSums& sums, To c, std::int64_t stride, std::int64_t rows, std::int64_t cols,
-                           bool accumulate) {
+__device__ void store_tile(const TileSums& sums, To c, std::int64_t stride, std::int64_t rows,
+                           std::int64_t cols, bool accumulate) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
 #pragma unroll
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(kThreads) grouped_matmul(GroupedMatmul g, From
 
 /// Block (x, y): tile x of expert y.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) grouped_matmul_weight(GroupedMatmulWeight g, From a, From b, To c) {
+__global__ void __launch_bounds__(kThreads)
+    grouped_matmul_weight(GroupedMatmulWeight g, From a, From b, To c) {
   const std::int64_t expert = blockIdx.y;
   const std::int64_t first = g.offsets[expert];
   const std::int64_t rows = g.offsets[expert + 1] - first;
@@ -151,7 +152,8 @@ void launch_grouped_matmul(Stream stream, const GroupedMatmul& g) {
 void launch_grouped_matmul_weight(Stream stream, const GroupedMatmulWeight& g) {
   constexpr const char* kWhat = "grouped_matmul_weight";
   if (launch_grouped_matmul_weight_sm90(stream, g)) return;
-  const dim3 blocks(grid_size(ceil_div(g.m, kTile) * ceil_div(g.n, kTile), kWhat), second_size(g.experts, kWhat));
+  const dim3 blocks(grid_size(ceil_div(g.m, kTile) * ceil_div(g.n, kTile), kWhat),
+                    second_size(g.experts, kWhat));
   with_grouped_pointers(g.factors, g.result, kWhat, [&](auto from, auto to) {
     grouped_matmul_weight<<<blocks, kThreads, 0, stream>>>(g, from(g.a), from(g.b), to(g.c));
   });

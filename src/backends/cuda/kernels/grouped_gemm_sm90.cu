@@ -3,7 +3,7 @@
 // Blocks stay and go from tile to tile. Each makes for itself, from the offsets on the device, the number of
 // tiles before each expert, so that no host and no other kernel need to know who has how many rows. One
 // thread loads steps of 64 of the summed index with the copy engine; two warp groups of 64 rows multiply, and
-// send their sums through shared memory while the next tile's factors arrive.
+// store their sums while the next tile's factors arrive.
 //
 // Three products:
 //   forward  c = a b^T     rows of an expert, of which a tile may have fewer than 128; the summed index runs
@@ -37,8 +37,9 @@ constexpr int kStep = 64;  // of the summed index
 constexpr int kBytesOfA = kRows * kStep * 2;
 constexpr int kBytesOfB = kCols * kStep * 2;
 constexpr int kStageBytes = kBytesOfA + kBytesOfB;
-constexpr int kStages = 3;
-constexpr int kOutRowBytes = kCols * 2 + 16;  // eight rows lie in different banks
+constexpr int kStages = 4;
+constexpr int kOutCols = 64;                     // that a warp writes at a time
+constexpr int kOutRowBytes = kOutCols * 2 + 16;  // eight rows lie in different banks
 constexpr int kOutBytes = kRows * kOutRowBytes;
 constexpr int kPanelOfStep = kPanelBytes<kStep>;
 constexpr std::int64_t kMostExperts = 1024;
@@ -63,8 +64,8 @@ struct Grouped {
 /// A tile of c, and what is summed for it.
 struct Tile {
   int expert;
-  int row;    ///< of c, Product::weight: of the expert's c
-  int rows;   ///< that exist, from `row` on
+  int row;   ///< of c, Product::weight: of the expert's c
+  int rows;  ///< that exist, from `row` on
   int col;
   int first;  ///< of the summed index
   int depth;
@@ -203,7 +204,8 @@ __device__ void clear_rows(unsigned char* stage, int rows) {
   for (int i = thread; i < (kStep - rows) * kOfRow; i += kConsumers) {
     const int row = rows + i / kOfRow;
     const int panel = i % kOfRow / kChunks;
-    *reinterpret_cast<uint4*>(stage + panel * kPanelOfStep + row * kPanelRowBytes + i % kChunks * 16) = uint4{};
+    *reinterpret_cast<uint4*>(stage + panel * kPanelOfStep + row * kPanelRowBytes + i % kChunks * 16) =
+        uint4{};
   }
   publish_to_matrix_unit();
   asm volatile("bar.sync 1, %0;" ::"n"(kConsumers) : "memory");
@@ -225,30 +227,37 @@ __device__ void issue_step(float (&sums)[kWideSums], const Ring& ring, int group
   }
 }
 
-/// Sums, rounded, to rows of global memory, by way of the warp's own rows of shared memory. `to`: the warp
-/// group's first row; of its 64 rows `rows` exist, and of the columns `cols`, a multiple of eight.
+/// Sums, rounded, by way of the warp's own rows of shared memory, from where a row's neighbours go together.
+/// `to`: the warp group's first row; of its 64 rows `rows` exist, and of the columns `cols`, a multiple of
+/// eight.
 template <class E>
-__device__ void send(const float (&sums)[kWideSums], unsigned char* out, E* to, std::int64_t stride, int rows,
-                     int cols) {
+__device__ void store(const float (&sums)[kWideSums], unsigned char* out, E* to, std::int64_t stride,
+                      int rows, int cols) {
+  constexpr int kChunks = kOutCols / 8;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16;  // the warp's
-  await_sends();
-  __syncwarp();
-  const unsigned own = shared_address(out + first * kOutRowBytes);
-  const unsigned matrix = own + (lane % 8 + lane / 8 % 2 * 8) * kOutRowBytes + lane / 16 * 16;
+  unsigned char* own = out + first * kOutRowBytes;
+  const unsigned matrix = shared_address(own) + (lane % 8 + lane / 8 % 2 * 8) * kOutRowBytes + lane / 16 * 16;
 #pragma unroll
-  for (int n = 0; n < kCols / 8; n += 2) {
-    const float* pair = sums + n * 4;
-    const unsigned words[4] = {pack_pair(pair[0], pair[1], to), pack_pair(pair[2], pair[3], to),
-                               pack_pair(pair[4], pair[5], to), pack_pair(pair[6], pair[7], to)};
-    store_matrices(matrix + n * 16, words);
+  for (int part = 0; part < kCols / kOutCols; ++part) {
+    __syncwarp();  // what was written before has been read
+#pragma unroll
+    for (int n = 0; n < kChunks; n += 2) {
+      const float* pair = sums + (part * kChunks + n) * 4;
+      const unsigned words[4] = {pack_pair(pair[0], pair[1], to), pack_pair(pair[2], pair[3], to),
+                                 pack_pair(pair[4], pair[5], to), pack_pair(pair[6], pair[7], to)};
+      store_matrices(matrix + n * 16, words);
+    }
+    __syncwarp();
+    const int col = part * kOutCols + lane % kChunks * 8;
+#pragma unroll
+    for (int i = 0; i < 16; i += kWarp / kChunks) {
+      const int row = i + lane / kChunks;
+      const uint4 eight = *reinterpret_cast<const uint4*>(own + row * kOutRowBytes + lane % kChunks * 16);
+      if (first + row < rows && col < cols)
+        *reinterpret_cast<uint4*>(to + (first + row) * stride + col) = eight;
+    }
   }
-  publish_to_matrix_unit();  // the copy engine reads as it does
-  __syncwarp();
-  if (lane < 16 && first + lane < rows) {
-    send_bytes(to + (first + lane) * stride, own + lane * kOutRowBytes, min(cols, kCols) * 2);
-  }
-  group_sends();
 }
 
 /// Sums in fp32, added to what is there or not.
@@ -311,10 +320,9 @@ __device__ void consume(const Grouped& g, Walk<kProduct> walk, Ring ring, unsign
     if constexpr (std::is_same_v<Out, float>) {
       store(sums, to, g.cols, rows, g.cols - tile.col, g.accumulate);
     } else {
-      send<Out>(sums, out, to, g.cols, rows, g.cols - tile.col);
+      store<Out>(sums, out, to, g.cols, rows, g.cols - tile.col);
     }
   }
-  await_sends();
 }
 
 template <Product kProduct, class E, class Out>

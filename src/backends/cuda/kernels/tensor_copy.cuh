@@ -66,15 +66,6 @@ __device__ inline void copy_bytes(unsigned to, const void* from, int bytes, Phas
       : "memory");
 }
 
-/// `bytes`, a multiple of 16, from shared to global memory, in this thread's current group of copies.
-__device__ inline void send_bytes(void* to, unsigned from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-}
-__device__ inline void group_sends() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Until shared memory has been read by this thread's sends.
-__device__ inline void await_sends() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-
 /// Registers per thread of this warp group from here on.
 template <int kCount>
 __device__ void take_registers() {

@@ -1,5 +1,6 @@
 // Binds the choice, the sort, the copies, the sums and the matmuls of experts to their ops.
 #include "backends/cuda/kernels/experts.h"
+
 #include "backends/cuda/kernels/grouped_gemm.h"
 #include "backends/cuda/rows/rows.h"
 #include "devices/cuda_workspaces.h"
@@ -12,9 +13,7 @@ using core::DType;
 
 ExpertShape shape_of(const OpView& v, std::int64_t tokens) {
   const program::Attributes& attrs = v.op.attrs;
-  return {.tokens = tokens,
-          .experts = attrs.integer("experts"),
-          .active = attrs.integer("active")};
+  return {.tokens = tokens, .experts = attrs.integer("experts"), .active = attrs.integer("active")};
 }
 
 RouteRule rule_of(const OpView& v) {
@@ -60,7 +59,8 @@ Kernel make_route(const OpView& v) {
 Kernel make_route_backward(const OpView& v) {
   constexpr std::size_t kLossScale = 3;
   const DType dtype = v.in(1).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({0, kLossScale}, DType::f32) || !v.outputs_are({0}, dtype)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({0, kLossScale}, DType::f32) || !v.outputs_are({0}, dtype))
+    return {};
   const RouteRule rule = rule_of(v);
   const ExpertShape shape = shape_of(v, rows_of(v.in(1)));
   const std::int64_t bytes = rule.balance == 0 ? 0 : devices::route_gradient_bytes(shape.experts);
