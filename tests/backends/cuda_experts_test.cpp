@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,47 +29,50 @@ using Values = std::vector<double>;
 
 constexpr DType kDtypes[] = {DType::f32, DType::bf16, DType::f16};
 
-class CudaExperts : public testing::Test {
- protected:
-  void SetUp() override {
-    const auto status = backends::cuda::query_cuda();
-    if (status.devices.empty()) GTEST_SKIP() << status.reason;
-  }
-};
-
 /// Sums of fp32 in another order; of 16 bits, the same number may be rounded the other way.
 double tolerance_of(DType dtype) {
   if (dtype == DType::bf16) return 0x1p-7;
   return dtype == DType::f16 ? 0x1p-10 : 1e-4;
 }
 
-/// Runs each op of the case and of its gradient on both, on the reference's contents.
-void expect_as_reference(Case c, DType dtype) {
-  append_backward(c);
-  passes::cast(c.program, dtype);
-  const auto cpu = backends::make_cpu_backend(backends::CpuKernels::reference, 2);
-  const auto gpu = backends::cuda::make_cuda_backend(0, {});
-  OpRunner expected(c, *cpu);
-  OpRunner actual(c, *gpu);
-  for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
-    actual.copy_from(expected);
-    expected.run(i);
-    actual.run(i);
-    for (const TensorId id : c.program.ops[i].outputs) {
-      const Values right = expected.read(id);
-      const Values found = actual.read(id);
-      const double most =
-          std::abs(*std::ranges::max_element(right, {}, [](double x) { return std::abs(x); }));
-      const double allowed = tolerance_of(c.program.tensor(id).dtype);
-      for (std::size_t at = 0; at < right.size(); ++at) {
-        const bool is_id = c.program.tensor(id).dtype == DType::i32;
-        ASSERT_LE(std::abs(found[at] - right[at]), is_id ? 0 : allowed * (most + std::abs(right[at])))
-            << c.name << ", " << c.program.ops[i].def->name << "[" << at << "]: " << found[at] << " for "
-            << right[at];
+class CudaExperts : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto status = backends::cuda::query_cuda();
+    if (status.devices.empty()) GTEST_SKIP() << status.reason;
+    gpu_ = backends::cuda::make_cuda_backend(0, {});
+  }
+
+  /// Runs each op of the case and of its gradient on both, on the reference's contents.
+  void expect_as_reference(Case c, DType dtype) {
+    append_backward(c);
+    passes::cast(c.program, dtype);
+    OpRunner expected(c, *cpu_);
+    OpRunner actual(c, *gpu_);
+    for (std::size_t i = 0; i < c.program.ops.size(); ++i) {
+      actual.copy_from(expected);
+      expected.run(i);
+      actual.run(i);
+      for (const TensorId id : c.program.ops[i].outputs) {
+        const Values right = expected.read(id);
+        const Values found = actual.read(id);
+        const double most =
+            std::abs(*std::ranges::max_element(right, {}, [](double x) { return std::abs(x); }));
+        const double allowed = tolerance_of(c.program.tensor(id).dtype);
+        for (std::size_t at = 0; at < right.size(); ++at) {
+          const bool is_id = c.program.tensor(id).dtype == DType::i32;
+          ASSERT_LE(std::abs(found[at] - right[at]), is_id ? 0 : allowed * (most + std::abs(right[at])))
+              << c.name << ", " << c.program.ops[i].def->name << "[" << at << "]: " << found[at] << " for "
+              << right[at];
+        }
       }
     }
   }
-}
+
+ private:
+  std::unique_ptr<backends::Backend> cpu_ = backends::make_cpu_backend(backends::CpuKernels::reference, 2);
+  std::unique_ptr<backends::Backend> gpu_;
+};
 
 /// Rows of `experts` that add up to `rows`.
 struct Load {
@@ -111,14 +115,15 @@ struct GroupedSizes {
 };
 
 /// Odd ones; whole and cut tiles of 64, 128 and 256; few rows for many experts; more experts than lanes.
-constexpr GroupedSizes kSizes[] = {{5, 333, 67, 37}, {4, 512, 256, 128},  {9, 700, 264, 136},
-                                   {16, 3, 128, 64}, {70, 1900, 72, 200}, {3, 1000, 520, 328}};
+constexpr GroupedSizes kSizes[] = {{5, 333, 67, 37}, {4, 256, 256, 128}, {4, 500, 264, 136},
+                                   {16, 3, 128, 64}, {70, 700, 72, 64},  {3, 300, 520, 328}};
 
 TEST_F(CudaExperts, GroupedMatmulsAndTheirGradients) {
   for (const GroupedSizes& s : kSizes) {
     for (const Load& load : loads()) {
       for (const bool trans_b : {true, false}) {
         for (const DType dtype : kDtypes) {
+          if (dtype == DType::f16 && !trans_b) continue;  // as bf16
           CaseWriter w(load.name + ", " + std::to_string(s.experts) + " experts, " + std::to_string(s.rows) +
                        " rows" + (trans_b ? ", x W^T, " : ", x W, ") + std::string(core::name_of(dtype)));
           const TensorId offsets = w.ids({s.experts + 1}, s.rows + 1);

@@ -21,6 +21,7 @@ struct GroupedMatmul {
   const void* b = nullptr;                ///< [experts, k, n], with trans_b [experts, n, k]
   const std::int32_t* offsets = nullptr;  ///< [experts + 1]
   void* c = nullptr;                      ///< [rows, n]
+  int multiprocessors = 0;                ///< that it may use; 0: all
 };
 void launch_grouped_matmul(Stream stream, const GroupedMatmul& product);
 
@@ -34,6 +35,7 @@ struct GroupedMatmulWeight {
   const void* b = nullptr;                ///< [rows, n]
   const std::int32_t* offsets = nullptr;  ///< [experts + 1]
   void* c = nullptr;                      ///< [experts, m, n]
+  int multiprocessors = 0;                ///< that it may use; 0: all
 };
 void launch_grouped_matmul_weight(Stream stream, const GroupedMatmulWeight& product);
 

@@ -59,6 +59,7 @@ struct Grouped {
   int depth;  ///< summed index; Product::weight: each expert's rows
   void* c;
   bool accumulate;
+  int multiprocessors;  ///< of the launch; 0: all
 };
 
 /// A tile of c, and what is summed for it.
@@ -362,7 +363,8 @@ void launch(Stream stream, const Grouped& g, std::int64_t row_tiles, const char*
   const int bytes = shared_bytes(g.experts);
   allow_shared(kernel, bytes, what);
   const std::int64_t tiles = row_tiles * ceil_div(g.cols, kCols);
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tiles, multiprocessors()));
+  const int most = g.multiprocessors > 0 ? g.multiprocessors : multiprocessors();
+  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(tiles, most));
   kernel<<<blocks, kThreads, bytes, stream>>>(g);
   check_launch(what);
 }
@@ -399,7 +401,8 @@ bool launch_grouped_matmul_sm90(Stream stream, const GroupedMatmul& p) {
                   .cols = static_cast<int>(p.n),
                   .depth = static_cast<int>(p.k),
                   .c = p.c,
-                  .accumulate = false};
+                  .accumulate = false,
+                  .multiprocessors = p.multiprocessors};
   const std::int64_t tiles = most_expert_tiles(p.rows, p.experts, kRows);
   with_half(p.factors, [&]<class E>(E) {
     p.trans_b ? launch<Product::forward, E, E>(stream, g, tiles, kWhat)
@@ -421,7 +424,8 @@ bool launch_grouped_matmul_weight_sm90(Stream stream, const GroupedMatmulWeight&
                   .cols = static_cast<int>(p.n),
                   .depth = 0,
                   .c = p.c,
-                  .accumulate = p.accumulate};
+                  .accumulate = p.accumulate,
+                  .multiprocessors = p.multiprocessors};
   const std::int64_t tiles = p.experts * ceil_div(p.m, kRows);
   with_half(p.factors, [&]<class E>(E) {
     is_half ? launch<Product::weight, E, E>(stream, g, tiles, kWhat)

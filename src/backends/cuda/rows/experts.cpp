@@ -156,6 +156,7 @@ Kernel make_grouped_matmul(const OpView& v) {
     each.b = args.in[1];
     each.offsets = ids(args.in[2]);
     each.c = args.out[0];
+    each.multiprocessors = context->matmul_multiprocessors();
     launch_grouped_matmul(context->stream(), each);
   };
   return {run, grouped_info(v)};
@@ -177,6 +178,7 @@ Kernel make_grouped_matmul_weight(const OpView& v) {
     each.b = args.in[1];
     each.offsets = ids(args.in[2]);
     each.c = args.out[0];
+    each.multiprocessors = context->matmul_multiprocessors();
     launch_grouped_matmul_weight(context->stream_of(lane), each);
   };
   return {run, grouped_info(v)};
