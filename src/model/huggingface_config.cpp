@@ -244,9 +244,9 @@ std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
 /// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
 void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
+  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;  // may be 0 there
   const auto window = keys.optional_size("sliding_window");
-  const bool is_used = keys.flag("use_sliding_window", rule != "late");
-  if (rule == "none" || !window || !is_used) return;
+  if (!window) return;
   c.window = *window;
   if (const json* types = keys.find("layer_types"); types != nullptr && rule != "rotary") {
     c.windowed = by_layer(keys, "layer_types", *types, c.layers, "sliding_attention or full_attention",
