@@ -235,7 +235,7 @@ std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
 /// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
 void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
-  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;
+  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;  // may be 0 there
   const auto window = keys.optional_size("sliding_window");
   if (!window) return;
   c.window = *window;
