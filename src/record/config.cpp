@@ -60,6 +60,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"padding", "padding", kInteger, "", false, "", "", "", "", "Elements of weights beyond N: padding of the vocabulary"},
     {"grad_accum", "micro-batches", kInteger, "", true, "--grad-accum", "Run", "N", "1",
      "Micro-batches per optimizer step"},
+    {"routing", "routing", kText, "", true, "--routing", "Run", "", "learned",
+     "Experts of tokens: those of the highest scores, as many tokens for each expert, or experts at random"},
     {"dp", "dp", kInteger, "", true, "--dp", "Splitting", "N", "1",
      "Data-parallel copies of the model, each with its own batch (default: the ranks that other splits leave)"},
     {"zero", "ZeRO", kInteger, "", true, "--zero", "Splitting", "0|1|2|3", "0",
