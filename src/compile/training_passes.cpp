@@ -19,6 +19,7 @@
 #include "compile/passes/rebuild.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
+#include "compile/passes/shard_experts.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/sum_in_update.h"
 #include "compile/planned/async_tensor.h"
@@ -126,6 +127,7 @@ bool fuses_gelu_gradient(const StepOptions& options) {
 
 void split_forward(Making& making, const StepOptions& options) {
   if (!is_split(options)) return;
+  passes::shard_experts(making.step, options.sharding, options.rank);
   making.shared.summed = passes::shard_tensor(making.step, options.sharding, options.rank);
   making.stage = passes::cut_stage(making.step, options.sharding, options.rank);
   making.shared.tied = making.stage.tied;

@@ -227,6 +227,16 @@ class Experts(TrainingRuns):
             self.assertEqual(database.execute("SELECT COUNT(DISTINCT step), SUM(rows) FROM expert_rows").fetchall(), [(3, 3 * 2 * 64)])
         self.refused(2, "--routing balanced: tiny has no experts", "bench", "--model", "tiny", "--device", "cpu", "--routing", "balanced")
 
+    def test_splits_of_experts_are_checked(self):
+        for code, text, *arguments in [(2, "--ep 3 does not divide the 8 experts of tiny-moe", "--ep", 3, "--dp", 3),
+                                       (2, "--ep 4 does not divide the 2 data-parallel ranks", "--ep", 4, "--dp", 2),
+                                       (5, "experts are split over data-parallel ranks alone", "--ep", 2, "--dp", 2, "--pp", 2)]:
+            self.refused(code, text, "program", "--model", "tiny-moe", "--device", "cpu", *arguments)
+            self.assertEqual(len(self.run_rooflm("program", "--model", "tiny-moe", "--device", "cpu", *arguments).stderr.splitlines()), 1)
+        self.refused(2, "--ep 2: tiny has no experts", "program", "--model", "tiny", "--device", "cpu", "--ep", 2, "--dp", 2)
+        whole, split = (plan("--model", "qwen3-30b-a3b", "--device", "h100-sxm", "--dp", 8, "--ep", ep, "--seq", 1024)[0] for ep in (1, 8))
+        self.assertLess(split["weight_bytes"], whole["weight_bytes"] / 6)
+
 
 def rows_in(value):
     """The objects of a document that have no others in them."""
