@@ -16,6 +16,7 @@
 #include "core/statistics.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "lab/allocations.h"
 #include "lab/alone_steps.h"
 #include "lab/block_graph.h"
 #include "lab/ceilings/disk_rate.h"
@@ -23,6 +24,7 @@
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/expert_rows.h"
 #include "lab/forward_alone.h"
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
@@ -175,6 +177,11 @@ class Run {
     if (!has_arena()) return;
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
+    if (plan.arena_bytes > 0) {
+      fact("fragmentation",
+           1 - static_cast<double>(plan.peak_live_bytes) / static_cast<double>(plan.arena_bytes), "share",
+           "of the arena");
+    }
     record_->add(run, trace::planned_memory_events(program, plan));
   }
 
@@ -311,10 +318,13 @@ class Run {
                                         .steps = settings_->max_steps,
                                         .precision = settings_->precision,
                                         .max_seconds = settings_->max_seconds};
+    const ExpertReader experts(engine, settings_->max_steps);
+    std::vector<record::ExpertRows> expert_rows;
     int signal = 0;
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
       signal = asked_to_stop(step);
       if (signal != 0) return false;
+      if (step > point_->warmup) experts.read(step - point_->warmup - 1, expert_rows);
       inputs.write(step);
       if (step >= point_->warmup) watch.begin();
       return true;
@@ -327,7 +337,9 @@ class Run {
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
       add_samples(rows, static_cast<std::int64_t>(i), result.samples[i], measure::name_of(StepKind::plain));
     }
+    if (signal == 0) experts.read(static_cast<std::int64_t>(result.samples.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
+    record_->add(outcome_.run, expert_rows);
     write_exposed(result.samples);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
     outcome_.step_s = result.step.median;
@@ -343,9 +355,12 @@ class Run {
                                              .max_steps = settings_->max_steps,
                                              .max_seconds = settings_->max_seconds};
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
+    const ExpertReader experts(engine, 2 * settings_->max_steps);
+    std::vector<record::ExpertRows> expert_rows;
     const auto clock_before = host_clock();
     const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
       if (asked_to_stop(step) != 0) return false;
+      if (step > 0) experts.read(step - 1, expert_rows);
       inputs.write(step);
       recorder.set_step(step);
       if (kind != StepKind::warmup) watch.begin();
@@ -360,7 +375,10 @@ class Run {
     }
     write_exposed(result.times_of(StepKind::plain));
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
+    if (result.stop_reason != "interrupted" && !result.steps.empty())
+      experts.read(static_cast<std::int64_t>(result.steps.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
+    record_->add(outcome_.run, expert_rows);
     record_->add(outcome_.run, recorder.events());
     if (settings_->ranks != nullptr && !traces_ranks())
       write_collectives(engine, observed_steps(recorder, result), {.origin_ns = recorder.origin_ns()});
@@ -439,22 +457,13 @@ class Run {
   void look_closer(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
     if (!has_arena()) {
       inputs.write(0);
-      write_allocations(engine);
+      write_allocations(engine, backend, outcome_.run, *record_);
     }
     if (!provider_->is_host() && settings_->ranks == nullptr)
       steps_run_ = time_alone(engine, backend, inputs, outcome_.step_s, outcome_.run, steps_run_, *record_);
     if (!provider_->is_host()) return;
     measure::Counters counters;  // where there are none the command says why, once
     if (all_can(counters.is_available())) record_->add(outcome_.run, count_steps(counters, engine, inputs));
-  }
-
-  /// One more step of an engine that allocates as it goes, to see what.
-  void write_allocations(engines::Engine& engine) {
-    trace::MemoryRecorder memory(engine.program());
-    engine.run(&memory);
-    record_->add(outcome_.run, memory.events());
-    fact("allocations", static_cast<double>(memory.allocations()), "", "per step");
-    fact("allocator_peak_bytes", static_cast<double>(engine.peak_transient_bytes()), "B");
   }
 
   const Point* point_;

@@ -64,6 +64,9 @@ class CpuBackend final : public Backend {
   CpuBackend& operator=(const CpuBackend&) = delete;
   [[nodiscard]] std::string device() const override { return "cpu"; }
   [[nodiscard]] void* allocate(std::size_t bytes) override { return cpu::allocate_memory(bytes); }
+  [[nodiscard]] std::optional<AllocatorBytes> allocator_bytes() const override {
+    return cpu::allocator_bytes();
+  }
   void release(void* data) noexcept override { cpu::release_memory(data); }
   void copy_in(void* device, const void* host, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(device, host, bytes);

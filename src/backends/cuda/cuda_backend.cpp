@@ -163,6 +163,15 @@ class CudaBackend final : public Backend {
     return std::clamp(left, 0.0, unused);
   }
 
+  [[nodiscard]] std::optional<AllocatorBytes> allocator_bytes() const override {
+    context_->select();
+    const auto of_pool = [this](cudaMemPoolAttr what) {
+      return static_cast<double>(pool_bytes(context_->pool(), what));
+    };
+    return AllocatorBytes{.given_out = of_pool(cudaMemPoolAttrUsedMemCurrent),
+                          .held = of_pool(cudaMemPoolAttrReservedMemCurrent)};
+  }
+
   /// Adds the collectives to the kernel table.
   void join(const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) {
