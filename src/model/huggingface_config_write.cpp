@@ -60,6 +60,13 @@ constexpr std::array kWritten{
     Written{.type = "qwen2", .architecture = "Qwen2ForCausalLM", .windows = true, .qkv_bias = true},
 };
 
+/// What none of those families has, beside its kinds of layers.
+bool has_more(const ModelConfig& c) {
+  const Experts& e = c.experts;
+  return c.qk_norm != QkNorm::none || c.head_bias || c.logit_cap > 0 || c.embedding_scale != 1 ||
+         c.residual_scale != 1 || c.logit_scale != 1 || e.router_bias || e.biases || e.score_bias;
+}
+
 ordered_json llama_json(const ModelConfig& c) {
   const auto* const family = std::ranges::find_if(kWritten, [&](const Written& f) {
     const bool has_biases = f.says_biases || !(c.proj_bias || c.mlp_bias);
@@ -72,7 +79,7 @@ ordered_json llama_json(const ModelConfig& c) {
            f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows || c.window == 0);
   });
   const std::string lacking = uncomputed(c, 1);
-  if (c.arch != Arch::llama || family == kWritten.end() || !lacking.empty()) {
+  if (c.arch != Arch::llama || family == kWritten.end() || has_more(c) || !lacking.empty()) {
     throw core::Unavailable(fmt::format("no family has the config.json of {}{}{}", c.name,
                                         lacking.empty() ? "" : " with ", lacking));
   }

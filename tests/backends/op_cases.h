@@ -48,7 +48,8 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
   return op.is(ops::kRoute) || op.is(ops::kDispatch) || op.is(ops::kGatherRows) ||
-         op.is(ops::kGroupedMatmul) || op.is(ops::kCombine);
+         op.is(ops::kGroupedMatmul) || op.is(ops::kCombine) || op.is(ops::kGateRows) ||
+         op.is(ops::kGroupedBiasAdd);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.
