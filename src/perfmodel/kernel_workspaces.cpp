@@ -50,9 +50,10 @@ std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::D
   return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors, arrays);
 }
 
-/// A matmul, or one with another op in it.
+/// A matmul, or one with another op in it; those of experts are summed in one part.
 bool is_bf16x6_matmul(const Op& op) {
-  return op.def->work == program::Work::matmul &&
+  const bool is_grouped = op.is(ops::kGroupedMatmul) || op.is(ops::kGroupedMatmulWeight);
+  return op.def->work == program::Work::matmul && !is_grouped &&
          program::fp32_products_of(op) == program::Fp32Products::bf16x6;
 }
 
@@ -94,6 +95,12 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
       scratch.reserve(attention_gradient_bytes(program, op, device, is_deterministic));
     if (op.is(ops::kLayerNormBackward) || op.is(ops::kRmsNormBackward))
       scratch.reserve(norm_scratch_bytes(program, op, device));
+    if (op.is(ops::kDispatch)) {
+      const std::int64_t choices = program.shape(op.inputs.at(0)).numel();
+      scratch.reserve(devices::dispatch_bytes(choices, op.attrs.integer("experts")));
+    }
+    if (op.is(ops::kRouteBackward) && op.attrs.number("balance") != 0)
+      scratch.reserve(devices::route_gradient_bytes(op.attrs.integer("experts")));
     if (op.is(ops::kRope)) {
       tables.insert({program.shape(op.inputs.at(0))[1], op.attrs.integer("head_dim") / 2});
     }

@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels/attention/attention_fused_compute.cuh"
 #include "backends/cuda/kernels/attention/attention_fused_walk.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/tensor_map.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -139,39 +140,6 @@ __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ Fus
       *reinterpret_cast<uint4*>(to + 8 * dq.stride) = make_uint4(lower[0], lower[1], lower[2], lower[3]);
     }
   }
-}
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  constexpr int kVersion = 12000;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                                             cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    throw std::runtime_error("the driver has no cuTensorMapEncodeTiled");
-  }
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
-/// Boxes of `rows` rows of 64 columns of bf16 [batch, seq, columns], swizzled as wgmma.cuh says; zeros behind
-/// the last row.
-CUtensorMap map_boxes(const bf16* base, std::int64_t batch, std::int64_t seq, std::int64_t columns,
-                      int rows) {
-  static const EncodeTiled kEncode = encode_tiled();
-  CUtensorMap map{};
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(seq),
-                               static_cast<cuuint64_t>(batch)};
-  const cuuint64_t strides[2] = {sizes[0] * sizeof(bf16), sizes[0] * sizes[1] * sizeof(bf16)};
-  const cuuint32_t box[3] = {kPanelCols, static_cast<cuuint32_t>(rows), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult result =
-      kEncode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(base), sizes, strides, box, steps,
-              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) throw std::runtime_error("cuTensorMapEncodeTiled: " + std::to_string(result));
-  return map;
 }
 
 /// Where the parts of the workspace begin, in bytes; sums are first.
