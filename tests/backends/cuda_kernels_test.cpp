@@ -362,34 +362,57 @@ TEST_F(CudaKernels, HeadsMoveThereAndBack) {
   }
 }
 
-/// Pairs of a head by eights, fours, twos and one by one.
+struct RotaryCase {
+  std::int64_t dim, pairs;  ///< of a head
+};
+
+/// Pairs of a head by eights, fours, twos and one by one; some heads rotate a part of their elements.
 TEST_F(CudaKernels, RotaryPositions) {
-  for (const std::int64_t dim : {32, 40, 12, 10}) {
+  constexpr double kAmplitude = 1.25;
+  for (const auto [dim, half] : {RotaryCase{32, 16}, {40, 20}, {12, 6}, {10, 5}, {80, 16}, {24, 4}, {9, 2}}) {
     for_types([&](DType dtype, std::size_t shift) {
+      SCOPED_TRACE("heads of " + std::to_string(dim) + ", pairs " + std::to_string(half));
       const HeadsShape s{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = dim};
       const Values x = random_values(dtype, s.batch * s.seq * s.width(), 9);
-      const std::int64_t half = dim / 2;
+      Values frequencies;
+      for (std::int64_t i = 0; i < half; ++i)
+        frequencies.push_back(std::pow(500.0, -static_cast<double>(i) / static_cast<double>(half)) / 1.7);
       Values expected = x;
       for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
         for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * half; ++i) {
-          const double angle = static_cast<double>(r % s.seq) *
-                               std::pow(500.0, -static_cast<double>(i % half) / static_cast<double>(half));
+          const double angle = static_cast<double>(r % s.seq) * frequencies[at(i % half)];
           const std::size_t a = at(r * s.width() + i / half * dim + i % half);
           const std::size_t b = a + at(half);
-          expected[a] = x[a] * std::cos(angle) - x[b] * std::sin(angle);
-          expected[b] = x[b] * std::cos(angle) + x[a] * std::sin(angle);
+          expected[a] = kAmplitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
+          expected[b] = kAmplitude * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
         }
       }
+      const DeviceBytes device_frequencies(frequencies.size() * sizeof(double));
+      check_cuda(cudaMemcpy(device_frequencies.at(0), frequencies.data(), device_frequencies.bytes(),
+                            cudaMemcpyHostToDevice),
+                 "copying");
       const DeviceArray cosines(DType::f32, at(s.seq * half));
       const DeviceArray sines(DType::f32, at(s.seq * half));
-      launch_rope_tables(nullptr, s.seq, dim, 500.0, {}, cosines.floats(), sines.floats());
+      launch_rope_tables(nullptr, s.seq, half, static_cast<const double*>(device_frequencies.at(0)),
+                         kAmplitude, {}, cosines.floats(), sines.floats());
       const DeviceArray from(dtype, x, shift);
       const DeviceArray to(dtype, x.size(), shift);
-      launch_rope(nullptr, dtype, s, from.data(), cosines.floats(), sines.floats(), false, nullptr,
+      launch_rope(nullptr, dtype, s, half, from.data(), cosines.floats(), sines.floats(), false, nullptr,
                   to.data());
       expect_close(to.read(), expected, tolerance_of(dtype));
-      launch_rope(nullptr, dtype, s, to.data(), cosines.floats(), sines.floats(), true, nullptr, to.data());
-      expect_close(to.read(), x, 2 * tolerance_of(dtype));
+      const DeviceArray in_place(dtype, x, shift);
+      launch_rope(nullptr, dtype, s, half, in_place.data(), cosines.floats(), sines.floats(), false, nullptr,
+                  in_place.data());
+      EXPECT_EQ(in_place.read(), to.read());
+      launch_rope(nullptr, dtype, s, half, to.data(), cosines.floats(), sines.floats(), true, nullptr,
+                  to.data());
+      Values back = x;
+      for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
+        for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * 2 * half; ++i) {
+          back[at(r * s.width() + i / (2 * half) * dim + i % (2 * half))] *= kAmplitude * kAmplitude;
+        }
+      }
+      expect_close(to.read(), back, 4 * tolerance_of(dtype));
     });
   }
 }
