@@ -98,6 +98,15 @@ def is_a_kernel_summary(rows):
             and sums_to_one(rows, "time_share"))
 
 
+def has_fragmentation(rows):
+    """A step that allocates holds no less than it gives out; an arena's is what its tensors leave of it."""
+    facts = by(rows, "what")
+    found = facts["fragmentation"]["value"]
+    if "arena_bytes" in facts:
+        return near(1 - found, facts["live_bytes_peak"]["value"] / facts["arena_bytes"]["value"])
+    return 0 <= found < 1 and facts["allocator_reserved_bytes"]["value"] * (1 - found) >= facts["allocator_peak_bytes"]["value"]
+
+
 def has_shares_of_classes(rows):
     return sums_to_one(rows, "forward_share") and sums_to_one(rows, "step_share")
 

@@ -151,6 +151,12 @@ class Backend {
   /// Bytes that an engine may still allocate.
   [[nodiscard]] virtual double free_bytes() const = 0;
 
+  /// What the allocator behind `allocate` has given out, and what it holds for that; absent where nobody counts.
+  struct AllocatorBytes {
+    double given_out = 0, held = 0;
+  };
+  [[nodiscard]] virtual std::optional<AllocatorBytes> allocator_bytes() const { return std::nullopt; }
+
   /// Bytes that the backend holds for its kernels, in addition to what was allocated through it.
   [[nodiscard]] virtual std::int64_t workspace_bytes() const { return 0; }
 

@@ -16,6 +16,7 @@
 #include "core/statistics.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "lab/allocations.h"
 #include "lab/alone_steps.h"
 #include "lab/block_graph.h"
 #include "lab/ceilings/disk_rate.h"
@@ -175,6 +176,11 @@ class Run {
     if (!has_arena()) return;
     fact("arena_bytes", static_cast<double>(plan.arena_bytes), "B");
     fact("live_bytes_peak", static_cast<double>(plan.peak_live_bytes), "B");
+    if (plan.arena_bytes > 0) {
+      fact("fragmentation",
+           1 - static_cast<double>(plan.peak_live_bytes) / static_cast<double>(plan.arena_bytes), "share",
+           "of the arena");
+    }
     record_->add(run, trace::planned_memory_events(program, plan));
   }
 
@@ -439,22 +445,13 @@ class Run {
   void look_closer(engines::Engine& engine, backends::Backend& backend, StepInputs& inputs) {
     if (!has_arena()) {
       inputs.write(0);
-      write_allocations(engine);
+      write_allocations(engine, backend, outcome_.run, *record_);
     }
     if (!provider_->is_host() && settings_->ranks == nullptr)
       steps_run_ = time_alone(engine, backend, inputs, outcome_.step_s, outcome_.run, steps_run_, *record_);
     if (!provider_->is_host()) return;
     measure::Counters counters;  // where there are none the command says why, once
     if (all_can(counters.is_available())) record_->add(outcome_.run, count_steps(counters, engine, inputs));
-  }
-
-  /// One more step of an engine that allocates as it goes, to see what.
-  void write_allocations(engines::Engine& engine) {
-    trace::MemoryRecorder memory(engine.program());
-    engine.run(&memory);
-    record_->add(outcome_.run, memory.events());
-    fact("allocations", static_cast<double>(memory.allocations()), "", "per step");
-    fact("allocator_peak_bytes", static_cast<double>(engine.peak_transient_bytes()), "B");
   }
 
   const Point* point_;

@@ -238,6 +238,7 @@ class Profile(unittest.TestCase):
         self.assertIn("allocator_peak_bytes", eager)
         self.assertFalse(eager & {"arena_bytes", "live_bytes_peak"})
         self.assertLessEqual({"arena_bytes", "live_bytes_peak"}, fused)
+        self.assertLessEqual({"fragmentation"}, eager & fused)
 
     def test_the_page(self):
         page = self.folder / "page.html"

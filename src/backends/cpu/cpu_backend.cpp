@@ -12,6 +12,7 @@
 #include "backends/thread_team.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
+#include "program/scores.h"
 
 namespace rooflm::backends {
 namespace {
@@ -35,6 +36,7 @@ Kernel with_threads(Kernel kernel, int threads) {
 
 KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
   return {row.op, [row, resources](const program::Program& program, const program::Op& op) {
+            if (!program::beyond_plain(op).empty()) return Kernel{};
             use_team(resources->threads());
             return with_threads(make_named(row, {program, op, resources}), resources->threads());
           }};
@@ -64,6 +66,9 @@ class CpuBackend final : public Backend {
   CpuBackend& operator=(const CpuBackend&) = delete;
   [[nodiscard]] std::string device() const override { return "cpu"; }
   [[nodiscard]] void* allocate(std::size_t bytes) override { return cpu::allocate_memory(bytes); }
+  [[nodiscard]] std::optional<AllocatorBytes> allocator_bytes() const override {
+    return cpu::allocator_bytes();
+  }
   void release(void* data) noexcept override { cpu::release_memory(data); }
   void copy_in(void* device, const void* host, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(device, host, bytes);

@@ -70,6 +70,17 @@ void keep_released_memory() {
 
 void trim_memory() noexcept { (void)malloc_trim(0); }
 
+std::optional<Backend::AllocatorBytes> allocator_bytes() {
+#ifdef __GLIBC__
+  const auto all = mallinfo2();
+  const auto mapped = static_cast<double>(all.hblkhd);
+  return Backend::AllocatorBytes{.given_out = static_cast<double>(all.uordblks) + mapped,
+                                           .held = static_cast<double>(all.arena) + mapped};
+#else
+  return std::nullopt;
+#endif
+}
+
 void* allocate_memory(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const auto refuse = [&](double free) {

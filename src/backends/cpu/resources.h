@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/op_view.h"
 #include "program/rotary.h"
 
@@ -19,6 +21,8 @@ namespace rooflm::backends::cpu {
 /// nullptr.
 void* allocate_memory(std::size_t bytes);
 void release_memory(void* data) noexcept;
+/// What the C library's allocator says of the whole process, mapped blocks included.
+std::optional<Backend::AllocatorBytes> allocator_bytes();
 /// Bytes that this process can still allocate without swapping: available memory, or the limit of its control
 /// group if that is less.
 double available_memory_bytes();

@@ -24,6 +24,7 @@
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
 #include "backends/cuda/summing_updates.h"
+#include "program/scores.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -78,6 +79,8 @@ std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
   for (const MakerRow& row : kernels()) {
     rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
+                      // No kernel here looks at these; they would be left out in silence.
+                      if (!program::beyond_plain(op).empty()) return Kernel{};
                       context->select();
                       return with_check(make_named(row, {program, op, context}), program, op, context);
                     }});
@@ -161,6 +164,15 @@ class CudaBackend final : public Backend {
     if (sharers <= 1) return unused;
     const double left = static_cast<double>(total) / sharers - static_cast<double>(used) - kOwnBytes;
     return std::clamp(left, 0.0, unused);
+  }
+
+  [[nodiscard]] std::optional<AllocatorBytes> allocator_bytes() const override {
+    context_->select();
+    const auto of_pool = [this](cudaMemPoolAttr what) {
+      return static_cast<double>(pool_bytes(context_->pool(), what));
+    };
+    return AllocatorBytes{.given_out = of_pool(cudaMemPoolAttrUsedMemCurrent),
+                          .held = of_pool(cudaMemPoolAttrReservedMemCurrent)};
   }
 
   /// Adds the collectives to the kernel table.

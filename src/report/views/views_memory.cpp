@@ -131,7 +131,7 @@ constexpr std::array<std::pair<const char*, const char*>, 14> kMemoryFacts = {{
     {"arena_bytes", "the arena: one allocation for the step"},
     {"allocations", "allocations in a step"},
     {"allocator_peak_bytes", "peak of bytes handed out by the allocator"},
-    {"allocator_reserved_bytes", "memory that the allocator took from the device"},
+    {"allocator_reserved_bytes", "memory that the allocator holds at the peak"},
     {"torch_reserved_bytes", "memory that PyTorch's allocator had taken from the device, at most"},
     {"fragmentation", "share of that memory that no tensor used at the peak"},
     {"rss_increase_bytes", "growth of the process, as the system counts it"},
