@@ -34,7 +34,8 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
   const devices::AttentionUse use{.dtype = p.tensor(op.inputs.at(1)).dtype,
                                   .fp32_products = program::fp32_products_of(op),
                                   .is_gradient = true,
-                                  .is_deterministic = is_deterministic};
+                                  .is_deterministic = is_deterministic,
+                                  .rules = devices::attention_rules_of(op, sizes.seq)};
   const devices::AttentionFamily family = devices::attention_family_of(device.key, use, sizes);
   if (family == devices::AttentionFamily::cudnn)
     return devices::cudnn_gradient_bytes(sizes, is_deterministic);

@@ -62,12 +62,12 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads) sum_sinks(AttentionShape s, const float* delta, const float* lse,
                                                       Sinks sinks, bool accumulate, float* d_sinks) {
   const std::int64_t head = blockIdx.x;
-  const float sink = sink_of(sinks, head);
+  const float sink = lse == nullptr ? 0.0F : sink_of(sinks, head);
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < s.batch * s.seq; i += kThreads) {
     const std::int64_t batch = i / s.seq;
     const std::int64_t at = (batch * s.heads + head) * s.seq + i - batch * s.seq;
-    sum += expf(sink - lse[at]) * delta[at];
+    sum += lse == nullptr ? delta[at] : expf(sink - lse[at]) * delta[at];
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) d_sinks[head] = (accumulate ? d_sinks[head] : 0.0F) - sum;
@@ -148,7 +148,12 @@ void launch_sinks_gradient(Stream stream, core::DType dtype, const AttentionShap
                            void* workspace, bool accumulate) {
   auto* delta = static_cast<float*>(workspace);
   launch_row_products(stream, dtype, shape, dy, y, delta);
-  const char* what = "flash_attention_backward, sinks";
+  launch_sum_sinks(stream, shape, delta, lse, sinks, d_sinks, accumulate);
+}
+
+void launch_sum_sinks(Stream stream, const AttentionShape& shape, const float* delta, const float* lse,
+                      const Sinks& sinks, float* d_sinks, bool accumulate) {
+  const char* what = "gradient of sinks";
   sum_sinks<<<grid_size(shape.heads, what), kThreads, 0, stream>>>(shape, delta, lse, sinks, accumulate,
                                                                    d_sinks);
   check_launch(what);

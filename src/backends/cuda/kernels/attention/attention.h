@@ -81,6 +81,9 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
 void launch_sinks_gradient(Stream stream, core::DType dtype, const AttentionShape& shape, const void* dy,
                            const void* y, const float* lse, const Sinks& sinks, float* d_sinks,
                            void* workspace, bool accumulate);
+/// The same from delta [B, H, T], rowsum(dy y). If `lse` is null, delta is the whole product.
+void launch_sum_sinks(Stream stream, const AttentionShape& shape, const float* delta, const float* lse,
+                      const Sinks& sinks, float* d_sinks, bool accumulate);
 
 /// Whether there is a gradient in one pass, of five matmuls instead of seven: bf16 on sm_90, D of 64 or 128,
 /// no rules but windows and sinks.
