@@ -104,8 +104,8 @@ AttentionRules attention_rules_of(const program::Op& op, std::int64_t seq) {
   const bool has_sinks = program::sinks_of(op) != program::kNone;
   if (scores.cap > 0 || scores.alibi || (has_sinks && op.is(program::ops::kFlashAttention)))
     return AttentionRules::other;
-  return has_sinks || (scores.window > 0 && scores.window < seq) ? AttentionRules::window
-                                                                 : AttentionRules::none;
+  if (scores.window > 0 && scores.window < seq) return AttentionRules::window;
+  return has_sinks ? AttentionRules::sinks : AttentionRules::none;
 }
 
 bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
@@ -156,7 +156,9 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
                                            : is_short_attention(sizes))));
   const bool is_too_long =
       use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
-  if (is_own_faster || is_too_long || is_other || !fits_cudnn_attention(use.dtype, sizes)) return own;
+  const bool stores_hidden = use.is_gradient && use.is_deterministic && use.rules == AttentionRules::window;
+  if (is_own_faster || is_too_long || is_other || stores_hidden || !fits_cudnn_attention(use.dtype, sizes))
+    return own;
   return AttentionFamily::cudnn;
 }
 

@@ -22,7 +22,8 @@ enum class AttentionFamily {
 /// Rules of scores (program/scores.h) by who computes them.
 enum class AttentionRules {
   none,    ///< scaled products
-  window,  ///< and a window: cuDNN has it, too; of gradients also sinks, which they find in lse
+  sinks,   ///< of gradients: they find sinks in lse
+  window,  ///< a window: cuDNN has it, but its gradient in a fixed order stores what is hidden
   other,   ///< caps, ALiBi, and forward sinks: rooflm's kernels in two passes
 };
 

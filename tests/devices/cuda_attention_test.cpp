@@ -66,6 +66,10 @@ TEST(CudaAttention, RulesOfScoresThatCudnnDoesNotTake) {
   };
   EXPECT_EQ(of(DType::bf16, AttentionRules::window, false), AttentionFamily::cudnn);
   EXPECT_EQ(of(DType::bf16, AttentionRules::window, true), AttentionFamily::one_pass);
+  EXPECT_EQ(of(DType::bf16, AttentionRules::sinks, true), AttentionFamily::one_pass);
+  EXPECT_EQ(family(DType::f16, 4096, 64, {.is_gradient = true, .rules = AttentionRules::window}),
+            AttentionFamily::tensor_cores)
+      << "cuDNN would store what the window hides";
   EXPECT_EQ(of(DType::bf16, AttentionRules::other, false), AttentionFamily::warp_groups);
   EXPECT_EQ(of(DType::bf16, AttentionRules::other, true), AttentionFamily::warp_groups);
   EXPECT_EQ(of(DType::f16, AttentionRules::other, true), AttentionFamily::tensor_cores);
