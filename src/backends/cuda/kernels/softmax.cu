@@ -26,7 +26,7 @@ __device__ std::int64_t head_of(const SoftmaxRules& r, const Row& row, std::int6
 }
 
 /// The rules of the head of a row.
-__device__ HeadRules rules_of(const SoftmaxRules& r, const Row& row, std::int64_t seq, float scale) {
+__device__ HeadRules<> rules_of(const SoftmaxRules& r, const Row& row, std::int64_t seq, float scale) {
   return {{.heads = r.heads, .rules = r.rules}, scale, head_of(r, row, seq)};
 }
 
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kWarp* kRows)
   const Row row(seq);
   if (row.number >= rows) return;
   const T* from = s + row.number * seq;
-  const HeadRules rules = rules_of(softmax, row, seq, scale);
+  const HeadRules<> rules = rules_of(softmax, row, seq, scale);
   const auto score = [&](const Pack& x, std::int64_t j, int i) {
     return kRules ? rules.score(x[i], static_cast<int>(row.seen - 1 - j) - i) : scale * x[i];
   };
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kWarp* kRows)
   if (row.number >= rows) return;
   const T* dps = dp + row.number * seq;
   const T* ps = p + row.number * seq;
-  const HeadRules rules = rules_of(softmax, row, seq, scale);
+  const HeadRules<> rules = rules_of(softmax, row, seq, scale);
   float dot = 0;
   float sum = 0;
   for (std::int64_t j = row.first; j < row.seen; j += kStep) {

@@ -25,8 +25,9 @@ struct Tiles {
 };
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first; group of heads).
-template <int kDim, bool kRules>
-__global__ void __launch_bounds__(kThreads, 2)
+/// What bends scores of wide heads keeps more registers than two blocks have.
+template <int kDim, bool kRules, bool kBends>
+__global__ void __launch_bounds__(kThreads, kBends&& kDim == 128 ? 1 : 2)
     attention_forward(AttentionShape s, float scale, const bf16* qkv, bf16* y, float* lse, Sinks sinks) {
   if constexpr (kHasWarpGroups) {
     using T = Tiles<kDim>;
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t kv = head / (s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{kQueries};
-    const HeadRules rules(s, scale, head);
+    const HeadRules<kBends> rules(s, scale, head);
     const int first_tile = kRules ? static_cast<int>(rules.first_key(first) / kKeys) : 0;
     const PanelCopy<kKeys, kDim, kThreads> copy_tile(packed.stride);
     const auto copy_keys = [&](int tile) {
@@ -117,7 +118,9 @@ void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& s
     constexpr int kBytes = Tiles<Dim::value>::kBytes;
     const std::int64_t bytes = 2 * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};  // keys and values
     const dim3 grid = head_grid(s.batch * s.heads, ceil_div(s.seq, kQueries), bytes, kWhat);
-    auto* kernel = s.has_rules() ? attention_forward<Dim::value, true> : attention_forward<Dim::value, false>;
+    auto* kernel = attention_forward<Dim::value, false, false>;
+    if (s.has_rules()) kernel = attention_forward<Dim::value, true, false>;
+    if (s.rules.cap > 0 || s.rules.alibi) kernel = attention_forward<Dim::value, true, true>;
     allow_shared(kernel, kBytes, kWhat);
     kernel<<<grid, kThreads, kBytes, stream>>>(s, scale_of(s), qkv, y, lse, sinks);
     check_launch(kWhat);

@@ -79,7 +79,7 @@ __device__ void probabilities(Sums<kM, kN>& scores, const Rows<kM>& rows, float 
 
 /// The same by rules: scores := p times the derivative of the score.
 template <int kM, int kN>
-__device__ void probabilities(const HeadRules& rules, Sums<kM, kN>& scores, const Rows<kM>& rows,
+__device__ void probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, const Rows<kM>& rows,
                               std::int64_t row, std::int64_t key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first = static_cast<int>(row - key) + lane / 4 - lane % 4 * 2;  // distance of c[0]
@@ -156,7 +156,7 @@ __device__ void transposed_probabilities(Sums<kM, kN>& scores, const float* lse,
 
 /// The same by rules.
 template <int kM, int kN>
-__device__ void transposed_probabilities(const HeadRules& rules, Sums<kM, kN>& scores, const float* lse,
+__device__ void transposed_probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, const float* lse,
                                          std::int64_t key, std::int64_t query) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
@@ -205,7 +205,7 @@ __device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN
 /// Behind gradient_of_transposed_scores: dp times the derivative of the score, which p tells; registers do
 /// not hold both.
 template <int kM, int kN>
-__device__ void derive_transposed(const HeadRules& rules, const Sums<kM, kN>& p, Sums<kM, kN>& dp,
+__device__ void derive_transposed(const HeadRules<>& rules, const Sums<kM, kN>& p, Sums<kM, kN>& dp,
                                   const float* lse, std::int64_t key, std::int64_t query) {
   if (!(rules.cap > 0)) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;

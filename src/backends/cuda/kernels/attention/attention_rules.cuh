@@ -21,7 +21,9 @@ __device__ inline float alibi_slope(std::int64_t head, std::int64_t heads) {
 /// To a few 1e-7.
 __device__ inline float tanh_of(float x) { return 1.0F - __fdividef(2.0F, __expf(2.0F * x) + 1.0F); }
 
-/// A distance is that of a query from its key.
+/// A distance is that of a query from its key. kBends: there may be a cap or a bias; without that code
+/// kernels whose registers are full are faster.
+template <bool kBends = true>
 struct HeadRules {
   float scale, cap = 0, inverse_cap = 0, slope = 0;  ///< scale: of products; 0: no cap, no bias
   int window = INT_MAX;
@@ -35,7 +37,7 @@ struct HeadRules {
     if (s.rules.alibi) slope = alibi_slope(head, s.heads);
   }
   /// Whether scores are more than scaled products.
-  [[nodiscard]] __device__ bool bend() const { return cap > 0 || slope > 0; }
+  [[nodiscard]] __device__ bool bend() const { return kBends && (cap > 0 || slope > 0); }
   [[nodiscard]] __device__ float score(float product, int distance) const {
     float score = product * scale;
     if (cap > 0) score = cap * tanh_of(score * inverse_cap);
@@ -61,8 +63,8 @@ struct HeadRules {
 
 /// Of scores from `row` and `key` on: bends them, and -inf for keys that queries do not see. What is left is
 /// to scale them by rules.rest().
-template <int kM, int kN>
-__device__ void apply_rules(const HeadRules& rules, Sums<kM, kN>& scores, std::int64_t row,
+template <bool kBends, int kM, int kN>
+__device__ void apply_rules(const HeadRules<kBends>& rules, Sums<kM, kN>& scores, std::int64_t row,
                             std::int64_t key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first = static_cast<int>(row - key) + lane / 4 - lane % 4 * 2;  // distance of c[0]
