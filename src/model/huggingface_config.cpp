@@ -14,6 +14,7 @@
 #include "model/config_keys.h"
 #include "model/expert_layers.h"
 #include "model/huggingface.h"
+#include "model/huggingface_family.h"
 
 namespace rooflm::model {
 namespace {
@@ -44,18 +45,6 @@ constexpr auto kQkNorms =
                                                      {QkNorm::heads, "heads"},
                                                      {QkNorm::whole, "whole"},
                                                      {QkNorm::unweighted, "unweighted"}});
-constexpr auto kActivations =
-    core::named<Activation>("activation", {{Activation::silu, "silu"},
-                                           {Activation::silu, "swish"},
-                                           {Activation::gelu_tanh, "gelu_new"},
-                                           {Activation::gelu_tanh, "gelu_pytorch_tanh"},
-                                           {Activation::gelu_tanh, "gelu_fast"},
-                                           {Activation::gelu, "gelu"},
-                                           {Activation::relu, "relu"},
-                                           {Activation::relu2, "relu2"},
-                                           {Activation::xielu, "xielu"},
-                                           {Activation::clipped_swiglu, "clipped_swiglu"}});
-
 void require_divides(const ConfigKeys& keys, const char* part, std::int64_t n, const char* whole,
                      std::int64_t of) {
   if (of % n != 0)
@@ -216,7 +205,9 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
     if (rope == nullptr) continue;
     const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
     read_rope(keys, key, is_by_kind ? rope->at("full_attention") : *rope, c);
-    if (is_by_kind) c.left_out = "rotary positions that differ by kind of layer";
+    if (is_by_kind &&
+        rope->value("sliding_attention", rope->at("full_attention")) != rope->at("full_attention"))
+      c.left_out = "rotary positions that differ by kind of layer";
   }
   if (keys.find("rope_local_base_freq") != nullptr)
     c.left_out = "rotary positions that differ by kind of layer";
@@ -247,9 +238,9 @@ std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
 /// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
 void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
+  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;  // may be 0 there
   const auto window = keys.optional_size("sliding_window");
-  const bool is_used = keys.flag("use_sliding_window", rule != "late");
-  if (rule == "none" || !window || !is_used) return;
+  if (!window) return;
   c.window = *window;
   if (const json* types = keys.find("layer_types"); types != nullptr && rule != "rotary") {
     c.windowed = by_layer(keys, "layer_types", *types, c.layers, "sliding_attention or full_attention",
@@ -344,6 +335,8 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
   if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
 }
 
+}  // namespace
+
 ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   refuse_features(keys, family);
   ModelConfig c;
@@ -366,6 +359,8 @@ ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   c.arch.name = family.types.front();
   return c;
 }
+
+namespace {
 
 /// The text model of a file and its type.
 struct TextModel {
@@ -398,7 +393,8 @@ TextModel text_model(const std::string& path, json root) {
     std::string inner = string_of(text, "model_type");
     return {std::move(text), inner.empty() ? type : inner, type};
   }
-  return {std::move(root), type, ""};
+  const bool sees = root.contains("vision_config") || root.contains("audio_config");
+  return {std::move(root), type, sees ? type : ""};
 }
 
 /// The row of the model. Throws if there is none.
@@ -440,7 +436,7 @@ const Family& family_of(const std::string& path, const TextModel& text) {
 }
 
 /// Validates and names the configuration.
-ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesystem::path& directory) {
+ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string& name) {
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab =
       config.arch == Arch::gpt2 && config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
@@ -449,26 +445,31 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesy
   } catch (const core::UsageError& error) {
     keys.fail(error.what());
   }
-  const auto path = std::filesystem::absolute(directory).lexically_normal();
-  config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  config.name = name;
   return config;
 }
 
 }  // namespace
 
+ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
+  TextModel model = text_model(path, core::parse_json_object(text, path, "config.json"));
+  const Family& family = family_of(path, model);
+  const ConfigKeys keys(path, std::move(model.config), family);
+  ModelConfig config = read_family(keys, family);
+  config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();
+  if (!model.wrapper.empty()) {
+    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
+                          fmt::format("all that {} has besides its text model", model.wrapper);
+  }
+  return finish(std::move(config), keys, name);
+}
+
 ModelConfig read_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   const core::MappedFile file(path);
-  TextModel text =
-      text_model(path.string(), core::parse_json_object(file.text(), path.string(), "config.json"));
-  const Family& family = family_of(path.string(), text);
-  const ConfigKeys keys(path.string(), std::move(text.config), family);
-  ModelConfig config = read_family(keys, family);
-  if (!text.wrapper.empty()) {
-    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
-                          fmt::format("all that {} has besides its text model", text.wrapper);
-  }
-  return finish(std::move(config), keys, directory);
+  const auto whole = std::filesystem::absolute(directory).lexically_normal();
+  return parse_config(file.text(), path.string(),
+                      (whole.has_filename() ? whole : whole.parent_path()).filename().string());
 }
 
 }  // namespace rooflm::model

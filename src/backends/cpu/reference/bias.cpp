@@ -50,10 +50,10 @@ Kernel make_grouped_bias_add(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t n = v.in(0).shape[-1];
     const std::int64_t experts = v.in(1).shape[0];
-    return [=, rows = rows_of(v.in(0)), x = in_operand<C>(v, 0, n), bias = in_operand<C>(v, 1, n),
+    return [=, x = in_operand<C>(v, 0, n), bias = in_operand<C>(v, 1, n),
             y = out_operand<C>(v, 0, n)](const KernelArgs& args) {
       const auto* offsets = static_cast<const std::int32_t*>(args.in[2]);
-      for_rows(rows, [&](std::int64_t r) {
+      for_rows(offsets[experts], [&](std::int64_t r) {
         const std::int64_t e = std::upper_bound(offsets + 1, offsets + experts + 1, r) - (offsets + 1);
         const C* xs = x.read(args.in[0], r * n, n);
         const C* bs = bias.read(args.in[1], e * n, n);
