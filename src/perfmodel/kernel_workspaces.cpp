@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
@@ -34,7 +34,8 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
   const devices::AttentionUse use{.dtype = p.tensor(op.inputs.at(1)).dtype,
                                   .fp32_products = program::fp32_products_of(op),
                                   .is_gradient = true,
-                                  .is_deterministic = is_deterministic};
+                                  .is_deterministic = is_deterministic,
+                                  .rules = devices::attention_rules_of(op, sizes.seq)};
   const devices::AttentionFamily family = devices::attention_family_of(device.key, use, sizes);
   if (family == devices::AttentionFamily::cudnn)
     return devices::cudnn_gradient_bytes(sizes, is_deterministic);
@@ -84,7 +85,7 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
   if (device.kind != devices::Kind::gpu) return 0;
   Scratch scratch;
   bool has_side_matmul = false;
-  std::set<std::pair<std::int64_t, std::int64_t>> tables;  // of RoPE: positions and half a head
+  std::set<std::tuple<std::int64_t, std::int64_t, double>> tables;  // of RoPE: positions, pairs, theta
   for (const Op& op : program.ops) {
     if (op.is(ops::kMatmul) && op.lane == program::Lane::background) {
       has_side_matmul = true;
@@ -102,13 +103,14 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
     if (op.is(ops::kRouteBackward) && op.attrs.number("balance") != 0)
       scratch.reserve(devices::route_gradient_bytes(op.attrs.integer("experts")));
     if (op.is(ops::kRope)) {
-      tables.insert({program.shape(op.inputs.at(0))[1], op.attrs.integer("head_dim") / 2});
+      const std::int64_t dims = op.attrs.integer(op.attrs.has("dims") ? "dims" : "head_dim");
+      tables.insert({program.shape(op.inputs.at(0))[1], dims / 2, op.attrs.number("theta")});
     }
   }
   std::int64_t bytes = devices::kGemmWorkspaceBytes + scratch.bytes();
   if (has_side_matmul) bytes += devices::kSideGemmWorkspaceBytes;
   constexpr auto kOfTables = static_cast<std::int64_t>(2 * sizeof(float));  // cosine and sine
-  for (const auto& [positions, half] : tables) bytes += kOfTables * positions * half;
+  for (const auto& [positions, pairs, theta] : tables) bytes += kOfTables * positions * pairs;
   return static_cast<double>(bytes);
 }
 

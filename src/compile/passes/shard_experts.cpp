@@ -58,6 +58,7 @@ class ExpertSplitter {
       tensor.shape = tensor.shape.with(0, ranks_ * tensor.shape[0]);
       wide_.insert(id);
     }
+    if (op.is(ops::kGroupedBiasAdd)) split(forward_->tensor(op.inputs[1]));
     if (!op.is(ops::kGroupedMatmul)) return;
     const TensorId weight = op.inputs[1];
     split(forward_->tensor(weight));

@@ -24,11 +24,11 @@ constexpr int kLanes = 8;  // of a row
 constexpr int kLoaderRegisters = 24;
 constexpr int kConsumerRegisters = 240;
 
-template <int kDim>
+template <int kDim, bool kWindowed>
 __global__ void __launch_bounds__(kFusedThreads, 1)
     attention_gradient(const __grid_constant__ FusedGradient g) {
   if constexpr (kHasWarpGroups) {
-    using T = FusedTiles<kDim>;
+    using T = FusedTiles<kDim, kWindowed>;
     extern __shared__ __align__(kPanelAlignment) unsigned char shared[];
     const unsigned base = shared_address(shared);
     const FusedBarriers barriers{base + T::kBarriersAt};
@@ -104,7 +104,7 @@ struct TileOfDq {
 /// of two rows.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ FusedGradient g) {
-  using T = FusedTiles<kDim>;
+  using T = FusedTiles<kDim, false>;
   constexpr int kRowParts = T::kQueries / 64;
   const auto tile = static_cast<int>(blockIdx.x) % g.tiles;
   const auto owner = static_cast<int>(blockIdx.x) / g.tiles;
@@ -159,7 +159,7 @@ struct Workspace {
 template <int kDim>
 void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* workspace,
                   const FusedBackward& how) {
-  using T = FusedTiles<kDim>;
+  using T = FusedTiles<kDim, false>;
   const AttentionShape& s = operands.shape;
   const Workspace parts(s);
   auto* base = static_cast<unsigned char*>(workspace);
@@ -189,7 +189,7 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
     check_launch(kWhat);
   }
   if (how.multiplies) {
-    auto* kernel = attention_gradient<kDim>;
+    auto* kernel = s.bends_scores() ? attention_gradient<kDim, true> : attention_gradient<kDim, false>;
     allow_shared(kernel, T::kBytes, kWhat);
     kernel<<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
     check_launch(kWhat);
@@ -204,7 +204,7 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
 
 bool fits_fused_backward(core::DType dtype, const AttentionShape& s) {
   constexpr std::int64_t kMostTiles = 1 << 30;
-  return runs_on_warp_groups(dtype, s) && s.head_dim != 80 &&
+  return runs_on_warp_groups(dtype, s) && s.head_dim != 80 && !(s.rules.cap > 0) && !s.rules.alibi &&
          s.batch * s.heads * ceil_div(s.seq, kGroupRows) < kMostTiles;
 }
 
@@ -216,7 +216,7 @@ void launch_fused_attention_backward(Stream stream, const AttentionShape& shape,
                                            workspace);
   }
   const AttentionGradient<bf16> operands{.shape = shape,
-                                         .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                         .scale = scale_of(shape),
                                          .dy = static_cast<const bf16*>(dy),
                                          .qkv = static_cast<const bf16*>(qkv),
                                          .y = static_cast<const bf16*>(y),
