@@ -43,10 +43,7 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
 /// A device that only plans needs no kernels.
 void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
-  std::string lacking = model::uncomputed(point.config, point.seq);
-  const bool has_experts = point.config.experts.count > 0;
-  if (has_experts && backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu)
-    lacking = "experts on GPUs";
+  const std::string lacking = model::uncomputed(point.config, point.seq);
   if (lacking.empty()) return;
   throw core::Unavailable(fmt::format(
       "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));

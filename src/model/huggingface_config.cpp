@@ -14,6 +14,7 @@
 #include "model/config_keys.h"
 #include "model/expert_layers.h"
 #include "model/huggingface.h"
+#include "model/huggingface_family.h"
 
 namespace rooflm::model {
 namespace {
@@ -44,18 +45,6 @@ constexpr auto kQkNorms =
                                                      {QkNorm::heads, "heads"},
                                                      {QkNorm::whole, "whole"},
                                                      {QkNorm::unweighted, "unweighted"}});
-constexpr auto kActivations =
-    core::named<Activation>("activation", {{Activation::silu, "silu"},
-                                           {Activation::silu, "swish"},
-                                           {Activation::gelu_tanh, "gelu_new"},
-                                           {Activation::gelu_tanh, "gelu_pytorch_tanh"},
-                                           {Activation::gelu_tanh, "gelu_fast"},
-                                           {Activation::gelu, "gelu"},
-                                           {Activation::relu, "relu"},
-                                           {Activation::relu2, "relu2"},
-                                           {Activation::xielu, "xielu"},
-                                           {Activation::clipped_swiglu, "clipped_swiglu"}});
-
 void require_divides(const ConfigKeys& keys, const char* part, std::int64_t n, const char* whole,
                      std::int64_t of) {
   if (of % n != 0)
@@ -213,7 +202,9 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
     if (rope == nullptr) continue;
     const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
     read_rope(keys, key, is_by_kind ? rope->at("full_attention") : *rope, c);
-    if (is_by_kind) c.left_out = "rotary positions that differ by kind of layer";
+    if (is_by_kind &&
+        rope->value("sliding_attention", rope->at("full_attention")) != rope->at("full_attention"))
+      c.left_out = "rotary positions that differ by kind of layer";
   }
   if (keys.find("rope_local_base_freq") != nullptr)
     c.left_out = "rotary positions that differ by kind of layer";
@@ -244,9 +235,9 @@ std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
 /// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
 void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
+  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;  // may be 0 there
   const auto window = keys.optional_size("sliding_window");
-  const bool is_used = keys.flag("use_sliding_window", rule != "late");
-  if (rule == "none" || !window || !is_used) return;
+  if (!window) return;
   c.window = *window;
   if (const json* types = keys.find("layer_types"); types != nullptr && rule != "rotary") {
     c.windowed = by_layer(keys, "layer_types", *types, c.layers, "sliding_attention or full_attention",
@@ -341,6 +332,8 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
   if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
 }
 
+}  // namespace
+
 ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   refuse_features(keys, family);
   ModelConfig c;
@@ -363,6 +356,8 @@ ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   c.arch.name = family.types.front();
   return c;
 }
+
+namespace {
 
 /// The text model of a file and its type.
 struct TextModel {
@@ -395,7 +390,8 @@ TextModel text_model(const std::string& path, json root) {
     std::string inner = string_of(text, "model_type");
     return {std::move(text), inner.empty() ? type : inner, type};
   }
-  return {std::move(root), type, ""};
+  const bool sees = root.contains("vision_config") || root.contains("audio_config");
+  return {std::move(root), type, sees ? type : ""};
 }
 
 /// The row of the model. Throws if there is none.
@@ -457,6 +453,7 @@ ModelConfig parse_config(std::string_view text, const std::string& path, const s
   const Family& family = family_of(path, model);
   const ConfigKeys keys(path, std::move(model.config), family);
   ModelConfig config = read_family(keys, family);
+  config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();
   if (!model.wrapper.empty()) {
     config.other_parts += (config.other_parts.empty() ? "" : " and ") +
                           fmt::format("all that {} has besides its text model", model.wrapper);
