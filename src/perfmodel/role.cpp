@@ -49,30 +49,6 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
   expect(Group::pipeline, sharding.pipeline, "--pp");
 }
 
-Ranks ranks_of(Group group, const compile::Sharding& sharding) {
-  const auto ranks = [of = sharding.ranks()](int size, int stride) {
-    return Ranks{.size = size, .stride = stride, .of = of};
-  };
-  const int stage = sharding.tensor * sharding.data_ranks();
-  switch (group) {
-    case Group::tensor:
-      return ranks(sharding.tensor, 1);
-    case Group::data:
-      return ranks(sharding.data_ranks(), sharding.tensor);
-    case Group::context:
-      return ranks(sharding.context, sharding.tensor);
-    case Group::expert:
-      return ranks(sharding.expert, sharding.tensor);
-    case Group::copies:
-      return ranks(sharding.data_ranks() / sharding.expert, sharding.tensor * sharding.expert);
-    case Group::pipeline:
-      return ranks(sharding.pipeline, stage);
-    case Group::tied:
-      return ranks(2, stage * std::max(1, sharding.pipeline - 1));
-  }
-  return {};
-}
-
 Collective kind_of(const Op& op) {
   namespace ops = program::ops;
   if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
