@@ -43,7 +43,7 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
 /// A device that only plans needs no kernels.
 void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
-  std::string lacking = model::uncomputed(point.config, point.seq);
+  std::string lacking = model::uncomputed(point.config);
   const bool has_experts = point.config.experts.count > 0;
   if (has_experts && backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu)
     lacking = "experts on GPUs";

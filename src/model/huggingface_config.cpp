@@ -138,6 +138,10 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("whole_norm", false)) c.qk_norm = QkNorm::whole;
   if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
   c.sinks = keys.flag("sinks", false);
+  const bool has_other_slopes =
+      keys.flag("alibi_is_scaled", false) || keys.positive("alibi_bias_max", 8) != 8;
+  if (c.arch.positions == Positions::alibi && has_other_slopes)
+    c.left_out = "linear biases (ALiBi) with other slopes";
   c.score_cap = keys.positive("attn_logit_softcapping", 0);
   c.logit_cap = keys.positive("final_logit_softcapping", 0);
   c.query_scale = keys.positive("attention_multiplier", 0);
@@ -173,6 +177,21 @@ void read_latent(const ConfigKeys& keys, ModelConfig& c) {
   c.head_dim = l.plain_dim + l.rotary_dim;
 }
 
+/// Yarn's factors of attention as DeepSeek has them: mscale of cos and sin, mscale_all_dim of queries and
+/// keys.
+void read_magnitudes(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
+  const auto magnitude = [&](const char* name) {
+    const auto found = rope.find(name);
+    const bool is_there = found != rope.end() && !found->is_null() && *found != 0 && c.rotary.factor > 1;
+    return is_there ? 0.1 * keys.positive(*found, key) * std::log(c.rotary.factor) + 1 : 1;
+  };
+  const double of_scores = magnitude("mscale_all_dim");
+  if (c.rotary.attention == 0 && of_scores != 1 && magnitude("mscale") != 1)
+    c.rotary.attention = magnitude("mscale") / of_scores;
+  if (c.latent.kv_rank > 0 && of_scores != 1)
+    c.query_scale = of_scores * of_scores / std::sqrt(static_cast<double>(c.head_dim));
+}
+
 /// One object of rope_scaling or rope_parameters. The type "default" scales nothing.
 void read_rope(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
   const json type = rope.is_object() ? rope.value("rope_type", rope.value("type", json("default"))) : json();
@@ -195,8 +214,24 @@ void read_rope(const ConfigKeys& keys, const char* key, const json& rope, ModelC
   r.beta_fast = number("beta_fast", 32);
   r.beta_slow = number("beta_slow", 1);
   r.attention = number("attention_factor", 0);
+  if (c.rope_scaling == "yarn") read_magnitudes(keys, key, rope, c);
   const auto truncate = rope.find("truncate");
   r.truncate = truncate == rope.end() || *truncate != false;
+}
+
+/// rope_parameters with an object for each kind of layer. Layers with a window have a theta of their own.
+void read_rope_by_kind(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
+  const auto found = rope.find("sliding_attention");
+  read_rope(keys, key, rope.at("full_attention"), c);
+  if (found == rope.end()) return;
+  ModelConfig windowed = c;
+  windowed.rope_scaling.clear();
+  windowed.rotary.dims = 0;
+  read_rope(keys, key, *found, windowed);
+  const bool differs =
+      !windowed.rope_scaling.empty() || rope.at("full_attention").contains("partial_rotary_factor");
+  if (differs) c.left_out = "rotary positions that differ by kind of layer";
+  if (windowed.rope_theta != c.rope_theta || !c.rope_scaling.empty()) c.window_theta = windowed.rope_theta;
 }
 
 void read_positions(const ConfigKeys& keys, ModelConfig& c) {
@@ -212,11 +247,10 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
     const json* rope = keys.find(key);
     if (rope == nullptr) continue;
     const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
-    read_rope(keys, key, is_by_kind ? rope->at("full_attention") : *rope, c);
-    if (is_by_kind) c.left_out = "rotary positions that differ by kind of layer";
+    is_by_kind ? read_rope_by_kind(keys, key, *rope, c) : read_rope(keys, key, *rope, c);
   }
   if (keys.find("rope_local_base_freq") != nullptr)
-    c.left_out = "rotary positions that differ by kind of layer";
+    c.window_theta = keys.positive("rope_local_base_freq", c.rope_theta);
   if (r.dims > dims || r.dims <= 0)
     keys.fail(fmt::format("{} rotated elements of a head of {}", r.dims, dims));
   if (r.dims % 2 != 0)
@@ -266,6 +300,9 @@ void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
   if (c.window == 0) return;
   if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
+  const json* types = keys.find("layer_types");
+  if (types != nullptr && std::ranges::find(*types, "chunked_attention") != types->end())
+    c.left_out = "windows that begin at multiples of their size";
   c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
   c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
   if (c.full_values_are_keys) {

@@ -71,7 +71,7 @@ ordered_json llama_json(const ModelConfig& c) {
     return has_experts && f.no_rope == !c.rotary.in_layer.empty() && has_biases &&
            f.qkv_bias == (c.qkv_bias && !c.proj_bias) && (f.windows || c.window == 0);
   });
-  const std::string lacking = uncomputed(c, 1);
+  const std::string lacking = uncomputed(c);
   if (c.arch != Arch::llama || family == kWritten.end() || !lacking.empty()) {
     throw core::Unavailable(fmt::format("no family has the config.json of {}{}{}", c.name,
                                         lacking.empty() ? "" : " with ", lacking));

@@ -8,6 +8,8 @@
 
 #include "program/ops.h"
 #include "program/program.h"
+#include "program/rotary.h"
+#include "program/scores.h"
 
 namespace rooflm::tests {
 
@@ -47,8 +49,10 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 /// Ops that no GPU has kernels for.
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
-  return op.is(ops::kRoute) || op.is(ops::kDispatch) || op.is(ops::kGatherRows) ||
-         op.is(ops::kGroupedMatmul) || op.is(ops::kCombine);
+  return !program::beyond_plain(op).empty() || op.is(ops::kLatentAttention) ||
+         (op.is(ops::kRope) && program::rotated_begin(op.attrs) > 0) || op.is(ops::kRoute) ||
+         op.is(ops::kDispatch) || op.is(ops::kGatherRows) || op.is(ops::kGroupedMatmul) ||
+         op.is(ops::kCombine);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

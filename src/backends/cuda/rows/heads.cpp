@@ -6,6 +6,7 @@
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
 #include "program/ops.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -62,6 +63,7 @@ Kernel make_rope(const OpView& v) {
     throw core::Unavailable("this GPU backend has no kernel for scaled rotary positions; processors have");
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  if (program::rotated_begin(v.op.attrs) > 0) return {};
   const HeadsShape shape = packed_shape(v, v.in(0));
   const bool has_first = v.has_in(1);
   const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
