@@ -82,7 +82,7 @@ FAMILIES = {
     "ministral": ("ministral", {"sliding_window": 8, "layer_types": ALTERNATING}),
     "mistral": ("mistral", {"sliding_window": 8}),
     "mixtral": ("mixtral", EXPERTS),
-    "mpt": ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 64}),
+    "mpt": ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64}),
     "nemotron": ("nemotron", {}),
     "olmo": ("olmo", {}),
     "olmo2": ("olmo2", {}),
@@ -134,7 +134,12 @@ def stored(directory):
 
 
 def golden(model_type, changes):
-    sizes = {key: value for key, value in {**SIZES, **changes}.items() if value is not ABSENT}
+    default = transformers.AutoConfig.for_model(model_type)
+    sizes = {key: value for key, value in {**SIZES, **changes}.items()
+             if value is not ABSENT and (key in changes or hasattr(default, key))}
+    for key in EXPERTS:  # what another family calls it is no key of this one
+        if not hasattr(default, key):
+            sizes.pop(key, None)
     config = transformers.AutoConfig.for_model(model_type, **sizes)
     config._attn_implementation = "eager"
     torch.manual_seed(0)

@@ -81,6 +81,7 @@ struct Experts {
   [[nodiscard]] bool are_in(std::int64_t layer) const {
     return count > 0 && (in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()]);
   }
+  bool operator==(const Experts&) const = default;
 };
 
 /// Multi-head latent attention (DeepSeek-V2, 2024): keys and values through a matmul of low rank.
@@ -89,6 +90,7 @@ struct LatentAttention {
   std::int64_t kv_rank = 0;                               ///< 0: the model has plain attention
   std::int64_t plain_dim = 0, rotary_dim = 0, v_dim = 0;  ///< of a head: of queries and keys, of values
   std::int64_t index_heads = 0, index_dim = 0;            ///< of what chooses keys (DeepSeek-V3.2); 0: all
+  bool operator==(const LatentAttention&) const = default;
 };
 
 /// How rotary positions differ from theta^(-2i/D) for all elements of a head.
@@ -103,6 +105,7 @@ struct Rotary {
   [[nodiscard]] bool is_in(std::int64_t layer) const {
     return in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()];
   }
+  bool operator==(const Rotary&) const = default;
 };
 
 /// Sizes of attention in one layer.
@@ -114,7 +117,8 @@ struct AttentionSize {
 
 /// Everything that determines a model's shapes. Dimension letters as in docs/design.md.
 struct ModelConfig {
-  std::string name;  ///< preset, or the name of a directory
+  std::string name;      ///< preset, or the name of a directory
+  std::string family{};  ///< model_type of the file that described it; empty: none did
   Arch arch = Arch::gpt2;
   std::int64_t layers = 0;    ///< L
   std::int64_t heads = 0;     ///< H
@@ -157,6 +161,7 @@ struct ModelConfig {
   [[nodiscard]] bool has_learned_positions() const { return arch.positions == Positions::learned; }
   /// Whether layers differ in attention or in experts.
   [[nodiscard]] bool has_unlike_layers() const;
+  bool operator==(const ModelConfig&) const = default;
 };
 
 /// What of the model no kernel computes yet, in words; empty: it can run.

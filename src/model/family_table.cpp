@@ -2,6 +2,7 @@
 #include "model/family_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/json.h"
 
@@ -17,12 +18,17 @@ const json& table() {
 
 Family family_of(const json& row) {
   const auto object = [&](const char* key) { return row.value(key, json::object()); };
+  json tensors = table().at("tensors");
+  tensors.update(object("tensors"));
   return {.types = row.at("types"),
           .architectures = row.at("architectures"),
           .keys = object("keys"),
           .defaults = object("defaults"),
           .fixed = object("fixed"),
-          .off = row.value("off", std::vector<std::string>{})};
+          .off = row.value("off", std::vector<std::string>{}),
+          .tensors = std::move(tensors),
+          .written = object("written"),
+          .of_presets = row.value("of_presets", false)};
 }
 
 }  // namespace
@@ -56,6 +62,10 @@ std::string not_described(std::string_view type, const json& config) {
     if (const auto found = config.find(key); found != config.end() && !found->is_null()) return part;
   }
   return "";
+}
+
+std::string written_name(const Family& family, const std::string& key) {
+  return family.keys.contains(key) ? names_of(family, key).front() : table().at("written").value(key, key);
 }
 
 std::vector<std::string> names_of(const Family& family, const std::string& key) {

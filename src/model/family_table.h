@@ -10,6 +10,8 @@ namespace rooflm::model {
 
 /// The text of data/families.json, embedded in the binary.
 std::string_view families_text();
+/// Likewise of data/presets.json.
+std::string_view presets_text();
 
 /// A row of data/families.json. Its strings live as long as the program.
 struct Family {
@@ -19,6 +21,10 @@ struct Family {
   nlohmann::json defaults;                 ///< key of ours: what its absence means
   nlohmann::json fixed;                    ///< key of ours: its value, whatever the file says
   std::vector<std::string> off;            ///< keys of features that no program describes
+  /// Module of ours: what the family calls its tensors and how it packs them (model/huggingface_layout.cpp).
+  nlohmann::json tensors;
+  nlohmann::json written;   ///< keys that are written besides, with their values
+  bool of_presets = false;  ///< models that no file described may be written as this family
 };
 
 const std::vector<Family>& families();
@@ -28,6 +34,8 @@ const Family* find_family(std::string_view type);
 std::string known_families();
 /// What models of that type have and no program describes, in words; empty for others.
 std::string not_described(std::string_view type, const nlohmann::json& config);
+/// The name under which a config.json of the family is written.
+std::string written_name(const Family& family, const std::string& key);
 /// The names under which a config.json of the family may have the key, the family's own first.
 std::vector<std::string> names_of(const Family& family, const std::string& key);
 

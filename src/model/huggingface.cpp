@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <map>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,47 +21,19 @@ namespace {
 
 using core::InputError;
 
-/// out [columns, rows] = transpose of in [rows, columns], in tiles that stay in cache.
-void transpose(std::span<const float> in, std::int64_t rows, std::int64_t columns, std::span<float> out) {
-  constexpr std::int64_t kTile = 32;
-  for (std::int64_t r0 = 0; r0 < rows; r0 += kTile) {
-    for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
-      for (std::int64_t c = c0; c < std::min(c0 + kTile, columns); ++c) {
-        for (std::int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
-          out[static_cast<std::size_t>(c * rows + r)] = in[static_cast<std::size_t>(r * columns + c)];
-        }
-      }
-    }
-  }
-}
-
-/// The elements of a parameter that a part provides.
-template <class T>
-std::span<T> rows_of(std::span<T> values, const Part& part, const Parameter& parameter) {
-  const std::int64_t width = parameter.shape.rank() == 1 ? 1 : parameter.shape[-1];
-  return values.subspan(static_cast<std::size_t>(part.first_row * width),
-                        static_cast<std::size_t>(part.shape.numel()));
-}
-
-/// A parameter and the tensors that provide it.
+/// The parameters of a model and the tensors of its files.
 struct Plan {
-  Parameter parameter;
-  std::vector<Part> parts;
+  std::vector<Parameter> parameters;
+  std::vector<FileTensor> tensors;
+
+  explicit Plan(const ModelConfig& config, ExpertPacking packing = ExpertPacking::as_family)
+      : parameters(model::parameters(config)), tensors(file_tensors(parameters, config, packing)) {}
 };
 
-std::vector<Plan> plans_of(const ModelConfig& config) {
-  std::vector<Plan> plans;
-  for (Parameter& parameter : parameters(config)) {
-    auto parts = parts_of(parameter, config);
-    plans.push_back({std::move(parameter), std::move(parts)});
-  }
-  return plans;
-}
-
-/// The tensors of a directory by full name; each must be used by exactly one part.
+/// The tensors of a directory by full name; each must be one of the plan's.
 class Weights {
  public:
-  Weights(const std::filesystem::path& directory, const ModelConfig& config, const std::vector<Plan>& plans)
+  Weights(const std::filesystem::path& directory, const ModelConfig& config)
       : directory_(directory), files_(open_safetensors_directory(directory)) {
     for (const SafetensorsFile& file : files_) {
       for (const StoredTensor& tensor : file.tensors()) {
@@ -68,15 +41,13 @@ class Weights {
         if (!name.empty() && !tensors_.emplace(name, &tensor).second) fail(tensor, "is there twice");
       }
     }
-    std::size_t used = 0;
-    for (const Plan& plan : plans) {
-      for (const Part& part : plan.parts) check(part);
-      used += plan.parts.size();
-    }
-    if (used != tensors_.size()) refuse_left_over(plans, config);
+    plan_ = Plan(config, packing_of(config));
+    for (const FileTensor& tensor : plan_->tensors) check(tensor);
+    if (plan_->tensors.size() != tensors_.size()) refuse_left_over(config);
   }
 
-  [[nodiscard]] const StoredTensor& at(const Part& part) const { return *tensors_.at(part.tensor); }
+  [[nodiscard]] const Plan& plan() const { return *plan_; }
+  [[nodiscard]] const StoredTensor& at(const FileTensor& tensor) const { return *tensors_.at(tensor.name); }
 
  private:
   [[noreturn]] static void fail(const StoredTensor& tensor, const std::string& what) {
@@ -84,29 +55,43 @@ class Weights {
         fmt::format("{}: tensor {} {}", tensor.file.string(), core::printable(tensor.name), what));
   }
 
-  void check(const Part& part) const {
-    const auto found = tensors_.find(part.tensor);
+  /// The first packing whose tensors are all there and fit; the family's own if there is none.
+  [[nodiscard]] ExpertPacking packing_of(const ModelConfig& config) const {
+    using enum ExpertPacking;
+    if (config.experts.count == 0) return as_family;
+    for (const ExpertPacking packing : {as_family, packed, packed_transposed}) {
+      const Plan plan(config, packing);
+      const auto fits = [&](const FileTensor& tensor) {
+        const auto found = tensors_.find(tensor.name);
+        return found != tensors_.end() && found->second->shape == tensor.shape;
+      };
+      if (std::ranges::all_of(plan.tensors, fits)) return packing;
+    }
+    return as_family;
+  }
+
+  void check(const FileTensor& expected) const {
+    const auto found = tensors_.find(expected.name);
     if (found == tensors_.end()) {
       throw InputError(fmt::format("{}: there is no tensor {}, expected with shape {}", directory_.string(),
-                                   part.tensor, part.shape.str()));
+                                   expected.name, expected.shape.str()));
     }
     const StoredTensor& tensor = *found->second;
-    if (tensor.shape != part.shape) {
-      fail(tensor,
-           fmt::format("has the shape {}, config.json asks for {}", tensor.shape.str(), part.shape.str()));
+    if (tensor.shape != expected.shape) {
+      fail(tensor, fmt::format("has the shape {}, config.json asks for {}", tensor.shape.str(),
+                               expected.shape.str()));
     }
     if (!is_float(tensor)) {
       fail(tensor, fmt::format("has the dtype {}, expected F32, BF16, F16 or F64", tensor.dtype));
     }
   }
 
-  void refuse_left_over(const std::vector<Plan>& plans, const ModelConfig& config) const {
-    auto rest = tensors_;
-    for (const Plan& plan : plans) {
-      for (const Part& part : plan.parts) rest.erase(part.tensor);
-    }
-    const auto by_name = [](const auto& a, const auto& b) { return a.first < b.first; };
-    const StoredTensor& first = *std::ranges::min_element(rest, by_name)->second;
+  void refuse_left_over(const ModelConfig& config) const {
+    std::map<std::string, const StoredTensor*> rest(tensors_.begin(), tensors_.end());
+    for (const FileTensor& tensor : plan_->tensors) rest.erase(tensor.name);
+    std::erase_if(rest, [&](const auto& each) { return is_of_other_parts(each.first, config); });
+    if (rest.empty()) return;
+    const StoredTensor& first = *rest.begin()->second;
     fail(first, fmt::format("{} does not belong to a {} model of {} layers{}", first.shape.str(),
                             name_of(config.arch), config.layers, config.tied_head ? " and a tied head" : ""));
   }
@@ -114,6 +99,7 @@ class Weights {
   std::filesystem::path directory_;
   std::vector<SafetensorsFile> files_;
   std::unordered_map<std::string, const StoredTensor*> tensors_;
+  std::optional<Plan> plan_;
 };
 
 void require_finite(const StoredTensor& tensor, std::span<const float> values) {
@@ -124,62 +110,83 @@ void require_finite(const StoredTensor& tensor, std::span<const float> values) {
                                bad - values.begin()));
 }
 
-void read_part(const StoredTensor& tensor, const Part& part, std::span<float> out,
-               std::vector<float>& scratch) {
-  if (!part.transposed) {
-    read_floats(tensor, out);
-    return require_finite(tensor, out);
-  }
-  scratch.resize(out.size());
-  read_floats(tensor, scratch);
-  require_finite(tensor, scratch);
-  transpose(scratch, part.shape[0], part.shape[1], out);
+/// The elements of a parameter that a tensor holds as they are.
+template <class T>
+std::span<T> rows_of(std::span<T> values, const FileTensor& tensor, std::int64_t first_row) {
+  return values.subspan(static_cast<std::size_t>(first_row * tensor.width),
+                        static_cast<std::size_t>(tensor.shape.numel()));
 }
 
-/// Computes each parameter once and returns its parts, which are requested in order.
+void read_piece(const StoredTensor& stored, const FileTensor& tensor, const Piece& piece,
+                std::span<float> values, std::vector<float>& scratch) {
+  const std::int64_t row = plain_row(tensor, piece);
+  if (row < 0) scratch.resize(static_cast<std::size_t>(tensor.shape.numel()));
+  const std::span<float> to = row < 0 ? std::span(scratch) : rows_of(values, tensor, row);
+  read_floats(stored, to);
+  require_finite(stored, to);
+  if (row < 0) from_file(tensor, piece, scratch, values);
+}
+
+/// Asks for each parameter once, in their order, and keeps it while tensors need it.
 class Fetcher {
  public:
-  Fetcher(const WeightSource& source, std::vector<Plan> plans) : source_(source), plans_(std::move(plans)) {}
+  Fetcher(const WeightSource& source, const Plan& plan)
+      : source_(source), plan_(plan), uses_(plan.parameters.size()) {
+    for (const FileTensor& tensor : plan.tensors)
+      for (const Piece& piece : tensor.pieces) ++uses_[piece.parameter];
+  }
 
-  [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
-
-  void write(std::size_t plan_number, std::size_t part_number, core::DType dtype,
-             const core::ByteSink& sink) {
-    const auto& [parameter, parts] = plans_[plan_number];
-    if (part_number == 0) {
-      values_.resize(static_cast<std::size_t>(parameter.shape.numel()));
-      source_(parameter.name, values_);
+  void write(const FileTensor& tensor, core::DType dtype, const core::ByteSink& sink) {
+    const std::int64_t row = tensor.pieces.size() == 1 ? plain_row(tensor, tensor.pieces.front()) : -1;
+    if (row >= 0) {
+      const std::span<const float> values = values_of(tensor.pieces.front().parameter);
+      write_floats(sink, rows_of(values, tensor, row), dtype);
+    } else {
+      scratch_.resize(static_cast<std::size_t>(tensor.shape.numel()));
+      for (const Piece& piece : tensor.pieces) to_file(tensor, piece, values_of(piece.parameter), scratch_);
+      write_floats(sink, scratch_, dtype);
     }
-    const Part& part = parts[part_number];
-    const auto rows = rows_of(std::span<const float>(values_), part, parameter);
-    if (!part.transposed) return write_floats(sink, rows, dtype);
-    scratch_.resize(rows.size());
-    transpose(rows, part.shape[1], part.shape[0], scratch_);
-    write_floats(sink, scratch_, dtype);
+    for (const Piece& piece : tensor.pieces)
+      if (--uses_[piece.parameter] == 0) values_.erase(piece.parameter);
   }
 
  private:
+  const std::vector<float>& values_of(std::size_t number) {
+    for (; next_ <= number; ++next_) {
+      const Parameter& parameter = plan_.parameters[next_];
+      auto& values = values_[next_];
+      values.resize(static_cast<std::size_t>(parameter.shape.numel()));
+      source_(parameter.name, values);
+    }
+    return values_.at(number);
+  }
+
   const WeightSource& source_;
-  std::vector<Plan> plans_;
-  std::vector<float> values_, scratch_;
+  const Plan& plan_;
+  std::vector<int> uses_;  ///< by parameter: tensors that are still to be written
+  std::size_t next_ = 0;
+  std::map<std::size_t, std::vector<float>> values_;
+  std::vector<float> scratch_;
 };
 
 }  // namespace
 
 void check_weights(const std::filesystem::path& directory, const ModelConfig& config) {
-  const Weights weights(directory, config, plans_of(config));
+  const Weights weights(directory, config);
 }
 
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink) {
-  const auto plans = plans_of(config);
-  const Weights weights(directory, config, plans);
+  const Weights weights(directory, config);
+  const auto& [parameters, tensors] = weights.plan();
+  std::vector<std::vector<std::pair<const FileTensor*, const Piece*>>> pieces(parameters.size());
+  for (const FileTensor& tensor : tensors)
+    for (const Piece& piece : tensor.pieces) pieces[piece.parameter].emplace_back(&tensor, &piece);
   std::vector<float> values, scratch;
-  for (const auto& [parameter, parts] : plans) {
-    values.assign(static_cast<std::size_t>(parameter.shape.numel()), 0.0F);
-    for (const Part& part : parts) {
-      read_part(weights.at(part), part, rows_of(std::span(values), part, parameter), scratch);
-    }
-    sink(parameter.name, values);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    values.assign(static_cast<std::size_t>(parameters[i].shape.numel()), 0.0F);
+    for (const auto& [tensor, piece] : pieces[i])
+      read_piece(weights.at(*tensor), *tensor, *piece, values, scratch);
+    sink(parameters[i].name, values);
   }
 }
 
@@ -192,14 +199,12 @@ void save_model(const std::filesystem::path& directory, const ModelConfig& confi
                 core::DType dtype, std::uint64_t max_shard_bytes, const core::OnProgress& on_progress,
                 const TextEnds& ends) {
   const std::string text = config_json(config, dtype, ends);
-  Fetcher fetcher(source, plans_of(config));
+  const Plan plan(config);
+  Fetcher fetcher(source, plan);
   std::vector<TensorSource> tensors;
-  for (std::size_t i = 0; i < fetcher.plans().size(); ++i) {
-    const auto& parts = fetcher.plans()[i].parts;
-    for (std::size_t j = 0; j < parts.size(); ++j) {
-      tensors.push_back({parts[j].tensor, dtype, parts[j].shape,
-                         [&fetcher, i, j, dtype](const auto& to) { fetcher.write(i, j, dtype, to); }});
-    }
+  for (const FileTensor& tensor : plan.tensors) {
+    tensors.push_back({tensor.name, dtype, tensor.shape,
+                       [&fetcher, &tensor, dtype](const auto& to) { fetcher.write(tensor, dtype, to); }});
   }
   write_safetensors_directory(directory, tensors, max_shard_bytes, on_progress);
   core::write_file_atomically(directory / "config.json", text);

@@ -1,4 +1,4 @@
-// Hugging Face directories: config.json and safetensors of GPT-2, of Llama and of its relatives.
+// Hugging Face directories: config.json and safetensors of the families of data/families.json.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/dtype.h"
 #include "model/config.h"
@@ -14,12 +15,15 @@
 
 namespace rooflm::model {
 
-/// Reads DIRECTORY/config.json of GPT-2 and of the families that are like llama (the table in
-/// huggingface_config.cpp); `name` becomes the directory's name. GPT-2's vocabulary of 50257 is padded as in
-/// the preset gpt2; others are not padded. Not all that it reads has kernels: see `uncomputed`. Throws
-/// core::InputError, naming file, key and expectation, if a key is missing or out of range, and for features
-/// that no program describes (other activations); core::Unavailable for other families.
+/// Reads DIRECTORY/config.json of the families of data/families.json; `name` becomes the directory's name.
+/// GPT-2's vocabulary of 50257 is padded as in the preset gpt2; others are not padded. Not all that it reads
+/// has kernels: see `uncomputed`. Throws core::InputError, naming file, key and expectation, if a key is
+/// missing or out of range, and for features that no program describes (other activations);
+/// core::Unavailable for other families.
 ModelConfig read_config(const std::filesystem::path& directory);
+
+/// The same of the text of a config.json; messages call it `path`.
+ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name);
 
 /// The tokens at which texts begin and end, where they are known. Without them transformers assumes those of
 /// GPT-2 or Llama, which the vocabulary may not have.
@@ -27,8 +31,8 @@ struct TextEnds {
   std::optional<std::uint32_t> begin{}, end{};
 };
 
-/// The config.json text of `config`, with weights stored as `dtype`. Throws core::UsageError for a gpt2 kind
-/// whose heads do not fill d_model, which that format cannot express.
+/// The config.json text of `config`, with weights stored as `dtype`, under the keys of its family. Throws
+/// core::Unavailable if such a file cannot say all of the model.
 std::string config_json(const ModelConfig& config, core::DType dtype, const TextEnds& ends = {});
 
 /// Receives the values of one parameter (model/parameters.h): fp32, row-major, valid during the call.
@@ -37,11 +41,11 @@ using WeightSink = std::function<void(const std::string& name, std::span<const f
 using WeightSource = std::function<void(const std::string& name, std::span<float> values)>;
 
 /// Reads the weights of a directory and passes every parameter of `config` to `sink`, once, in the order of
-/// parameters(config). Converts F32, BF16, F16 and F64 to fp32, transposes GPT-2's Conv1D, packs q, k, v and
-/// llama's gate, up, and zeroes padding rows. Names may lack the prefix "transformer." or "model."; attention
-/// masks, rotary tables and a tied head's copy are ignored. Everything is checked before the first call:
-/// core::InputError names the file, the tensor and both shapes if one is missing, unexpected or has another
-/// shape or dtype. Values are checked for finiteness when they are read.
+/// parameters(config). Converts F32, BF16, F16 and F64 to fp32, packs and permutes as data/families.json
+/// says, and zeroes padding rows. Names may lack the prefix "transformer." or "model."; attention masks,
+/// rotary tables, a tied head's copy and the other parts of the file's model are ignored. Everything is
+/// checked before the first call: core::InputError names the file, the tensor and both shapes if one is
+/// missing, unexpected or has another shape or dtype. Values are checked for finiteness when they are read.
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
 
 /// Throws what load_weights would throw before its first call of `sink`. Reads headers alone.

@@ -14,6 +14,7 @@
 #include "model/config_keys.h"
 #include "model/expert_layers.h"
 #include "model/huggingface.h"
+#include "model/huggingface_family.h"
 
 namespace rooflm::model {
 namespace {
@@ -44,18 +45,6 @@ constexpr auto kQkNorms =
                                                      {QkNorm::heads, "heads"},
                                                      {QkNorm::whole, "whole"},
                                                      {QkNorm::unweighted, "unweighted"}});
-constexpr auto kActivations =
-    core::named<Activation>("activation", {{Activation::silu, "silu"},
-                                           {Activation::silu, "swish"},
-                                           {Activation::gelu_tanh, "gelu_new"},
-                                           {Activation::gelu_tanh, "gelu_pytorch_tanh"},
-                                           {Activation::gelu_tanh, "gelu_fast"},
-                                           {Activation::gelu, "gelu"},
-                                           {Activation::relu, "relu"},
-                                           {Activation::relu2, "relu2"},
-                                           {Activation::xielu, "xielu"},
-                                           {Activation::clipped_swiglu, "clipped_swiglu"}});
-
 void require_divides(const ConfigKeys& keys, const char* part, std::int64_t n, const char* whole,
                      std::int64_t of) {
   if (of % n != 0)
@@ -223,7 +212,7 @@ void read_rope(const ConfigKeys& keys, const char* key, const json& rope, ModelC
 void read_rope_by_kind(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
   const auto found = rope.find("sliding_attention");
   read_rope(keys, key, rope.at("full_attention"), c);
-  if (found == rope.end()) return;
+  if (found == rope.end() || *found == rope.at("full_attention")) return;
   ModelConfig windowed = c;
   windowed.rope_scaling.clear();
   windowed.rotary.dims = 0;
@@ -231,7 +220,7 @@ void read_rope_by_kind(const ConfigKeys& keys, const char* key, const json& rope
   const bool differs =
       !windowed.rope_scaling.empty() || rope.at("full_attention").contains("partial_rotary_factor");
   if (differs) c.left_out = "rotary positions that differ by kind of layer";
-  if (windowed.rope_theta != c.rope_theta || !c.rope_scaling.empty()) c.window_theta = windowed.rope_theta;
+  c.window_theta = windowed.rope_theta;
 }
 
 void read_positions(const ConfigKeys& keys, ModelConfig& c) {
@@ -243,14 +232,16 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
       keys.optional_size("rotary_dim")
           .value_or(std::llround(keys.positive("partial_rotary_factor", 1.0) * static_cast<double>(dims)));
   r.interleaved = keys.flag("rope_interleaved", false);
+  bool is_by_kind = false;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* rope = keys.find(key);
     if (rope == nullptr) continue;
-    const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
+    is_by_kind = rope->is_object() && rope->contains("full_attention");
     is_by_kind ? read_rope_by_kind(keys, key, *rope, c) : read_rope(keys, key, *rope, c);
   }
-  if (keys.find("rope_local_base_freq") != nullptr)
+  if (!is_by_kind && keys.find("rope_local_base_freq") != nullptr)
     c.window_theta = keys.positive("rope_local_base_freq", c.rope_theta);
+  if (c.window_theta == c.rope_theta && c.rope_scaling.empty()) c.window_theta = 0;
   if (r.dims > dims || r.dims <= 0)
     keys.fail(fmt::format("{} rotated elements of a head of {}", r.dims, dims));
   if (r.dims % 2 != 0)
@@ -278,9 +269,9 @@ std::optional<std::int64_t> window_period(const ConfigKeys& keys) {
 /// Which layers have the window: layer_types says so, or every layer but each N-th, or the family's rule.
 void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   const std::string rule = keys.one_of("window_rule", {"none", "all", "late", "every", "rotary"});
+  if (rule == "none" || !keys.flag("use_sliding_window", rule != "late")) return;  // may be 0 there
   const auto window = keys.optional_size("sliding_window");
-  const bool is_used = keys.flag("use_sliding_window", rule != "late");
-  if (rule == "none" || !window || !is_used) return;
+  if (!window) return;
   c.window = *window;
   if (const json* types = keys.find("layer_types"); types != nullptr && rule != "rotary") {
     c.windowed = by_layer(keys, "layer_types", *types, c.layers, "sliding_attention or full_attention",
@@ -378,6 +369,8 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
   if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
 }
 
+}  // namespace
+
 ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   refuse_features(keys, family);
   ModelConfig c;
@@ -400,6 +393,8 @@ ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   c.arch.name = family.types.front();
   return c;
 }
+
+namespace {
 
 /// The text model of a file and its type.
 struct TextModel {
@@ -432,7 +427,8 @@ TextModel text_model(const std::string& path, json root) {
     std::string inner = string_of(text, "model_type");
     return {std::move(text), inner.empty() ? type : inner, type};
   }
-  return {std::move(root), type, ""};
+  const bool sees = root.contains("vision_config") || root.contains("audio_config");
+  return {std::move(root), type, sees ? type : ""};
 }
 
 /// The row of the model. Throws if there is none.
@@ -474,7 +470,7 @@ const Family& family_of(const std::string& path, const TextModel& text) {
 }
 
 /// Validates and names the configuration.
-ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesystem::path& directory) {
+ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string& name) {
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab =
       config.arch == Arch::gpt2 && config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
@@ -483,26 +479,31 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesy
   } catch (const core::UsageError& error) {
     keys.fail(error.what());
   }
-  const auto path = std::filesystem::absolute(directory).lexically_normal();
-  config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  config.name = name;
   return config;
 }
 
 }  // namespace
 
+ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
+  TextModel model = text_model(path, core::parse_json_object(text, path, "config.json"));
+  const Family& family = family_of(path, model);
+  const ConfigKeys keys(path, std::move(model.config), family);
+  ModelConfig config = read_family(keys, family);
+  config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();
+  if (!model.wrapper.empty()) {
+    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
+                          fmt::format("all that {} has besides its text model", model.wrapper);
+  }
+  return finish(std::move(config), keys, name);
+}
+
 ModelConfig read_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   const core::MappedFile file(path);
-  TextModel text =
-      text_model(path.string(), core::parse_json_object(file.text(), path.string(), "config.json"));
-  const Family& family = family_of(path.string(), text);
-  const ConfigKeys keys(path.string(), std::move(text.config), family);
-  ModelConfig config = read_family(keys, family);
-  if (!text.wrapper.empty()) {
-    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
-                          fmt::format("all that {} has besides its text model", text.wrapper);
-  }
-  return finish(std::move(config), keys, directory);
+  const auto whole = std::filesystem::absolute(directory).lexically_normal();
+  return parse_config(file.text(), path.string(),
+                      (whole.has_filename() ? whole : whole.parent_path()).filename().string());
 }
 
 }  // namespace rooflm::model

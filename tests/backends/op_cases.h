@@ -49,10 +49,7 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 /// Ops that no GPU has kernels for.
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
-  return !program::beyond_plain(op).empty() || op.is(ops::kLatentAttention) ||
-         (op.is(ops::kRope) && program::rotated_begin(op.attrs) > 0) || op.is(ops::kRoute) ||
-         op.is(ops::kDispatch) || op.is(ops::kGatherRows) || op.is(ops::kGroupedMatmul) ||
-         op.is(ops::kCombine);
+  return op.is(ops::kLatentAttention) || (op.is(ops::kRope) && program::rotated_begin(op.attrs) > 0);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

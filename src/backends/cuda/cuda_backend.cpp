@@ -24,7 +24,6 @@
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
 #include "backends/cuda/summing_updates.h"
-#include "program/scores.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -79,8 +78,6 @@ std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
   for (const MakerRow& row : kernels()) {
     rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
-                      // No kernel here looks at these; they would be left out in silence.
-                      if (!program::beyond_plain(op).empty()) return Kernel{};
                       context->select();
                       return with_check(make_named(row, {program, op, context}), program, op, context);
                     }});
