@@ -117,7 +117,7 @@ void add_attention_cases(std::vector<Case>& cases, const Sizes& s) {
     Attributes attrs = heads;
     attrs.set("theta", 10000.0);
     attrs.set("inverse", false);
-    attrs.set("dims", std::int64_t{4});
+    attrs.set("dims", std::int64_t{begin == 0 ? 4 : 2});
     attrs.set("begin", begin);
     const TensorId x = rope.activation({s.batch, s.seq, (s.heads + 2 * s.kv_heads) * s.head_dim});
     cases.push_back(rope.done(rope.op(ops::kRope, {x}, attrs)));
