@@ -43,7 +43,7 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
 /// A device that only plans needs no kernels.
 void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
-  std::string lacking = model::uncomputed(point.config, point.seq);
+  std::string lacking = model::uncomputed(point.config);
   const bool is_gpu = backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu;
   if (is_gpu && point.step.sharding.expert > 1) lacking = "experts that ranks on GPUs share (--ep)";
   if (lacking.empty()) return;

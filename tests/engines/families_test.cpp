@@ -156,7 +156,7 @@ class Families : public testing::TestWithParam<Kind> {
   }
 };
 
-TEST_P(Families, CanRun) { EXPECT_EQ(model::uncomputed(config(), kTokens), ""); }
+TEST_P(Families, CanRun) { EXPECT_EQ(model::uncomputed(config()), ""); }
 
 TEST_P(Families, EnginesFollowDoublePrecision) {
   const auto fp64 = losses(options_of(EngineKind::eager, core::DType::f64));
