@@ -366,15 +366,25 @@ TEST_F(CudaKernels, HeadsMoveThereAndBack) {
 }
 
 struct RotaryCase {
-  std::int64_t dim, pairs;  ///< of a head
+  std::int64_t dim, pairs, begin = 0;  ///< of a head
 };
 
 /// Pairs of a head by eights, fours, twos and one by one; some heads rotate a part of their elements.
 TEST_F(CudaKernels, RotaryPositions) {
   constexpr double kAmplitude = 1.25;
-  for (const auto [dim, half] : {RotaryCase{32, 16}, {40, 20}, {12, 6}, {10, 5}, {80, 16}, {24, 4}, {9, 2}}) {
+  for (const auto [dim, half, begin] : {RotaryCase{32, 16},
+                                        {40, 20},
+                                        {12, 6},
+                                        {10, 5},
+                                        {80, 16},
+                                        {24, 4},
+                                        {9, 2},
+                                        {48, 8, 32},
+                                        {40, 4, 12},
+                                        {9, 3, 2}}) {
     for_types([&](DType dtype, std::size_t shift) {
-      SCOPED_TRACE("heads of " + std::to_string(dim) + ", pairs " + std::to_string(half));
+      SCOPED_TRACE("heads of " + std::to_string(dim) + ", pairs " + std::to_string(half) + " from " +
+                   std::to_string(begin));
       const HeadsShape s{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = dim};
       const Values x = random_values(dtype, s.batch * s.seq * s.width(), 9);
       Values frequencies;
@@ -384,7 +394,7 @@ TEST_F(CudaKernels, RotaryPositions) {
       for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
         for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * half; ++i) {
           const double angle = static_cast<double>(r % s.seq) * frequencies[at(i % half)];
-          const std::size_t a = at(r * s.width() + i / half * dim + i % half);
+          const std::size_t a = at(r * s.width() + i / half * dim + begin + i % half);
           const std::size_t b = a + at(half);
           expected[a] = kAmplitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
           expected[b] = kAmplitude * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
@@ -400,19 +410,19 @@ TEST_F(CudaKernels, RotaryPositions) {
                          kAmplitude, {}, cosines.floats(), sines.floats());
       const DeviceArray from(dtype, x, shift);
       const DeviceArray to(dtype, x.size(), shift);
-      launch_rope(nullptr, dtype, s, half, from.data(), cosines.floats(), sines.floats(), false, nullptr,
-                  to.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, from.data(), cosines.floats(), sines.floats(), false,
+                  nullptr, to.data());
       expect_close(to.read(), expected, tolerance_of(dtype));
       const DeviceArray in_place(dtype, x, shift);
-      launch_rope(nullptr, dtype, s, half, in_place.data(), cosines.floats(), sines.floats(), false, nullptr,
-                  in_place.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, in_place.data(), cosines.floats(), sines.floats(), false,
+                  nullptr, in_place.data());
       EXPECT_EQ(in_place.read(), to.read());
-      launch_rope(nullptr, dtype, s, half, to.data(), cosines.floats(), sines.floats(), true, nullptr,
-                  to.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, to.data(), cosines.floats(), sines.floats(), true,
+                  nullptr, to.data());
       Values back = x;
       for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
         for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * 2 * half; ++i) {
-          back[at(r * s.width() + i / (2 * half) * dim + i % (2 * half))] *= kAmplitude * kAmplitude;
+          back[at(r * s.width() + i / (2 * half) * dim + begin + i % (2 * half))] *= kAmplitude * kAmplitude;
         }
       }
       expect_close(to.read(), back, 4 * tolerance_of(dtype));
