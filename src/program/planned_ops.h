@@ -10,7 +10,5 @@ namespace rooflm::program::ops {
 extern const OpDef kHeadNorm, kHeadNormBackward;
 // map.cpp
 extern const OpDef kMap, kMapBackward, kActivate, kActivateBackward;
-// latent_attention.cpp
-extern const OpDef kLatentAttention, kLatentAttentionBackward;
 
 }  // namespace rooflm::program::ops

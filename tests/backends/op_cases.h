@@ -8,6 +8,8 @@
 
 #include "program/ops.h"
 #include "program/program.h"
+#include "program/rotary.h"
+#include "program/scores.h"
 
 namespace rooflm::tests {
 
@@ -42,6 +44,12 @@ inline bool is_of_split_steps(const program::OpDef& def) {
   return def.work == program::Work::collective || &def == &ops::kOwnPart || &def == &ops::kForEachRank ||
          &def == &ops::kTakeKeysValues || &def == &ops::kAttentionBlock || &def == &ops::kJoinBlocks ||
          &def == &ops::kAttentionBlockBackward || &def == &ops::kJoinGradients;
+}
+
+/// Ops that no GPU has kernels for.
+inline bool is_of_processors(const program::Op& op) {
+  namespace ops = program::ops;
+  return op.is(ops::kLatentAttention) || (op.is(ops::kRope) && program::rotated_begin(op.attrs) > 0);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

@@ -60,6 +60,7 @@ Kernel make_unmerge_heads(const OpView& v) {
 Kernel make_rope(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
+  if (program::rotated_begin(v.op.attrs) > 0) return {};
   const HeadsShape shape = packed_shape(v, v.in(0));
   const bool has_first = v.has_in(1);
   const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
