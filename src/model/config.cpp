@@ -217,23 +217,13 @@ program::RotaryScaling scaling_of(const ModelConfig& config) {
 
 std::string uncomputed(const ModelConfig& c) {
   if (const Experts& e = c.experts; e.count > 0) {
-    if (e.groups > 1 || e.score_bias) return "experts that are chosen by groups or with a bias";
-    if (e.router_bias || e.biases) return "experts with biases";
-    if (e.shared_gate || e.has_own_norms) return "experts with gates or norms of their own";
+    if (e.groups > 1) return "experts that are chosen by groups";
+    if (e.has_own_norms) return "experts with norms of their own";
   }
-  if (c.qk_norm != QkNorm::none) return "norms of queries and keys";
-  if (c.arch.norm != (c.arch.norm_bias ? Norm::layer : Norm::rms) || !c.arch.norm_weight)
-    return "layer norms without biases";
   if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
     return fmt::format("rotary positions scaled by {}", c.rope_scaling);
-  if (c.full_values_are_keys) return "values that are keys";
-  if (c.logit_cap > 0) return "soft caps of logits";
-  if (c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1)
-    return "multipliers of embeddings, residuals and logits";
-  const Activation computed = c.arch.gated ? Activation::silu : Activation::gelu_tanh;
-  if (c.arch.activation != computed) return "feed-forward layers with another activation";
+  if (c.full_values_are_keys) return "attention whose values are its keys";
   if (c.arch.position_offset > 0) return "positions with an offset";
-  if (c.head_bias) return "a bias of the logits";
   return c.left_out;
 }
 

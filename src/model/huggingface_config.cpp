@@ -126,6 +126,9 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("heads_norm", false)) c.qk_norm = QkNorm::heads;
   if (keys.flag("whole_norm", false)) c.qk_norm = QkNorm::whole;
   if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
+  c.qk_norm_rotated = keys.flag("qk_norm_rotated", false);
+  if (keys.find("clip_qkv") != nullptr) c.left_out = "queries, keys and values that are clipped";
+  if (const json* part = keys.find("left_out"); part != nullptr && part->is_string()) c.left_out = *part;
   c.sinks = keys.flag("sinks", false);
   const bool has_other_slopes =
       keys.flag("alibi_is_scaled", false) || keys.positive("alibi_bias_max", 8) != 8;

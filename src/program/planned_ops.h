@@ -6,9 +6,7 @@
 
 namespace rooflm::program::ops {
 
-// head_norm.cpp
-extern const OpDef kHeadNorm, kHeadNormBackward;
 // map.cpp
-extern const OpDef kMap, kMapBackward, kActivate, kActivateBackward;
+extern const OpDef kMap, kMapBackward;
 
 }  // namespace rooflm::program::ops

@@ -255,6 +255,7 @@ std::vector<Case> all_cases(const Sizes& sizes) {
   add_cache_cases(cases, sizes);
   add_attention_cases(cases, sizes);
   add_expert_cases(cases, sizes);
+  add_row_cases(cases, sizes);
   return cases;
 }
 

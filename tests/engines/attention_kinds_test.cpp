@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "program/ops.h"
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/decode_check.h"
 #include "tests/engines/step_runner.h"
