@@ -8,8 +8,6 @@
 
 #include "program/ops.h"
 #include "program/program.h"
-#include "program/rotary.h"
-#include "program/scores.h"
 
 namespace rooflm::tests {
 
@@ -49,8 +47,7 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 /// Ops that no GPU has kernels for.
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
-  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention) ||
-         (op.is(ops::kRope) && program::rotated_begin(op.attrs) > 0);
+  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.
