@@ -111,7 +111,8 @@ TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
         if (!can_run_in_place(c.program, op)) continue;
         actual.run_in_place(i, static_cast<std::size_t>(op.def->in_place_input));
         for (const TensorId id : op.outputs) {
-          if (id != program::kNone) ASSERT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
+          if (id == program::kNone) continue;
+          ASSERT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
         }
         checked.insert(op.def->name);
       }
