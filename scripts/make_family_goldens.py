@@ -7,7 +7,7 @@ Each file holds
   config      config.json as transformers writes it
   tokens      [B][T + 1]: inputs are the first T of a row, targets the last T
   tensors     names and shapes as transformers stores them; weights are made, not stored: see `values`
-  loss        mean cross-entropy in nats, fp32, attention of matmuls and softmax
+  loss        mean cross-entropy in nats, fp32, attention of matmuls and softmax; null: not made
   logits      [B][8]: of the last position, the first 8
   gradients   by name and in the layout of the file: Euclidean norm and the first 4 elements
 """
@@ -141,6 +141,9 @@ def golden(model_type, changes):
         if not hasattr(default, key):
             sizes.pop(key, None)
     config = transformers.AutoConfig.for_model(model_type, **sizes)
+    for key, value in list(vars(config).items()):  # what training draws at random
+        if value and any(part in key for part in ("dropout", "pdrop", "jitter")):
+            setattr(config, key, 0.0)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)

@@ -337,6 +337,7 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
 ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   refuse_features(keys, family);
   ModelConfig c;
+  c.left_out = family.fixed.value("left_out", "");
   c.arch = Arch::llama;
   read_kinds(keys, c);
   read_sizes(keys, c);
