@@ -30,17 +30,26 @@ namespace {
 
 using core::DType;
 
-// Batch, sequence, query heads, key heads, head size.
+// Batch, sequence, query heads, key heads, head size, rules of scores.
 constexpr std::array kShapes = {
     AttentionShape{32, 1024, 12, 12, 64},  // gpt2
-    AttentionShape{4, 1024, 12, 12, 64},   AttentionShape{8, 1024, 12, 12, 64},
+    AttentionShape{4, 1024, 12, 12, 64},
+    AttentionShape{8, 1024, 12, 12, 64},
     AttentionShape{4, 1024, 25, 25, 64},  // xl
     AttentionShape{4, 1024, 32, 32, 80},  // 2.7B
-    AttentionShape{4, 4096, 16, 16, 64},   AttentionShape{1, 16384, 16, 16, 64},
-    AttentionShape{8, 1024, 16, 16, 128},  AttentionShape{4, 4096, 16, 16, 128},
-    AttentionShape{1, 16384, 16, 16, 128}, AttentionShape{2, 4096, 32, 8, 128},
-    AttentionShape{8, 2048, 16, 16, 128},  AttentionShape{16, 512, 12, 12, 64},
+    AttentionShape{4, 4096, 16, 16, 64},
+    AttentionShape{1, 16384, 16, 16, 64},
+    AttentionShape{8, 1024, 16, 16, 128},
+    AttentionShape{4, 4096, 16, 16, 128},
+    AttentionShape{1, 16384, 16, 16, 128},
+    AttentionShape{2, 4096, 32, 8, 128},
+    AttentionShape{8, 2048, 16, 16, 128},
+    AttentionShape{16, 512, 12, 12, 64},
     AttentionShape{64, 256, 12, 12, 64},
+    AttentionShape{1, 8192, 32, 8, 128},
+    AttentionShape{1, 8192, 32, 8, 128, {.window = 1024}},
+    AttentionShape{1, 8192, 32, 32, 64},
+    AttentionShape{1, 8192, 32, 32, 64, {.window = 1024}},
 };
 
 constexpr int kWarmUps = 3;
@@ -259,10 +268,13 @@ class Row {
   }
 
   void print(std::size_t number) {
+    const std::int64_t window = shape_.rules.window;
+    const std::int64_t scores =
+        window > 0 ? window * (2 * shape_.seq - window) : shape_.seq * shape_.seq;  // twice those seen
     const double flop = 2.5 * 2 * static_cast<double>(shape_.batch * shape_.heads * shape_.head_dim) *
-                        static_cast<double>(shape_.seq) * static_cast<double>(shape_.seq);
-    fmt::print("{:2}  B={} H={} K={} T={} D={}\n", number, shape_.batch, shape_.heads, shape_.kv_heads,
-               shape_.seq, shape_.head_dim);
+                        static_cast<double>(scores);
+    fmt::print("{:2}  B={} H={} K={} T={} D={} W={}\n", number, shape_.batch, shape_.heads, shape_.kv_heads,
+               shape_.seq, shape_.head_dim, window > 0 ? window : shape_.seq);
     const double two_passes_us = ways_[0].median_us(0);
     for (std::size_t i = 0; i < ways_.size(); ++i) {
       Way& way = ways_[i];

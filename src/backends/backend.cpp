@@ -17,6 +17,7 @@
 #include "backends/op_view.h"
 #include "core/error.h"
 #include "program/plain_form.h"
+#include "program/scores.h"
 
 namespace rooflm::backends {
 namespace {
@@ -159,13 +160,6 @@ void Backend::prefer_kernels(std::vector<KernelRow> rows) {
 }
 
 Kernel Backend::make_kernel(const program::Program& program, const program::Op& op) const {
-  // What no kernel looks at would be left out in silence.
-  if (op.attrs.has("window")) {
-    throw core::Unavailable(
-        fmt::format("{} has no kernel for attention with a window: {} sees {} tokens; no longer "
-                    "texts can run",
-                    device(), op.scope, op.attrs.integer("window")));
-  }
   for (const KernelRow& row : table_) {
     if (row.op != op.def) continue;
     if (Kernel kernel = row.make(program, op)) return kernel;
@@ -175,8 +169,9 @@ Kernel Backend::make_kernel(const program::Program& program, const program::Op& 
   for (const program::TensorId id : op.inputs) {
     if (id != program::kNone) dtypes += fmt::format(" {}", core::name_of(program.tensor(id).dtype));
   }
-  throw core::Unavailable(fmt::format("{} has no kernel for {} in {} with inputs of{}", device(),
-                                      op.def->name, op.scope, dtypes));
+  const std::string beyond = program::beyond_plain(op);
+  throw core::Unavailable(fmt::format("{} has no kernel for {} in {} with inputs of{}{}{}", device(),
+                                      op.def->name, op.scope, dtypes, beyond.empty() ? "" : " and ", beyond));
 }
 
 Kernel Backend::make_plain_kernel(const program::Program& program, const program::Op& op) const {

@@ -23,7 +23,7 @@ struct GemmOptions {
 
 struct AttentionOptions {
   std::string device, dtype = "fp32", engine = "fused", attention = "looped,batched,flash";
-  std::string batch = "1", heads = "1", kv_heads, head_dim = "64", seq = "256,512,1024";
+  std::string batch = "1", heads = "1", kv_heads, head_dim = "64", seq = "256,512,1024", window;
   /// All combinations. Throws core::UsageError, core::Unavailable.
   [[nodiscard]] std::vector<lab::AttentionCase> cases() const;
 };

@@ -29,7 +29,7 @@ bool is_own(const train::OptionField& field) {
 /// The fields that are checked together: what a step processes, and how it is split. A resumed run takes
 /// those that were not given from its checkpoint.
 constexpr std::string_view kStepSizes[] = {
-    "batch", "seq", "grad_accum",        "dp",          "zero",      "cp",
+    "batch", "seq", "grad_accum",        "dp",          "zero",      "cp", "ep",
     "tp",    "pp",  "sequence_parallel", "pp_schedule", "interleave"};
 
 /// The sizes of a model as text by option, to compare and to print.

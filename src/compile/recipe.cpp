@@ -53,11 +53,12 @@ void set_compute_dtype(StepOptions& options, const ComputeDtype& compute) {
 
 program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
                             std::int64_t seq, const StepOptions& options) {
-  if (phase == RunPhase::decode)
-    return inference_step(model::decode(config, {.batch = batch, .positions = seq}, seq), options);
-  program::Program forward = model::forward(config, batch, seq);
-  return phase == RunPhase::forward ? inference_step(std::move(forward), options)
-                                    : training_step(std::move(forward), options);
+  program::Program forward = phase == RunPhase::decode
+                                 ? model::decode(config, {.batch = batch, .positions = seq}, seq)
+                                 : model::forward(config, batch, seq);
+  if (options.routing != passes::Routing::learned) passes::force_routing(forward);
+  return phase == RunPhase::step ? training_step(std::move(forward), options)
+                                 : inference_step(std::move(forward), options);
 }
 
 passes::AttentionKind default_attention(EngineKind kind) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/compute_dtype.h"
+#include "compile/passes/force_routing.h"
 #include "compile/passes/fp8_matmuls.h"
 #include "compile/passes/lower_attention.h"
 #include "compile/passes/optimizer.h"
@@ -54,6 +55,7 @@ struct StepOptions {
       unit_buffers{};     ///< around collectives of data-parallel ranks: planned/collective_copies.h
   int micro_batches = 1;  ///< gradient accumulation: a step's batch is this many times the forward pass's
   passes::OptimizerOptions optimizer{};
+  passes::Routing routing = passes::Routing::learned;  ///< of the programs that program_of makes
   Sharding sharding{};          ///< how the step is split over ranks; validated before by compile::check
   program::Coordinates rank{};  ///< the rank whose program is built
 };
@@ -73,6 +75,7 @@ void visit_options(T& step, const Visit& visit) {
   visit_options(step.fp8_options, visit);
   visit("recompute", step.recompute);
   visit("grad_accum", step.micro_batches);
+  visit("routing", step.routing);
   visit_options(step.sharding, visit);
   visit("clip", step.optimizer.clip_norm);
 }

@@ -50,6 +50,21 @@ void check_context(const Sharding& s, std::int64_t seq) {
                      pieces, seq));
 }
 
+/// Whole experts for each rank, of ranks with tokens of their own.
+void check_experts(const Sharding& s, const model::ModelConfig& c) {
+  expect(s.expert >= 1, fmt::format("--ep {} must be at least 1", s.expert));
+  if (s.expert == 1) return;
+  expect(c.experts.count > 0, fmt::format("--ep {}: {} has no experts", s.expert, c.name));
+  expect(c.experts.count % s.expert == 0,
+         fmt::format("--ep {} does not divide the {} experts of {}", s.expert, c.experts.count, c.name));
+  expect(s.data_ranks() % s.expert == 0,
+         fmt::format("--ep {} does not divide the {} data-parallel ranks, which share the experts", s.expert,
+                     s.data_ranks()));
+  if (s.tensor > 1 || s.pipeline > 1)
+    throw core::Unavailable(fmt::format(
+        "--ep {}: experts are split over data-parallel ranks alone yet; leave out --tp and --pp", s.expert));
+}
+
 /// The parts of a model that no pass splits over tensor-parallel ranks, in words; empty: none.
 std::string_view unsplit(const model::ModelConfig& c) {
   if (c.experts.count > 0) return "experts";
@@ -110,6 +125,7 @@ void check(const Sharding& sharding, const model::ModelConfig& config, std::int6
            int micro_batches, ShortEnds short_ends) {
   check_degrees(sharding);
   check_context(sharding, seq);
+  check_experts(sharding, config);
   check_tensor(sharding, config, batch, seq / sharding.context);
   check_pipeline(sharding, config, micro_batches, short_ends);
 }

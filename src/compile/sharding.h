@@ -30,6 +30,9 @@ struct Sharding {
   /// Ranks that share each sequence, T / context tokens each; keys and values of the others arrive around a
   /// ring (ring attention, Liu et al., 2023). For gradients and ZeRO they act as data-parallel ranks.
   int context = 1;
+  /// Neighbours among the data-parallel ranks that have some of each layer's experts each; rows travel to
+  /// them and back (Lepikhin et al., 2020). ZeRO splits everything else.
+  int expert = 1;
   /// ZeRO stage (Rajbhandari et al., 2020): what data-parallel ranks split. 1: masters and optimizer state;
   /// 2: also gradients; 3: also weights, which are gathered for each use (FSDP). Tensors of one dimension
   /// (norms, biases) are not split.
@@ -69,7 +72,8 @@ struct Sharding {
             .data = data_ranks(),
             .pipeline = pipeline,
             .context = context,
-            .interleave = interleave};
+            .interleave = interleave,
+            .expert = expert};
   }
   [[nodiscard]] int ranks() const { return mesh().size(); }
   /// Index of the model copy that a rank belongs to.
@@ -86,6 +90,7 @@ void visit_options(T& sharding, const Visit& visit) {
   visit("dp", sharding.data);
   visit("zero", sharding.zero);
   visit("cp", sharding.context);
+  visit("ep", sharding.expert);
   visit("tp", sharding.tensor);
   visit("sequence_parallel", sharding.sequence_parallel);
   visit("pp", sharding.pipeline);

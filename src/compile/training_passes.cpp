@@ -19,6 +19,7 @@
 #include "compile/passes/rebuild.h"
 #include "compile/passes/ring_attention.h"
 #include "compile/passes/scale_loss.h"
+#include "compile/passes/shard_experts.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/sum_in_update.h"
 #include "compile/planned/async_tensor.h"
@@ -42,13 +43,19 @@ using program::Role;
 using program::Tensor;
 using program::TensorId;
 
-/// Appends the forward pass of one more micro-batch. Weights and results are shared; inputs and activations
+/// Results that each micro-batch has of its own: numbers of things. Losses add up.
+bool is_own_result(const Tensor& tensor) {
+  return tensor.role == Role::result && tensor.dtype == core::DType::i32;
+}
+
+/// Appends the forward pass of one more micro-batch. Weights and losses are shared; inputs and activations
 /// are new. `renamed` maps tensors of `forward` to those of the step.
 void append_micro_batch(Program& step, Program forward, int index, std::vector<TensorId>& renamed) {
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
-    if (tensor.role == Role::weight || tensor.role == Role::result) continue;
-    if (tensor.role == Role::input) tensor.name = micro_batch_name(tensor.name, index);
+    if (tensor.role == Role::weight || (tensor.role == Role::result && !is_own_result(tensor))) continue;
+    if (tensor.role == Role::input || is_own_result(tensor))
+      tensor.name = micro_batch_name(tensor.name, index);
     renamed[i] = step.add_tensor(std::move(tensor));
   }
   for (Op& op : forward.ops) {
@@ -120,6 +127,7 @@ bool fuses_gelu_gradient(const StepOptions& options) {
 
 void split_forward(Making& making, const StepOptions& options) {
   if (!is_split(options)) return;
+  passes::shard_experts(making.step, options.sharding, options.rank);
   making.shared.summed = passes::shard_tensor(making.step, options.sharding, options.rank);
   making.stage = passes::cut_stage(making.step, options.sharding, options.rank);
   making.shared.tied = making.stage.tied;

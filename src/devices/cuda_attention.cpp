@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 
+#include "program/ops.h"
+#include "program/scores.h"
+
 namespace rooflm::devices {
 namespace {
 
@@ -58,7 +61,8 @@ AttentionFamily own_family(std::string_view device_key, const AttentionUse& use,
   if (use.dtype == DType::bf16 && has_warp_group_kernels(device_key, sizes))
     return AttentionFamily::warp_groups;
   const bool takes_dtype =
-      is_half(use.dtype) || (use.dtype == DType::f32 && use.fp32_products != Fp32Products::plain);
+      is_half(use.dtype) || (use.dtype == DType::f32 && use.fp32_products != Fp32Products::plain &&
+                             use.rules == AttentionRules::none);
   const bool takes_head = sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim &&
                           (!is_split(use) || is_split_head_dim(sizes.head_dim));
   return takes_dtype && takes_head ? AttentionFamily::tensor_cores : AttentionFamily::cuda_cores;
@@ -95,6 +99,15 @@ AttentionTile cuda_core_tile(std::int64_t head_dim) {
 
 }  // namespace
 
+AttentionRules attention_rules_of(const program::Op& op, std::int64_t seq) {
+  const auto scores = program::Scores::of(op.attrs);
+  const bool has_sinks = program::sinks_of(op) != program::kNone;
+  if (scores.cap > 0 || scores.alibi || (has_sinks && op.is(program::ops::kFlashAttention)))
+    return AttentionRules::other;
+  if (scores.window > 0 && scores.window < seq) return AttentionRules::window;
+  return has_sinks ? AttentionRules::sinks : AttentionRules::none;
+}
+
 bool fits_cudnn_attention(DType dtype, const AttentionSizes& sizes) {
   return is_half(dtype) && sizes.head_dim % kWhole == 0 && sizes.head_dim <= kMostHeadDim;
 }
@@ -128,7 +141,8 @@ bool is_one_pass_gradient_faster(const AttentionSizes& sizes) {
 AttentionFamily attention_family_of(std::string_view device_key, const AttentionUse& use,
                                     const AttentionSizes& sizes) {
   const AttentionFamily own = own_family(device_key, use, sizes);
-  if (own == AttentionFamily::warp_groups && use.is_gradient && !use.is_deterministic &&
+  const bool is_other = use.rules == AttentionRules::other;
+  if (own == AttentionFamily::warp_groups && use.is_gradient && !use.is_deterministic && !is_other &&
       is_one_pass_gradient_faster(sizes)) {
     return AttentionFamily::one_pass;
   }
@@ -142,7 +156,9 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
                                            : is_short_attention(sizes))));
   const bool is_too_long =
       use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
-  if (is_own_faster || is_too_long || !fits_cudnn_attention(use.dtype, sizes)) return own;
+  const bool stores_hidden = use.is_gradient && use.is_deterministic && use.rules == AttentionRules::window;
+  if (is_own_faster || is_too_long || is_other || stores_hidden || !fits_cudnn_attention(use.dtype, sizes))
+    return own;
   return AttentionFamily::cudnn;
 }
 

@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "devices/cuda_workspaces.h"
 #include "program/fp32_products.h"
+#include "program/program.h"
 
 namespace rooflm::devices {
 
@@ -18,13 +19,25 @@ enum class AttentionFamily {
   cuda_cores,    ///< rooflm's, fp32 multiply-adds
 };
 
+/// Rules of scores (program/scores.h) by who computes them.
+enum class AttentionRules {
+  none,    ///< scaled products
+  sinks,   ///< of gradients: they find sinks in lse
+  window,  ///< a window: cuDNN has it, but its gradient in a fixed order stores what is hidden
+  other,   ///< caps, ALiBi, and forward sinks: rooflm's kernels in two passes
+};
+
 struct AttentionUse {
   core::DType dtype = core::DType::bf16;
   program::Fp32Products fp32_products = program::Fp32Products::plain;  ///< of fp32 operands
   bool is_gradient = false;
   bool is_deterministic = true;  ///< the gradient adds up in a fixed order
+  AttentionRules rules = AttentionRules::none;
   bool operator==(const AttentionUse&) const = default;
 };
+
+/// Of an op of flash attention.
+[[nodiscard]] AttentionRules attention_rules_of(const program::Op& op, std::int64_t seq);
 
 /// Whether cuDNN's engines are asked for such a problem at all: 16 bits, head sizes that are multiples of 8,
 /// up to 256.

@@ -17,6 +17,7 @@ constexpr std::int64_t kMiddle = 1024;       ///< and positions, with heads of k
 constexpr std::int64_t kNarrow = 64;
 constexpr std::int64_t kAlignment = 256;
 constexpr std::int64_t kFloat = 4;
+constexpr std::int64_t kInt = 4;
 constexpr std::int64_t kScore = 2;
 
 constexpr std::int64_t aligned(std::int64_t bytes) {
@@ -150,5 +151,11 @@ std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multi
   }
   return blocks * arrays * cols * kFloat;
 }
+
+std::int64_t dispatch_bytes(std::int64_t choices, std::int64_t experts) {
+  return kInt * experts * ceil_div(choices, kChoicesOfWarp);
+}
+
+std::int64_t route_gradient_bytes(std::int64_t experts) { return kInt * experts; }
 
 }  // namespace rooflm::devices

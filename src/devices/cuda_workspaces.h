@@ -30,6 +30,13 @@ inline constexpr std::int64_t kBf16x6WorkspaceBytes = std::int64_t{64} << 20U;
 /// Of so many parts' sums in fp32; one part needs none.
 [[nodiscard]] std::int64_t bf16x6_workspace_bytes(const GemmSizes& sizes, std::int64_t parts);
 
+/// Choices of experts that a warp sorts (kernels/experts_rows.cu).
+inline constexpr std::int64_t kChoicesOfWarp = 256;
+/// Of `dispatch`: int32 counts of each expert's choices in each warp's part.
+[[nodiscard]] std::int64_t dispatch_bytes(std::int64_t choices, std::int64_t experts);
+/// Of `route_backward` with a balance loss: int32 counts of each expert's rows.
+[[nodiscard]] std::int64_t route_gradient_bytes(std::int64_t experts);
+
 struct AttentionSizes {
   std::int64_t batch = 0, seq = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };

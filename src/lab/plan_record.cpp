@@ -84,6 +84,7 @@ record::Run run_of(const PlanPoint& point, const Setting& setting, const std::st
   config.set("dp", std::int64_t{sharding.data});
   config.set("zero", std::int64_t{sharding.zero});
   config.set("cp", std::int64_t{sharding.context});
+  if (sharding.expert > 1) config.set("ep", std::int64_t{sharding.expert});
   config.set("tp", std::int64_t{sharding.tensor});
   config.set("pp", std::int64_t{sharding.pipeline});
   config.set("interleave", std::int64_t{sharding.interleave});

@@ -43,10 +43,7 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
 /// A device that only plans needs no kernels.
 void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
-  std::string lacking = model::uncomputed(point.config, point.seq);
-  const bool has_experts = point.config.experts.count > 0;
-  if (has_experts && backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu)
-    lacking = "experts on GPUs";
+  const std::string lacking = model::uncomputed(point.config, point.seq);
   if (lacking.empty()) return;
   throw core::Unavailable(fmt::format(
       "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));
@@ -92,6 +89,12 @@ passes::AttentionKind attention_of(const record::Config& typed, const compile::S
   return step.attention;
 }
 
+void check_routing(const Point& point) {
+  if (point.step.routing == passes::Routing::learned || point.config.experts.count > 0) return;
+  throw core::UsageError(
+      fmt::format("--routing {}: {} has no experts", name_of(point.step.routing), point.config.name));
+}
+
 /// How the point runs, without its model and what its device decides.
 Point run_of(const record::Config& typed) {
   Point point;
@@ -132,6 +135,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   check_dtype(compute_dtype_of(point.step), point.device, device);
   perfmodel::fit_to_device(point.step, device);
   check_positions(point);
+  check_routing(point);
   if (use == ModelUse::compute) check_kernels(point);
   compile::check(point.step.sharding, point.config, point.batch, point.seq, point.step.micro_batches);
   const compile::Sharding& split = point.step.sharding;

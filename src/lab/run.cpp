@@ -24,6 +24,7 @@
 #include "lab/counted_run.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/expert_rows.h"
 #include "lab/forward_alone.h"
 #include "lab/host_counters.h"
 #include "lab/kept_work.h"
@@ -317,10 +318,13 @@ class Run {
                                         .steps = settings_->max_steps,
                                         .precision = settings_->precision,
                                         .max_seconds = settings_->max_seconds};
+    const ExpertReader experts(engine, settings_->max_steps);
+    std::vector<record::ExpertRows> expert_rows;
     int signal = 0;
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
       signal = asked_to_stop(step);
       if (signal != 0) return false;
+      if (step > point_->warmup) experts.read(step - point_->warmup - 1, expert_rows);
       inputs.write(step);
       if (step >= point_->warmup) watch.begin();
       return true;
@@ -333,7 +337,9 @@ class Run {
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
       add_samples(rows, static_cast<std::int64_t>(i), result.samples[i], measure::name_of(StepKind::plain));
     }
+    if (signal == 0) experts.read(static_cast<std::int64_t>(result.samples.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
+    record_->add(outcome_.run, expert_rows);
     write_exposed(result.samples);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
     outcome_.step_s = result.step.median;
@@ -349,9 +355,12 @@ class Run {
                                              .max_steps = settings_->max_steps,
                                              .max_seconds = settings_->max_seconds};
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
+    const ExpertReader experts(engine, 2 * settings_->max_steps);
+    std::vector<record::ExpertRows> expert_rows;
     const auto clock_before = host_clock();
     const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
       if (asked_to_stop(step) != 0) return false;
+      if (step > 0) experts.read(step - 1, expert_rows);
       inputs.write(step);
       recorder.set_step(step);
       if (kind != StepKind::warmup) watch.begin();
@@ -366,7 +375,10 @@ class Run {
     }
     write_exposed(result.times_of(StepKind::plain));
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
+    if (result.stop_reason != "interrupted" && !result.steps.empty())
+      experts.read(static_cast<std::int64_t>(result.steps.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
+    record_->add(outcome_.run, expert_rows);
     record_->add(outcome_.run, recorder.events());
     if (settings_->ranks != nullptr && !traces_ranks())
       write_collectives(engine, observed_steps(recorder, result), {.origin_ns = recorder.origin_ns()});

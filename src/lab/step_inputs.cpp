@@ -1,8 +1,10 @@
 // What a measured training step computes on: initial weights, and random tokens or a text.
 #include "lab/step_inputs.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "core/rng.h"
 #include "model/parameters.h"
@@ -12,6 +14,7 @@ namespace {
 
 /// Stream of the random tokens; weights use the hash of their names.
 constexpr std::uint64_t kTokenStream = 0x746f6b656e73;
+constexpr std::uint64_t kRoutingStream = 0x726f757465;
 constexpr double kLearningRate = 3e-4;
 
 }  // namespace
@@ -35,6 +38,7 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
   }
   engine.setup();
   if (!loader_) write_random_tokens(seed);
+  if (point.step.routing != passes::Routing::learned) write_routing();
   // All texts are as long as their caches with the token at hand; what is in these does not matter.
   const std::vector<std::int32_t> last(static_cast<std::size_t>(point.batch),
                                        static_cast<std::int32_t>(point.seq - 1));
@@ -55,6 +59,35 @@ void StepInputs::write_random_tokens(std::uint64_t seed) {
       write_ids(compile::micro_batch_name(input, i), ids);
       ++stream;
     }
+  }
+}
+
+/// Balanced: choice i of all tokens takes expert i mod E. Random: K of E, each as likely as the others, in
+/// each step others.
+void StepInputs::write_routing() {
+  const auto experts = static_cast<std::uint64_t>(point_->config.experts.count);
+  const auto active = static_cast<std::size_t>(point_->config.experts.active);
+  const bool is_random = point_->step.routing == passes::Routing::random;
+  for (int i = 0; i < point_->step.micro_batches; ++i) {
+    const std::string name = compile::micro_batch_name(passes::kRoutingInput, i);
+    const program::TensorId id = engine_->program().find(name);
+    if (id == program::kNone) continue;
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(engine_->program().shape(id).numel()));
+    const std::uint64_t stream =
+        kRoutingStream + static_cast<std::uint64_t>(step_ * point_->step.micro_batches + i);
+    for (std::size_t k = 0; k < ids.size(); ++k) {
+      ids[k] = static_cast<std::int32_t>(k % experts);
+      if (!is_random) continue;
+      const auto taken = std::span(ids).subspan(k - k % active, k % active);
+      const std::uint64_t word = core::philox(point_->seed, stream, k)[0];
+      // One of those that are left: so many after the taken ones, in their order.
+      auto expert = static_cast<std::int32_t>(word * (experts - taken.size()) >> 32U);
+      std::vector<std::int32_t> sorted(taken.begin(), taken.end());
+      std::ranges::sort(sorted);
+      for (const std::int32_t one : sorted) expert += one <= expert ? 1 : 0;
+      ids[k] = expert;
+    }
+    engine_->io().write<std::int32_t>(name, ids);
   }
 }
 
@@ -88,6 +121,7 @@ void StepInputs::write_hyper(double learning_rate) {
 void StepInputs::write(int step) {
   if (loader_) write_next_batch();
   step_ = step;
+  if (point_->step.routing == passes::Routing::random) write_routing();
   write_hyper(kLearningRate);
 }
 

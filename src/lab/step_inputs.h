@@ -33,6 +33,7 @@ class StepInputs {
 
  private:
   void write_random_tokens(std::uint64_t seed);
+  void write_routing();
   void write_next_batch();
   void write_ids(const std::string& name, std::span<const std::int32_t> ids);
   void write_hyper(double learning_rate);

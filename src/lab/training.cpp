@@ -10,6 +10,7 @@
 #include "lab/ceilings/ceiling_book.h"
 #include "lab/device_watch.h"
 #include "lab/devices.h"
+#include "lab/expert_rows.h"
 #include "lab/notes.h"
 #include "lab/run_record.h"
 #include "measure/machine_load.h"
@@ -71,8 +72,8 @@ Training::Training(TrainPlan plan) : plan_(std::move(plan)), point_(point_of(pla
   plan_.options.gemm_choices = [this] {
     return backends::provider_of(point_.device).gemm_choices(*backend_).text;
   };
-  plan_.options.on_step = [this](const train::StepRecord& step) {
-    if (on_step_) on_step_(step);
+  plan_.options.on_step = [this](const train::StepRecord& step, engines::Engine& engine) {
+    if (on_step_) on_step_(step, engine);
   };
   plan_.options.find_peak = [this] {
     measure_peak();
@@ -140,9 +141,14 @@ std::vector<record::Fact> Training::trained_facts(const train::TrainSummary& sum
 train::TrainSummary Training::train(record::Writer* record, std::int64_t run) {
   if (record == nullptr) return trainer_->run();
   DeviceWatch watch(point_.device, record->epoch());
-  on_step_ = [&, is_first = true](const train::StepRecord& step) mutable {
+  std::optional<ExpertReader> experts;
+  on_step_ = [&, is_first = true](const train::StepRecord& step, engines::Engine& engine) mutable {
     watch.begin();  // after the first step, in which kernels are loaded
     write_step(*record, run, step);
+    if (!experts) experts.emplace(engine, plan_.options.schedule.steps);
+    std::vector<record::ExpertRows> rows;
+    experts->read(step.step, rows);
+    record->add(run, rows);
     watch.write_samples(*record, run);
     if (std::exchange(is_first, false)) record->commit();  // later ones with time
   };

@@ -68,7 +68,7 @@ class Training {
   std::vector<record::Ceiling> ceilings_;
   std::optional<record::Fact> peak_;
   std::unique_ptr<backends::Backend> backend_;
-  std::function<void(const train::StepRecord&)> on_step_;
+  std::function<void(const train::StepRecord&, engines::Engine&)> on_step_;
   std::unique_ptr<train::Trainer> trainer_;
 };
 

@@ -8,7 +8,10 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/names.h"
+#include "model/family_table.h"
+#include "model/huggingface.h"
 #include "model/parameters.h"
 #include "model/rotary_scaling.h"
 
@@ -48,6 +51,13 @@ constexpr std::array kPresets = {
 constexpr std::int64_t kVocabMultiple = 128;
 constexpr double kBalanceLoss = 0.01;  // Fedus et al., 2021
 
+/// Published models, of which the config.json is the preset.
+const nlohmann::json& published_presets() {
+  static const nlohmann::json kRows =
+      core::parse_json_object(presets_text(), "data/presets.json", "the presets").at("presets");
+  return kRows;
+}
+
 void require_positive(std::int64_t value, const char* option) {
   if (value <= 0) throw core::UsageError(fmt::format("{} must be positive, got {}", option, value));
 }
@@ -58,6 +68,7 @@ const std::vector<std::string>& preset_names() {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names;
     for (const Preset& p : kPresets) names.emplace_back(p.name);
+    for (const auto& one : published_presets()) names.push_back(one.at("name"));
     return names;
   }();
   return kNames;
@@ -86,6 +97,10 @@ ModelConfig preset(std::string_view name) {
             .rope_theta = p.rope_theta,
             .tied_head = p.arch == Arch::gpt2,
             .experts = experts};
+  }
+  for (const auto& one : published_presets()) {
+    if (one.at("name") == name)
+      return parse_config(one.at("config").dump(), "data/presets.json", std::string(name));
   }
   throw core::UsageError(core::unknown_name("model", name, preset_names()));
 }

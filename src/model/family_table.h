@@ -10,6 +10,8 @@ namespace rooflm::model {
 
 /// The text of data/families.json, embedded in the binary.
 std::string_view families_text();
+/// Likewise of data/presets.json.
+std::string_view presets_text();
 
 /// A row of data/families.json. Its strings live as long as the program.
 struct Family {

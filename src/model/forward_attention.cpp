@@ -33,17 +33,25 @@ TensorId Writer::attention(TensorId x, const std::string& prefix, std::int64_t l
       if (config_.arch.positions == Positions::rotary && config_.rotary.is_in(layer))
         qkv = rotated(qkv, heads, size);
     }
-    if (window > 0 && (positions_ > 0 ? positions_ : seq_) > window) heads.set("window", window);
+    const TensorId sinks = config_.sinks ? weight(prefix + "sinks") : program::kNone;
     y = size.values_are_keys ? sized_attention({qkv}, size, window)
-        : positions_ == 0    ? builder_.op(ops::kAttention, {qkv}, heads, "attention")
-                             : kept_attention(qkv, prefix, heads);
-    if (config_.sinks) {
-      const auto part = builder_.scope("softmax");
-      y = builder_.op(ops::kMap, {y, weight(prefix + "sinks")}, {}, "attention");
-    }
+                             : packed_attention(qkv, sinks, prefix, heads, window);
   }
   const auto part = builder_.scope("proj");
   return linear(y, prefix + "proj", size.heads * size.v_dim, config_.d_model, "proj");
+}
+
+TensorId Writer::packed_attention(TensorId qkv, TensorId sinks, const std::string& prefix,
+                                  const Attributes& heads, std::int64_t window) {
+  Attributes attrs = heads;
+  if (window > 0 && (positions_ > 0 ? positions_ : seq_) > window) attrs.set("window", window);
+  if (config_.score_cap > 0) attrs.set("cap", config_.score_cap);
+  if (config_.query_scale > 0) attrs.set("scale", config_.query_scale);
+  if (config_.arch.positions == Positions::alibi) attrs.set("alibi", true);
+  if (positions_ > 0) return kept_attention(qkv, sinks, prefix, heads, attrs);
+  std::vector<TensorId> inputs = {qkv};
+  if (sinks != program::kNone) inputs.push_back(sinks);
+  return builder_.op(ops::kAttention, inputs, attrs, "attention");
 }
 
 TensorId Writer::normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
@@ -65,6 +73,7 @@ TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionS
   Attributes rope = heads;
   rope.set("theta", config_.rope_theta);
   rope.set("inverse", false);
+  if (config_.rotary.dims > 0) rope.set("dims", config_.rotary.dims);
   if (!config_.rope_scaling.empty()) set_scaling(rope);
   if (first_ != program::kNone) rope.set("positions", positions_);
   return builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
@@ -147,7 +156,8 @@ TensorId Writer::cache(const std::string& name, const Attributes& heads) {
                                         .role = program::Role::cache});
 }
 
-TensorId Writer::kept_attention(TensorId qkv, const std::string& prefix, Attributes heads) {
+TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string& prefix,
+                                const Attributes& heads, Attributes attrs) {
   const TensorId keys = cache(prefix + "keys", heads);
   const TensorId values = cache(prefix + "values", heads);
   if (first_ == program::kNone) {
@@ -157,12 +167,15 @@ TensorId Writer::kept_attention(TensorId qkv, const std::string& prefix, Attribu
     inputs.insert(inputs.end(), {keys, values});
     builder_.op_into(ops::kAppendCache, inputs, heads, {keys, values});
   }
-  if (first_ == program::kNone) return builder_.op(ops::kAttention, {qkv}, heads, "attention");
+  std::vector<TensorId> inputs = {qkv};
+  if (first_ != program::kNone) inputs.insert(inputs.end(), {first_, keys, values});
+  if (sinks != program::kNone) inputs.push_back(sinks);
+  if (first_ == program::kNone) return builder_.op(ops::kAttention, inputs, attrs, "attention");
   const auto part = builder_.scope("flash");
   const TensorId y = builder_.program().add_tensor(
       {.name = "attention", .shape = {batch_, seq_, heads.integer("heads") * heads.integer("head_dim")}});
-  heads.set("keys", heads.has("window") ? std::min(keys_, heads.integer("window")) : keys_);
-  builder_.op_into(ops::kDecodeAttention, {qkv, first_, keys, values}, heads, {y, keys, values});
+  attrs.set("keys", attrs.has("window") ? std::min(keys_, attrs.integer("window")) : keys_);
+  builder_.op_into(ops::kDecodeAttention, inputs, attrs, {y, keys, values});
   return y;
 }
 

@@ -63,6 +63,9 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
       scores = builder_.op(ops::kMap, {scores, weight(prefix + "router.score_bias")}, {}, "scores");
     route = builder_.ops(ops::kRoute, {scores}, routing, "route");
     dispatched = builder_.ops(ops::kDispatch, {route[1]}, places, "dispatch");
+    program::Tensor& offsets = builder_.program().tensor(dispatched[2]);
+    offsets.role = program::Role::result;  // how many rows each expert has is read after the step
+    offsets.name = prefix + "offsets";
     rows = builder_.op(ops::kGatherRows, {x, dispatched[0], dispatched[1]}, places, "rows");
   }
   {

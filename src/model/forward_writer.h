@@ -105,8 +105,13 @@ class Writer {
   /// The layer's keys or values [B, K, P, D].
   TensorId cache(const std::string& name, const Attributes& heads);
 
-  /// y [B, T, H D]; caches the keys and values of these rows.
-  TensorId kept_attention(TensorId qkv, const std::string& prefix, Attributes heads);
+  /// y [B, T, H D] of scores as the model has them. `sinks`: [H], or none.
+  TensorId packed_attention(TensorId qkv, TensorId sinks, const std::string& prefix, const Attributes& heads,
+                            std::int64_t window);
+
+  /// The same with the attributes `attrs`; caches the keys and values of these rows.
+  TensorId kept_attention(TensorId qkv, TensorId sinks, const std::string& prefix, const Attributes& heads,
+                          Attributes attrs);
 
   TensorId feed_forward(TensorId x, const std::string& prefix, std::int64_t width);
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/dtype.h"
 #include "model/config.h"
@@ -20,6 +21,9 @@ namespace rooflm::model {
 /// missing or out of range, and for features that no program describes (other activations);
 /// core::Unavailable for other families.
 ModelConfig read_config(const std::filesystem::path& directory);
+
+/// The same of the text of a config.json; messages call it `path`.
+ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name);
 
 /// The tokens at which texts begin and end, where they are known. Without them transformers assumes those of
 /// GPT-2 or Llama, which the vocabulary may not have.

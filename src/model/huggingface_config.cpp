@@ -434,7 +434,7 @@ const Family& family_of(const std::string& path, const TextModel& text) {
 }
 
 /// Validates and names the configuration.
-ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesystem::path& directory) {
+ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string& name) {
   const ModelConfig gpt2 = preset("gpt2");
   config.padded_vocab =
       config.arch == Arch::gpt2 && config.vocab == gpt2.vocab ? gpt2.padded_vocab : config.vocab;
@@ -443,27 +443,31 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::filesy
   } catch (const core::UsageError& error) {
     keys.fail(error.what());
   }
-  const auto path = std::filesystem::absolute(directory).lexically_normal();
-  config.name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  config.name = name;
   return config;
 }
 
 }  // namespace
 
+ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
+  TextModel model = text_model(path, core::parse_json_object(text, path, "config.json"));
+  const Family& family = family_of(path, model);
+  const ConfigKeys keys(path, std::move(model.config), family);
+  ModelConfig config = read_family(keys, family);
+  config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();
+  if (!model.wrapper.empty()) {
+    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
+                          fmt::format("all that {} has besides its text model", model.wrapper);
+  }
+  return finish(std::move(config), keys, name);
+}
+
 ModelConfig read_config(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
   const core::MappedFile file(path);
-  TextModel text =
-      text_model(path.string(), core::parse_json_object(file.text(), path.string(), "config.json"));
-  const Family& family = family_of(path.string(), text);
-  const ConfigKeys keys(path.string(), std::move(text.config), family);
-  ModelConfig config = read_family(keys, family);
-  config.family = text.wrapper.empty() && !text.type.empty() ? text.type : family.types.front();
-  if (!text.wrapper.empty()) {
-    config.other_parts += (config.other_parts.empty() ? "" : " and ") +
-                          fmt::format("all that {} has besides its text model", text.wrapper);
-  }
-  return finish(std::move(config), keys, directory);
+  const auto whole = std::filesystem::absolute(directory).lexically_normal();
+  return parse_config(file.text(), path.string(),
+                      (whole.has_filename() ? whole : whole.parent_path()).filename().string());
 }
 
 }  // namespace rooflm::model

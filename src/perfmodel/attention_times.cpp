@@ -73,7 +73,8 @@ struct OpTimes::Attention {
     use = {.dtype = program.tensor(qkv).dtype,
            .fp32_products = program::fp32_products_of(op),
            .is_gradient = !is_forward,
-           .is_deterministic = is_deterministic};
+           .is_deterministic = is_deterministic,
+           .rules = devices::attention_rules_of(op, shape[1])};
     sizes = {.batch = shape[0],
              .seq = shape[1],
              .heads = op.attrs.integer("heads"),

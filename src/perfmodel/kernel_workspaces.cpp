@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <set>
-#include <utility>
+#include <tuple>
 
 #include "devices/cuda_attention.h"
 #include "devices/cuda_workspaces.h"
@@ -34,7 +34,8 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
   const devices::AttentionUse use{.dtype = p.tensor(op.inputs.at(1)).dtype,
                                   .fp32_products = program::fp32_products_of(op),
                                   .is_gradient = true,
-                                  .is_deterministic = is_deterministic};
+                                  .is_deterministic = is_deterministic,
+                                  .rules = devices::attention_rules_of(op, sizes.seq)};
   const devices::AttentionFamily family = devices::attention_family_of(device.key, use, sizes);
   if (family == devices::AttentionFamily::cudnn)
     return devices::cudnn_gradient_bytes(sizes, is_deterministic);
@@ -50,9 +51,10 @@ std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::D
   return devices::norm_gradient_bytes(x.numel() / cols, cols, device.multiprocessors, arrays);
 }
 
-/// A matmul, or one with another op in it.
+/// A matmul, or one with another op in it; those of experts are summed in one part.
 bool is_bf16x6_matmul(const Op& op) {
-  return op.def->work == program::Work::matmul &&
+  const bool is_grouped = op.is(ops::kGroupedMatmul) || op.is(ops::kGroupedMatmulWeight);
+  return op.def->work == program::Work::matmul && !is_grouped &&
          program::fp32_products_of(op) == program::Fp32Products::bf16x6;
 }
 
@@ -83,7 +85,7 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
   if (device.kind != devices::Kind::gpu) return 0;
   Scratch scratch;
   bool has_side_matmul = false;
-  std::set<std::pair<std::int64_t, std::int64_t>> tables;  // of RoPE: positions and half a head
+  std::set<std::tuple<std::int64_t, std::int64_t, double>> tables;  // of RoPE: positions, pairs, theta
   for (const Op& op : program.ops) {
     if (op.is(ops::kMatmul) && op.lane == program::Lane::background) {
       has_side_matmul = true;
@@ -94,14 +96,21 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
       scratch.reserve(attention_gradient_bytes(program, op, device, is_deterministic));
     if (op.is(ops::kLayerNormBackward) || op.is(ops::kRmsNormBackward))
       scratch.reserve(norm_scratch_bytes(program, op, device));
+    if (op.is(ops::kDispatch)) {
+      const std::int64_t choices = program.shape(op.inputs.at(0)).numel();
+      scratch.reserve(devices::dispatch_bytes(choices, op.attrs.integer("experts")));
+    }
+    if (op.is(ops::kRouteBackward) && op.attrs.number("balance") != 0)
+      scratch.reserve(devices::route_gradient_bytes(op.attrs.integer("experts")));
     if (op.is(ops::kRope)) {
-      tables.insert({program.shape(op.inputs.at(0))[1], op.attrs.integer("head_dim") / 2});
+      const std::int64_t dims = op.attrs.integer(op.attrs.has("dims") ? "dims" : "head_dim");
+      tables.insert({program.shape(op.inputs.at(0))[1], dims / 2, op.attrs.number("theta")});
     }
   }
   std::int64_t bytes = devices::kGemmWorkspaceBytes + scratch.bytes();
   if (has_side_matmul) bytes += devices::kSideGemmWorkspaceBytes;
   constexpr auto kOfTables = static_cast<std::int64_t>(2 * sizeof(float));  // cosine and sine
-  for (const auto& [positions, half] : tables) bytes += kOfTables * positions * half;
+  for (const auto& [positions, pairs, theta] : tables) bytes += kOfTables * positions * pairs;
   return static_cast<double>(bytes);
 }
 

@@ -44,6 +44,7 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
   };
   expect(Group::data, sharding.data_ranks(), "--dp");
   expect(Group::context, sharding.context, "--cp");
+  expect(Group::expert, sharding.expert, "--ep");
   expect(Group::tensor, sharding.tensor, "--tp");
   expect(Group::pipeline, sharding.pipeline, "--pp");
 }
@@ -57,6 +58,12 @@ Ranks ranks_of(Group group, const compile::Sharding& sharding) {
       return {.size = sharding.data_ranks(), .stride = sharding.tensor, .of = of};
     case Group::context:
       return {.size = sharding.context, .stride = sharding.tensor, .of = of};
+    case Group::expert:
+      return {.size = sharding.expert, .stride = sharding.tensor, .of = of};
+    case Group::copies:
+      return {.size = sharding.data_ranks() / sharding.expert,
+              .stride = sharding.tensor * sharding.expert,
+              .of = of};
     case Group::pipeline:
       return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data_ranks(), .of = of};
     case Group::tied:
@@ -71,6 +78,8 @@ Collective kind_of(const Op& op) {
   namespace ops = program::ops;
   if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
   if (op.is(ops::kAllGather)) return Collective::all_gather;
+  // Of its bytes a rank sends all but its own share, as in a gather.
+  if (op.is(ops::kExchangeRows) || op.is(ops::kReturnRows)) return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
   if (op.is(ops::kPassOn)) return Collective::pass_on;
   return Collective::point_to_point;

@@ -12,7 +12,8 @@
 namespace rooflm::program {
 
 std::string_view name_of(Group group) {
-  constexpr std::array<std::string_view, 5> kNames{"tensor", "data", "pipeline", "tied", "context"};
+  constexpr std::array<std::string_view, 7> kNames{"tensor",  "data",   "pipeline", "tied",
+                                                   "context", "expert", "copies"};
   return kNames.at(static_cast<std::size_t>(group));
 }
 
@@ -39,10 +40,16 @@ std::vector<int> Mesh::members(int rank, Group group) const {
       walk(at.pipeline, pipeline);
       break;
     case Group::context:
-      for (int i = 0, first = at.data - at.data % context; i < context; ++i) {
+    case Group::expert: {
+      const int size = group == Group::context ? context : expert;
+      for (int i = 0, first = at.data - at.data % size; i < size; ++i) {
         at.data = first + i;
         ranks.push_back(rank_of(at));
       }
+      break;
+    }
+    case Group::copies:
+      for (at.data %= expert; at.data < data; at.data += expert) ranks.push_back(rank_of(at));
       break;
     case Group::tied:
       if (at.pipeline != 0 && at.pipeline != pipeline - 1) break;
@@ -124,6 +131,9 @@ Group group_of(const Op& op) { return static_cast<Group>(op.attrs.integer("group
 
 std::int64_t payload_bytes(const Program& program, const Op& op) {
   if (op.is(ops::kBarrier)) return cost_of(program, op).bytes_read;
+  // What is sent and what arrives, on average; there is room for more.
+  if (op.is(ops::kExchangeRows) || op.is(ops::kReturnRows))
+    return std::min(program.tensor(op.inputs[0]).bytes(), program.tensor(op.outputs[0]).bytes());
   const auto sum = [&](const std::vector<TensorId>& ids) {
     core::Count bytes = 0;
     for (const TensorId id : ids) bytes = bytes + program.tensor(id).bytes();

@@ -25,6 +25,7 @@ struct Mesh {
   int pipeline = 1;
   int context = 1;     ///< this many neighbours within `data` share each sequence
   int interleave = 1;  ///< model parts per pipeline stage; each sends to the next part
+  int expert = 1;      ///< this many neighbours within `data` have some of the experts each
   [[nodiscard]] int size() const { return tensor * data * pipeline; }
   [[nodiscard]] Coordinates coordinates_of(int rank) const;
   [[nodiscard]] int rank_of(const Coordinates& at) const;

@@ -57,6 +57,8 @@ extern const OpDef kLossScale;
 extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
 // collectives.cpp
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn, kBarrier;
+// exchange.cpp
+extern const OpDef kExchangeRows, kReturnRows;
 extern const OpDef kOwnPart, kForEachRank;
 
 /// All of the above, for tests and tables. The build generates the list from these declarations.

@@ -40,8 +40,12 @@ Ramp ramp_of(const Attributes& a, double dim) {
 
 }  // namespace
 
+std::int64_t rotated_dims(const Attributes& a) {
+  return a.has("dims") ? a.integer("dims") : a.integer("head_dim");
+}
+
 Rotary Rotary::of(const Attributes& a) {
-  const std::int64_t dim = a.integer("head_dim");
+  const std::int64_t dim = rotated_dims(a);
   const auto width = static_cast<double>(dim);
   Rotary rotary;
   for (std::int64_t i = 0; i < dim / 2; ++i)

@@ -20,13 +20,16 @@ enum class RotaryScaling : std::int64_t {
            ///< turn more than beta_fast times, between them a mean of both (Peng et al., 2023)
 };
 
+/// How many elements of a head are rotated, the first ones: the attribute `dims`, or head_dim.
+std::int64_t rotated_dims(const Attributes& attributes);
+
 /// Element t, i of the tables is amplitude * cos(t * frequencies[i]), and sin likewise.
 struct Rotary {
-  std::vector<double> frequencies{};  ///< [D/2]: theta^(-2i/D), scaled
+  std::vector<double> frequencies{};  ///< [D/2]: theta^(-2i/D), scaled; D: rotated_dims
   double amplitude = 1;
 
-  /// From head_dim and theta, and with `scaling` also factor, low, high, original, beta_fast, beta_slow,
-  /// truncate and amplitude. Throws core::Unavailable for RotaryScaling::other.
+  /// From head_dim, dims and theta, and with `scaling` also factor, low, high, original, beta_fast,
+  /// beta_slow, truncate and amplitude. Throws core::Unavailable for RotaryScaling::other.
   static Rotary of(const Attributes& attributes);
   auto operator<=>(const Rotary&) const = default;  // NOLINT(modernize-use-nullptr): of its 0
 };

@@ -11,7 +11,9 @@ namespace rooflm::program {
 
 /// The ranks of a collective: those that differ only in this coordinate. `tied`: the first and last pipeline
 /// stages, which share the weight of a tied head. `context`: neighbours within `data` that share sequences.
-enum class Group : std::uint8_t { tensor, data, pipeline, tied, context };
+/// `expert`: neighbours within `data` that have some experts each; `copies`: ranks of `data` with the same
+/// ones.
+enum class Group : std::uint8_t { tensor, data, pipeline, tied, context, expert, copies };
 std::string_view name_of(Group group);
 
 /// One of the parts of a tensor of shape `whole` that is split over the ranks of a group.

@@ -227,6 +227,11 @@ std::vector<Gauge> Reader::gauges(std::int64_t run) const {
   return rows_of<Gauge>(state_->select_of_run<Gauge>(run));
 }
 
+std::vector<ExpertRows> Reader::expert_rows(std::int64_t run) const {
+  if (!state_->has_table("expert_rows")) return {};
+  return rows_of<ExpertRows>(state_->select_of_run<ExpertRows>(run));
+}
+
 std::vector<Tensor> Reader::tensors(std::int64_t run) const {
   return rows_of_run<Tensor>(*state_->database, run);
 }

@@ -43,7 +43,8 @@ class Reader {
   [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;      ///< as written
   [[nodiscard]] std::vector<KernelWork> kernel_works(std::int64_t run) const;  ///< by number
   [[nodiscard]] std::vector<Counter> counters(std::int64_t run) const;
-  [[nodiscard]] std::vector<Gauge> gauges(std::int64_t run) const;  ///< as written
+  [[nodiscard]] std::vector<Gauge> gauges(std::int64_t run) const;            ///< as written
+  [[nodiscard]] std::vector<ExpertRows> expert_rows(std::int64_t run) const;  ///< as written
   [[nodiscard]] std::vector<Tensor> tensors(std::int64_t run) const;
   [[nodiscard]] std::vector<MemoryEvent> memory_events(std::int64_t run) const;
   [[nodiscard]] std::vector<Prediction> predictions(std::int64_t run) const;

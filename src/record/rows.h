@@ -136,6 +136,11 @@ struct Gauge {
   std::string unit{};  ///< "W", "Hz", "C", "share", "bits"
 };
 
+/// Rows that an expert had in a step: tokens that took it.
+struct ExpertRows {
+  std::int64_t step = 0, layer = 0, micro_batch = 0, expert = 0, rows = 0;
+};
+
 struct Tensor {
   std::int64_t tensor = 0;
   std::string name{}, role{}, dtype{}, shape{};

@@ -226,6 +226,17 @@ CREATE TABLE gauge (
   unit TEXT NOT NULL                -- 'W', 'Hz', 'C', 'share', 'bits' (NVML's reasons)
 );
 
+-- How many rows each expert of a layer had in a step: a token counts once for each expert that it takes. Of long runs not
+-- every step has rows. Added within schema 4, so early records of it lack the table. No key and no index, as `event`.
+CREATE TABLE expert_rows (
+  run INTEGER NOT NULL,
+  step INTEGER NOT NULL,            -- as sample.step
+  layer INTEGER NOT NULL,
+  micro_batch INTEGER NOT NULL,
+  expert INTEGER NOT NULL,
+  rows INTEGER NOT NULL             -- of this rank's tokens, wherever the expert is
+);
+
 -- Tensors of the program. `offset` is the byte offset in the arena, NULL outside it.
 CREATE TABLE tensor (
   run INTEGER NOT NULL REFERENCES run(id),

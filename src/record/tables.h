@@ -164,6 +164,15 @@ struct Table<Gauge> {
 };
 
 template <>
+struct Table<ExpertRows> {
+  static constexpr std::string_view kName = "expert_rows", kOrder = "rowid";
+  static constexpr std::tuple kColumns = {
+      column("step", &ExpertRows::step), column("layer", &ExpertRows::layer),
+      column("micro_batch", &ExpertRows::micro_batch), column("expert", &ExpertRows::expert),
+      column("rows", &ExpertRows::rows)};
+};
+
+template <>
 struct Table<Tensor> {
   static constexpr std::string_view kName = "tensor", kOrder = "tensor";
   static constexpr std::tuple kColumns = {

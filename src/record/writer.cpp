@@ -353,6 +353,7 @@ void Writer::add(std::int64_t run, std::span<const Lane> rows) { state_->add_all
 void Writer::add(std::int64_t run, std::span<const KernelWork> rows) { state_->add_all(run, rows); }
 void Writer::add(std::int64_t run, std::span<const Counter> rows) { state_->add_all(run, rows); }
 void Writer::add(std::int64_t run, std::span<const Gauge> rows) { state_->add_all(run, rows); }
+void Writer::add(std::int64_t run, std::span<const ExpertRows> rows) { state_->add_all(run, rows); }
 void Writer::add(std::int64_t run, std::span<const Tensor> rows) { state_->add_all(run, rows); }
 void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) { state_->add_all(run, rows); }
 void Writer::add(std::int64_t run, std::span<const Prediction> rows) { state_->add_all(run, rows); }

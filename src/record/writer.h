@@ -51,6 +51,7 @@ class Writer {
   void add(std::int64_t run, std::span<const KernelWork> rows);
   void add(std::int64_t run, std::span<const Counter> rows);
   void add(std::int64_t run, std::span<const Gauge> rows);
+  void add(std::int64_t run, std::span<const ExpertRows> rows);
   void add(std::int64_t run, std::span<const Tensor> rows);
   void add(std::int64_t run, std::span<const MemoryEvent> rows);
   void add(std::int64_t run, std::span<const Prediction> rows);

@@ -61,7 +61,11 @@ std::vector<T> receive_sized(ranks::Transport& ranks, int from) {
 
 /// Of what several ranks have alike the first of them tells.
 bool is_told_by(const program::Coordinates& rank, const program::Tensor& tensor) {
-  return (rank.data == 0 || program::is_split(tensor, Group::data)) &&
+  int parts = 1;  // of a group within the data-parallel ranks, of which the first has them all
+  for (const program::Shard& shard : tensor.shards) {
+    if (shard.group == Group::expert) parts = shard.parts;
+  }
+  return (rank.data < parts || program::is_split(tensor, Group::data)) &&
          (rank.tensor == 0 || program::is_split(tensor, Group::tensor));
 }
 

@@ -13,6 +13,7 @@
 
 #include "compile/recipe.h"
 #include "core/named.h"
+#include "engines/engine.h"
 #include "ranks/transport.h"
 #include "record/config.h"
 #include "train/overlap_trial.h"
@@ -51,8 +52,8 @@ struct TrainOptions {
   /// The GEMM algorithms that the backend runs, for checkpoints: a run that goes on runs the same, so that it
   /// continues bit for bit. Absent where there is nothing to choose.
   std::function<std::string()> gemm_choices{};
-  /// Called after each step was logged.
-  std::function<void(const StepRecord&)> on_step{};
+  /// Called after each step was logged, with the engine that ran it.
+  std::function<void(const StepRecord&, engines::Engine&)> on_step{};
   double memory_limit_bytes = 0;            ///< 0: what is free
   std::optional<double> peak_flop_per_s{};  ///< what the MFU divides by; absent: no MFU
   /// The ranks that train together, nullptr for one; `batch` is that of each data-parallel copy.

@@ -358,7 +358,7 @@ TrainSummary Trainer::Loop::run() {
     if (validation_ && (is_due(step, options_.eval_every) || step == steps)) evaluate_now(record);
     val_loss = record.val_loss;
     if (log_) log_->append(record);
-    if (options_.on_step && options_.is_first()) options_.on_step(record);
+    if (options_.on_step && options_.is_first()) options_.on_step(record, session_.training_engine());
     progress_.step(record);
     if (is_due(step, options_.sample_every)) sample_now();
     if (is_due(step, options_.checkpoint_every)) {

@@ -30,17 +30,29 @@ double attention_tolerance(DType dtype, Fp32Products products) {
   return dtype == DType::bf16 ? 2e-2 : 2e-3;
 }
 
+/// A shape and its rules, in words.
+std::string text_of(const AttentionShape& s) {
+  std::string text = fmt::format("B {} T {} H {} K {} D {}", s.batch, s.seq, s.heads, s.kv_heads, s.head_dim);
+  const ScoreRules& r = s.rules;
+  if (r.window > 0) text += fmt::format(", window {}", r.window);
+  if (r.scale > 0) text += fmt::format(", scale {}", r.scale);
+  if (r.cap > 0) text += fmt::format(", cap {}", r.cap);
+  if (r.alibi) text += ", ALiBi";
+  return text + (r.sinks ? ", sinks" : "");
+}
+
 void test_attention(DType dtype, const AttentionShape& s, std::size_t shift,
                     Fp32Products products = Fp32Products::plain) {
-  SCOPED_TRACE(std::string(program::rate_name(dtype, products)) + " B " + std::to_string(s.batch) + " T " +
-               std::to_string(s.seq) + " H " + std::to_string(s.heads) + " K " + std::to_string(s.kv_heads) +
-               " D " + std::to_string(s.head_dim) + (shift > 0 ? ", unaligned" : ""));
+  SCOPED_TRACE(std::string(program::rate_name(dtype, products)) + " " + text_of(s) +
+               (shift > 0 ? ", unaligned" : ""));
   const double tolerance = attention_tolerance(dtype, products);
   const AttentionReference expected(s, dtype);
   const DeviceArray qkv(dtype, expected.qkv, shift);
   const DeviceArray y(dtype, expected.y.size(), shift);
   const DeviceArray lse(DType::f32, expected.lse.size());
-  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats(), products);
+  const DeviceArray sink_values(DType::f32, expected.sinks);
+  const Sinks sinks{.data = s.rules.sinks ? sink_values.data() : nullptr};
+  launch_flash_attention(nullptr, dtype, s, qkv.data(), y.data(), lse.floats(), products, sinks);
   expect_close(y.read(), expected.y, tolerance);
   expect_close(lse.read(), expected.lse,
                products == Fp32Products::tf32 ? 2e-3
@@ -57,13 +69,33 @@ void test_attention(DType dtype, const AttentionShape& s, std::size_t shift,
   launch_flash_attention_backward(nullptr, dtype, s, dy.data(), qkv.data(), y.data(), lse.floats(),
                                   again.data(), workspace.at(0), products);
   EXPECT_EQ(again.read(), dqkv.read());  // the same bits
+  if (!s.rules.sinks) return;
+  const DeviceArray d_sinks(DType::f32, expected.sinks.size());
+  for (const bool accumulate : {false, true}) {
+    launch_sinks_gradient(nullptr, dtype, s, dy.data(), y.data(), lse.floats(), sinks, d_sinks.floats(),
+                          workspace.at(0), accumulate);
+    Values sums = expected.d_sinks;
+    for (double& sum : sums) sum *= accumulate ? 2 : 1;
+    expect_close(d_sinks.read(), sums, 2 * tolerance);
+  }
 }
+
+/// Each rule alone, and all of them.
+const std::vector<ScoreRules> kRules = {
+    {.window = 1},
+    {.window = 40},
+    {.window = 64},
+    {.window = 130},
+    {.scale = 0.25F},
+    {.scale = 0.5F, .cap = 1.5F},
+    {.alibi = true},
+    {.sinks = true},
+    {.window = 33, .sinks = true},
+    {.window = 70, .scale = 0.4F, .cap = 2.0F, .alibi = true, .sinks = true}};
 
 /// The gradient in one pass; twice, as its sums are in any order and blocks are handed out as they come.
 void test_fused_gradient(const AttentionShape& s, std::size_t shift = 0) {
-  SCOPED_TRACE("B " + std::to_string(s.batch) + " T " + std::to_string(s.seq) + " H " +
-               std::to_string(s.heads) + " K " + std::to_string(s.kv_heads) + " D " +
-               std::to_string(s.head_dim) + (shift > 0 ? ", unaligned" : ""));
+  SCOPED_TRACE(text_of(s) + (shift > 0 ? ", unaligned" : ""));
   const AttentionReference expected(s, DType::bf16);
   const DeviceArray dy(DType::bf16, expected.dy, shift);
   const DeviceArray qkv(DType::bf16, expected.qkv, shift);
@@ -98,6 +130,50 @@ TEST_F(CudaKernels, FusedAttentionGradient) {
     // Many walks of a head, past the tiles of three heads.
     test_fused_gradient({.batch = 1, .seq = 700, .heads = 3, .kv_heads = 1, .head_dim = dim});
     test_fused_gradient({.batch = 1, .seq = 70, .heads = 2, .kv_heads = 2, .head_dim = dim}, 1);
+  }
+}
+
+TEST_F(CudaKernels, FusedAttentionGradientOfWindows) {
+  if (!fits_fused_backward(DType::bf16, {.batch = 1, .seq = 1, .heads = 1, .kv_heads = 1, .head_dim = 64})) {
+    GTEST_SKIP() << "no matrix instructions of warp groups";
+  }
+  for (const std::int64_t dim : {64, 128}) {
+    for (const std::int64_t window : {1, 17, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256, 400, 699}) {
+      const ScoreRules rules{.window = window, .sinks = window % 2 == 0};
+      test_fused_gradient(
+          {.batch = 2, .seq = 700, .heads = 3, .kv_heads = 1, .head_dim = dim, .rules = rules});
+    }
+    test_fused_gradient(
+        {.batch = 12, .seq = 340, .heads = 6, .kv_heads = 6, .head_dim = dim, .rules = {.window = 90}});
+  }
+}
+
+TEST_F(CudaKernels, FlashAttentionByRules) {
+  for (const ScoreRules& rules : kRules) {
+    for (const std::int64_t dim : {32, 64, 80, 128, 136, 256, 5}) {
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        test_attention(
+            dtype, {.batch = 1, .seq = 201, .heads = 3, .kv_heads = 3, .head_dim = dim, .rules = rules}, 0);
+      }
+    }
+    const AttentionShape shared{
+        .batch = 2, .seq = 150, .heads = 6, .kv_heads = 2, .head_dim = 64, .rules = rules};
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      test_attention(dtype, shared, 0);
+      test_attention(dtype, shared, 1);
+    }
+    for (const Fp32Products products : kOnTensorCores) test_attention(DType::f32, shared, 0, products);
+  }
+}
+
+/// Blocks that a window hides in part, wherever their edges are.
+TEST_F(CudaKernels, FlashAttentionOfAllWindows) {
+  for (const std::int64_t window : {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 190, 256, 257}) {
+    for (const std::int64_t dim : {40, 64, 128}) {
+      const AttentionShape shape{
+          .batch = 1, .seq = 257, .heads = 2, .kv_heads = 1, .head_dim = dim, .rules = {.window = window}};
+      for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) test_attention(dtype, shape, 0);
+    }
   }
 }
 

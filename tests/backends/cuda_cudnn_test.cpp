@@ -116,6 +116,23 @@ TEST_F(Cudnn, AttentionOfAnyLength) {
   }
 }
 
+/// Old versions have no engine for windows; then rooflm's kernels run.
+TEST_F(Cudnn, AttentionOfWindowsAndScales) {
+  for (const std::int64_t window : {0, 1, 64, 100, 130, 200}) {
+    AttentionShape s{.batch = 2, .seq = 384, .heads = 4, .kv_heads = 2, .head_dim = 64};
+    s.rules = {.window = window, .scale = 0.2F};
+    for (const bool deterministic : {true, false}) {
+      CudnnAttention cudnn(0, nullptr);
+      if (window > 0 && !(cudnn.forward(s, DType::bf16).submit &&
+                          cudnn.gradient(s, DType::bf16, {.deterministic = deterministic}).submit)) {
+        GTEST_SKIP() << "no engine for windows, deterministic " << deterministic;
+      }
+      SCOPED_TRACE("window " + std::to_string(window));
+      test_attention(DType::bf16, s, {.deterministic = deterministic});
+    }
+  }
+}
+
 TEST_F(Cudnn, LeavesOtherShapesAlone) {
   CudnnAttention cudnn(0, nullptr);
   const AttentionShape s{.batch = 1, .seq = 128, .heads = 2, .kv_heads = 2, .head_dim = 64};

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -18,9 +19,17 @@ using backends::cuda::DecodeShape;
 using core::DType;
 using DecodeValues = std::vector<double>;
 
+double alibi_slope(std::int64_t h, std::int64_t heads) {
+  const auto n = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  return h < n ? std::pow(2, -8.0 * static_cast<double>(h + 1) / static_cast<double>(n))
+               : std::pow(2, -4.0 * static_cast<double>(2 * (h - n) + 1) / static_cast<double>(n));
+}
+
 /// y [B, H D], with the row of qkv in its place in the caches.
 DecodeValues decode_reference(const DecodeShape& s, const std::vector<std::int32_t>& first,
-                              const DecodeValues& qkv, DecodeValues& k, DecodeValues& v) {
+                              const DecodeValues& qkv, DecodeValues& k, DecodeValues& v,
+                              const DecodeValues& sinks) {
+  const auto& rules = s.rules;
   DecodeValues y;
   const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.head_dim;
   for (std::int64_t b = 0; b < s.batch; ++b) {
@@ -35,16 +44,22 @@ DecodeValues decode_reference(const DecodeShape& s, const std::vector<std::int32
       const std::int64_t cache = (b * s.kv_heads + h / (s.heads / s.kv_heads)) * s.positions * s.head_dim;
       const double* q = &qkv[at(b * width + h * s.head_dim)];
       DecodeValues p;
-      double sum = 0;
-      for (std::int64_t t = 0; t <= position; ++t) {
+      double sum = rules.sinks ? std::exp(sinks[at(h)]) : 0;
+      const std::int64_t begin =
+          rules.window > 0 ? std::max<std::int64_t>(position + 1 - rules.window, 0) : 0;
+      for (std::int64_t t = begin; t <= position; ++t) {
         double score = 0;
         for (std::int64_t d = 0; d < s.head_dim; ++d) score += q[d] * k[at(cache + t * s.head_dim + d)];
-        p.push_back(std::exp(score / std::sqrt(static_cast<double>(s.head_dim))));
+        score *= rules.scale > 0 ? double{rules.scale} : 1 / std::sqrt(static_cast<double>(s.head_dim));
+        if (rules.cap > 0) score = rules.cap * std::tanh(score / rules.cap);
+        if (rules.alibi) score -= alibi_slope(h, s.heads) * static_cast<double>(position - t);
+        p.push_back(std::exp(score));
         sum += p.back();
       }
       for (std::int64_t d = 0; d < s.head_dim; ++d) {
         double value = 0;
-        for (std::int64_t t = 0; t <= position; ++t) value += p[at(t)] * v[at(cache + t * s.head_dim + d)];
+        for (std::int64_t t = begin; t <= position; ++t)
+          value += p[at(t - begin)] * v[at(cache + t * s.head_dim + d)];
         y.push_back(value / sum);
       }
     }
@@ -57,7 +72,9 @@ void test_decode(DType dtype, const DecodeShape& s, const std::vector<std::int32
   SCOPED_TRACE(std::string(core::name_of(dtype)) + " H " + std::to_string(s.heads) + " K " +
                std::to_string(s.kv_heads) + " D " + std::to_string(s.head_dim) + " parts " +
                std::to_string(parts) + " first " + std::to_string(first[0]) +
-               (shift > 0 ? ", unaligned" : ""));
+               (shift > 0 ? ", unaligned" : "") + " window " + std::to_string(s.rules.window) + " cap " +
+               std::to_string(s.rules.cap) + (s.rules.alibi ? " ALiBi" : "") +
+               (s.rules.sinks ? " sinks" : ""));
   const std::int64_t rows = s.batch * s.kv_heads * s.positions * s.head_dim;
   const DecodeValues qkv = random_values(dtype, s.batch * (s.heads + 2 * s.kv_heads) * s.head_dim, 1, 2);
   DecodeValues k = random_values(dtype, rows, 2);
@@ -72,13 +89,16 @@ void test_decode(DType dtype, const DecodeShape& s, const std::vector<std::int32
   const DeviceBytes workspace(decode_workspace_bytes(s, parts));
   const DeviceBytes counters(decode_counter_bytes(s));
   check_cuda(cudaMemset(counters.at(0), 0, counters.bytes()), "zeroing");
-  const DecodeValues expected = decode_reference(s, first, qkv, k, v);
+  const DecodeValues sinks = random_values(DType::f32, s.heads, 4);
+  const DeviceArray device_sinks(DType::f32, sinks);
+  const DecodeValues expected = decode_reference(s, first, qkv, k, v, sinks);
   const double tolerance = dtype == DType::f32 ? 1e-5 : dtype == DType::bf16 ? 8e-3 : 1e-3;
   DecodeValues before;
   for (int i = 0; i < 3; ++i) {  // counters go back to zero; the same bits
     launch_decode_attention(nullptr, dtype, s, parts, device_qkv.data(),
                             static_cast<const std::int32_t*>(device_first.at(0)), device_k.data(),
-                            device_v.data(), y.data(), workspace.at(0), counters.at(0));
+                            device_v.data(), y.data(), workspace.at(0), counters.at(0),
+                            {.data = s.rules.sinks ? device_sinks.data() : nullptr});
     expect_close(y.read(), expected, tolerance);
     if (i > 0) {
       EXPECT_EQ(y.read(), before);
@@ -112,6 +132,29 @@ TEST_F(CudaKernels, DecodeAttentionOfSharedKeys) {
     const DecodeShape shape{.batch = 2, .heads = heads, .kv_heads = 2, .head_dim = 64, .positions = 300};
     test_decode(DType::bf16, shape, {255, 10}, 4);
     test_decode(DType::f32, shape, {255, 10}, 4, 1);
+  }
+}
+
+TEST_F(CudaKernels, DecodeAttentionByRules) {
+  using backends::cuda::ScoreRules;
+  const std::vector<ScoreRules> all = {
+      {.window = 1},
+      {.window = 70},
+      {.window = 64, .sinks = true},
+      {.window = 500},
+      {.scale = 0.3F, .cap = 1.5F},
+      {.alibi = true},
+      {.sinks = true},
+      {.window = 150, .scale = 0.3F, .cap = 2.0F, .alibi = true, .sinks = true}};
+  for (const ScoreRules& rules : all) {
+    for (const std::int64_t heads : {2, 6}) {
+      DecodeShape shape{.batch = 2, .heads = heads, .kv_heads = 2, .head_dim = 64, .positions = 400};
+      shape.rules = rules;
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        for (const std::int32_t first : {0, 69, 70, 255, 399})
+          test_decode(dtype, shape, {first, 390 - first / 2}, 3);
+      }
+    }
   }
 }
 

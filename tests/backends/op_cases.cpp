@@ -8,6 +8,7 @@
 #include "compile/passes/cast.h"
 #include "compile/passes/differentiate.h"
 #include "program/ops.h"
+#include "program/rotary.h"
 #include "tests/backends/op_case_writer.h"
 
 namespace rooflm::tests {
@@ -90,6 +91,24 @@ void add_batched(std::vector<Case>& cases, const Sizes& s) {
   }
 }
 
+/// A rope op that scales its frequencies in each way (program/rotary.h), with numbers that change some of
+/// them at these lengths.
+std::vector<std::pair<std::string, Attributes>> scaled_rotary() {
+  const auto scaling = [](program::RotaryScaling kind) {
+    return Attributes{{"scaling", static_cast<std::int64_t>(kind)},
+                      {"factor", 4.0},
+                      {"low", 0.3},
+                      {"high", 1.5},
+                      {"original", 16.0},
+                      {"beta_fast", 2.0},
+                      {"beta_slow", 0.1},
+                      {"truncate", false},
+                      {"amplitude", 1.125}};
+  };
+  using enum program::RotaryScaling;
+  return {{"linear", scaling(linear)}, {"llama3", scaling(llama3)}, {"yarn", scaling(yarn)}};
+}
+
 void add_heads(std::vector<Case>& cases, const Sizes& s) {
   for (const bool grouped : {false, true}) {
     const std::string suffix = grouped ? " grouped" : "";
@@ -104,6 +123,12 @@ void add_heads(std::vector<Case>& cases, const Sizes& s) {
     attrs.set("theta", 10000.0);
     attrs.set("inverse", false);
     cases.push_back(rope.done(rope.op(ops::kRope, {rope.activation(packed)}, attrs)));
+    for (const auto& [name, scaling] : scaled_rotary()) {
+      CaseWriter scaled("rope " + name + suffix);
+      Attributes with = attrs;
+      for (const auto& [key, value] : scaling.entries()) with.set(key, value);
+      cases.push_back(scaled.done(scaled.op(ops::kRope, {scaled.activation(packed)}, with)));
+    }
   }
   CaseWriter merge("merge_heads");
   const TensorId y = merge.activation({s.batch, s.heads, s.seq, s.head_dim});

@@ -114,6 +114,15 @@ class Commands(OnGpu):
         self.assertEqual([row["status"] for row in rows], ["success"] * 2 * len(dtypes))
         self.assertLess(max(losses) - min(losses), 0.02 * min(losses))
 
+    def test_experts_run_on_both_engines(self):
+        """In the dtypes of their matmuls, with the loss of the processor."""
+        sizes = ["--model", "tiny-moe", *SMALL[2:-1]]
+        rows = self.rows("bench", *sizes, "cuda", "--dtype", "fp32,bf16,fp16", "--engine", "eager,fused", *FEW)
+        expected, = self.rows("bench", *sizes, "cpu", "--dtype", "fp32", *FEW)
+        self.assertEqual([row["status"] for row in rows], ["success"] * 6)
+        for row in rows:
+            self.assertLess(abs(row["loss"] - expected["loss"]), 0.01 * expected["loss"], row)
+
     def has(self, dtype):
         return dtype in json.loads(rooflm("info", "--format", "json").stdout)["dtypes"]["cuda"]
 

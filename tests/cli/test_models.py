@@ -3,11 +3,13 @@
 
 Usage: test_models.py BINARY [unittest options]"""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
 import random
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -186,6 +188,67 @@ class Weights(TrainingRuns):
                            "--engine", engine, "--device", "cpu", "--totals", "--format", "json")
             totals = json.loads(text)["totals"]
             self.assertLess(totals["memory"]["persistent_by_role"]["weight"], 2.001 * totals["params"])
+
+
+class Experts(TrainingRuns):
+    """Presets with experts, their load in records, and how they are split."""
+
+    SMALL = ["--model", "tiny-moe", "--layers", "2", "--d-model", "32", "--heads", "2", "--d-ff", "16", "--vocab", "300", "--device", "cpu",
+             "--batch", "2", "--seq", "16"]
+
+    def refused(self, code, text, *arguments):
+        done = self.run_rooflm(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn(text, done.stderr)
+
+    def test_published_presets_are_planned_and_say_why_they_do_not_run(self):
+        for name in ("mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-20b", "deepseek-v3", "gemma3-1b"):
+            with self.subTest(model=name):
+                row, = plan("--model", name, "--device", "h100-sxm", "--seq", 1024)
+                totals = json.loads(self.ok("program", "--model", name, "--seq", 128, "--batch", 1, "--device", "cpu", "--totals", "--format", "json"))
+                self.assertEqual(row["params"], totals["totals"]["params"])
+        self.refused(5, "multi-head latent attention", "bench", "--model", "deepseek-v3", "--device", "cpu")
+
+    def test_records_have_the_rows_of_experts(self):
+        for routing, least, most in (("balanced", 1, 1), ("random", 1.001, 4), ("learned", 1, 4)):
+            record = self.folder / f"{routing}.rooflm"
+            self.ok("bench", *self.SMALL, "--grad-accum", 2, "--steps", 3, "--warmup", 1, "--routing", routing, "-o", record)
+            with contextlib.closing(sqlite3.connect(record)) as database:
+                sums = database.execute("SELECT SUM(rows), COUNT(*) FROM expert_rows GROUP BY step, layer, micro_batch").fetchall()
+            # Three steps of two layers and micro-batches: 32 tokens take 2 of 8 experts each.
+            self.assertEqual(sums, [(64, 8)] * 12)
+            rows = json.loads(self.ok("report", record, "--view", "experts", "--format", "json"))
+            all_layers = next(row for row in rows_in(rows) if row.get("layer") == "all")
+            self.assertLessEqual(least, all_layers["max_over_mean"])
+            self.assertLessEqual(all_layers["max_over_mean"], most)
+        record = self.folder / "train.rooflm"
+        self.ok("train", *self.SMALL, "--data", self.data, "--out", self.folder / "trained", "--steps", 3, "-o", record)
+        with contextlib.closing(sqlite3.connect(record)) as database:
+            self.assertEqual(database.execute("SELECT COUNT(DISTINCT step), SUM(rows) FROM expert_rows").fetchall(), [(3, 3 * 2 * 64)])
+        self.refused(2, "--routing balanced: tiny has no experts", "bench", "--model", "tiny", "--device", "cpu", "--routing", "balanced")
+
+    def test_splits_of_experts_are_checked(self):
+        for code, text, *arguments in [(2, "--ep 3 does not divide the 8 experts of tiny-moe", "--ep", 3, "--dp", 3),
+                                       (2, "--ep 4 does not divide the 2 data-parallel ranks", "--ep", 4, "--dp", 2),
+                                       (5, "experts are split over data-parallel ranks alone", "--ep", 2, "--dp", 2, "--pp", 2)]:
+            self.refused(code, text, "program", "--model", "tiny-moe", "--device", "cpu", *arguments)
+            self.assertEqual(len(self.run_rooflm("program", "--model", "tiny-moe", "--device", "cpu", *arguments).stderr.splitlines()), 1)
+        self.refused(2, "--ep 2: tiny has no experts", "program", "--model", "tiny", "--device", "cpu", "--ep", 2, "--dp", 2)
+        whole, split = (plan("--model", "qwen3-30b-a3b", "--device", "h100-sxm", "--dp", 8, "--ep", ep, "--seq", 1024)[0] for ep in (1, 8))
+        self.assertLess(split["weight_bytes"], whole["weight_bytes"] / 6)
+
+
+def rows_in(value):
+    """The objects of a document that have no others in them."""
+    if isinstance(value, list):
+        for one in value:
+            yield from rows_in(one)
+    elif isinstance(value, dict):
+        inner = [one for one in value.values() if isinstance(one, (list, dict))]
+        for one in inner:
+            yield from rows_in(one)
+        if not inner:
+            yield value
 
 
 if __name__ == "__main__":

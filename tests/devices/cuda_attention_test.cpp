@@ -55,6 +55,28 @@ TEST(CudaAttention, OwnGradientsAreChosenWhereTheyAreFaster) {
   EXPECT_EQ(family(DType::bf16, 128, 64), AttentionFamily::warp_groups);
 }
 
+TEST(CudaAttention, RulesOfScoresThatCudnnDoesNotTake) {
+  using devices::AttentionRules;
+  const auto of = [](DType dtype, AttentionRules rules, bool is_gradient) {
+    return family(dtype, 4096, 64,
+                  {.fp32_products = Fp32Products::tf32,
+                   .is_gradient = is_gradient,
+                   .is_deterministic = false,
+                   .rules = rules});
+  };
+  EXPECT_EQ(of(DType::bf16, AttentionRules::window, false), AttentionFamily::cudnn);
+  EXPECT_EQ(of(DType::bf16, AttentionRules::window, true), AttentionFamily::one_pass);
+  EXPECT_EQ(of(DType::bf16, AttentionRules::sinks, true), AttentionFamily::one_pass);
+  EXPECT_EQ(family(DType::f16, 4096, 64, {.is_gradient = true, .rules = AttentionRules::window}),
+            AttentionFamily::tensor_cores)
+      << "cuDNN would store what the window hides";
+  EXPECT_EQ(of(DType::bf16, AttentionRules::other, false), AttentionFamily::warp_groups);
+  EXPECT_EQ(of(DType::bf16, AttentionRules::other, true), AttentionFamily::warp_groups);
+  EXPECT_EQ(of(DType::f16, AttentionRules::other, true), AttentionFamily::tensor_cores);
+  EXPECT_EQ(of(DType::f32, AttentionRules::none, false), AttentionFamily::tensor_cores);
+  EXPECT_EQ(of(DType::f32, AttentionRules::window, false), AttentionFamily::cuda_cores);
+}
+
 TEST(CudaAttention, OnePassIsForNondeterministicGradientsInBf16) {
   const AttentionUse use{.is_gradient = true, .is_deterministic = false};
   for (const std::int64_t dim : {64, 128}) {

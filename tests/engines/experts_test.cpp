@@ -127,6 +127,45 @@ TEST(Experts, DataParallelRanksGiveTheWeightsOfOne) {
   }
 }
 
+/// Experts of a layer on several ranks, of which each has its own tokens. Odd loads: some ranks get few rows.
+TEST(Experts, ExpertParallelRanksGiveTheWeightsOfOne) {
+  struct Case {
+    int data, expert, zero;
+    EngineKind engine;
+    core::DType dtype;
+    double relative;
+  };
+  for (const Case& one : {Case{2, 2, 0, EngineKind::eager, core::DType::f64, 1e-9},
+                          Case{3, 3, 1, EngineKind::eager, core::DType::f64, 1e-9},
+                          Case{4, 2, 2, EngineKind::eager, core::DType::f64, 1e-9},
+                          Case{4, 2, 3, EngineKind::eager, core::DType::f64, 1e-9},
+                          Case{6, 6, 0, EngineKind::eager, core::DType::f64, 1e-9},
+                          Case{2, 2, 0, EngineKind::fused, core::DType::f32, 1e-5},
+                          Case{4, 2, 1, EngineKind::fused, core::DType::f32, 1e-5}}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      SCOPED_TRACE(testing::Message() << "dp " << one.data << " ep " << one.expert << " zero " << one.zero);
+      SplitStep split{.config = expert_model(0), .batch = 2, .seq = 5};
+      split.config.experts.count = 6;
+      split.options = options_of(one.engine, one.dtype, recompute, 2);
+      split.options.optimizer.clip_norm = 0.5;
+      split.options.sharding = {.data = one.data, .expert = one.expert, .zero = one.zero};
+      const Training expected = train_whole(split, 3);
+      const Training actual = train_split(split, 3);
+      ASSERT_EQ(actual.losses.size(), expected.losses.size());
+      for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+        EXPECT_NEAR(actual.losses[i], expected.losses[i], one.relative * expected.losses[i]);
+        EXPECT_NEAR(actual.norms[i], expected.norms[i], 10 * one.relative * expected.norms[i]);
+      }
+      if (one.dtype != core::DType::f64) continue;  // Adam makes much of what is left of rounding
+      for (const auto& [name, values] : expected.weights) {
+        const auto& own = actual.weights.at(name);
+        ASSERT_EQ(own.size(), values.size()) << name;
+        for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(own[i], values[i], 1e-9) << name;
+      }
+    }
+  }
+}
+
 TEST(Experts, DecodingGivesTheLogitsOfTheWholeText) {
   model::ModelConfig config = decoding_model(model::Arch::llama);
   config.experts = {.count = 6, .active = 2, .d_ff = 24, .shared_d_ff = 16};

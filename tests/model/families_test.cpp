@@ -6,6 +6,7 @@
 #include <cctype>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "model/family_table.h"
@@ -76,6 +77,23 @@ INSTANTIATE_TEST_SUITE_P(Published, Families, testing::ValuesIn(kPublished), [](
       name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
+
+/// Presets leave out of the files only what no program needs.
+TEST(Presets, PublishedModelsAreTheirFiles) {
+  for (const auto& [name, file] : {std::pair{"mixtral-8x7b", "Mixtral-8x7B-v0.1"},
+                                   {"qwen3-30b-a3b", "Qwen3-30B-A3B"},
+                                   {"gpt-oss-20b", "gpt-oss-20b"},
+                                   {"deepseek-v3", "DeepSeek-V3"}}) {
+    const ModelConfig config = preset(name);
+    const ModelConfig whole = read_config(kConfigs / file);
+    EXPECT_EQ(config.name, name);
+    EXPECT_EQ(parameter_count(config), parameter_count(whole)) << name;
+    EXPECT_EQ(active_parameter_count(config), active_parameter_count(whole)) << name;
+    EXPECT_EQ(model_flop_per_token(config, 4096), model_flop_per_token(whole, 4096)) << name;
+    EXPECT_EQ(config_json(config, core::DType::bf16), config_json(whole, core::DType::bf16)) << name;
+  }
+  EXPECT_EQ(parameter_count(preset("gemma3-1b")), 999885952);
+}
 
 TEST(FamilyTable, EveryRowReadsItsOwnDefaults) {
   for (const Family& family : families()) {

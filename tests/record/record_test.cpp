@@ -235,6 +235,24 @@ TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
   EXPECT_TRUE(Reader(path).gauges(id).empty());
 }
 
+TEST(Record, RowsOfExpertsAreKeptAndEarlierRecordsHaveNone) {
+  const TemporaryFolder folder;
+  const auto path = folder / "a.rooflm";
+  Writer writer(path, "c");
+  const std::int64_t id = writer.begin_run({.label = "x"});
+  writer.add(id, std::vector<ExpertRows>{{.step = 4, .layer = 3, .micro_batch = 1, .expert = 7, .rows = 99}});
+  writer.finish();
+  const auto rows = Reader(path).expert_rows(id);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].step, 4);
+  EXPECT_EQ(rows[0].layer, 3);
+  EXPECT_EQ(rows[0].micro_batch, 1);
+  EXPECT_EQ(rows[0].expert, 7);
+  EXPECT_EQ(rows[0].rows, 99);
+  Database(path, Database::Mode::write, std::chrono::milliseconds(0)).execute("DROP TABLE expert_rows");
+  EXPECT_TRUE(Reader(path).expert_rows(id).empty());
+}
+
 TEST(Record, AWallTimeThatWasNotMeasuredIsAbsent) {
   const TemporaryFolder folder;
   Writer writer(folder / "a.rooflm", "c");

@@ -271,6 +271,17 @@ TEST(MicroRows, RatesOfAttentionCountHalfOfTheProducts) {
   EXPECT_EQ(table.columns.back().key, "attention_forward") << "nothing is known of the gradient";
 }
 
+TEST(MicroRows, RatesOfAttentionCountWhatAWindowLeaves) {
+  const std::vector<record::Cell> cells = {
+      text("attention", 0, "status", "success"), number("attention", 0, "batch", 2),
+      number("attention", 0, "heads", 3),        number("attention", 0, "head_dim", 5),
+      number("attention", 0, "seq", 10),         number("attention", 0, "window", 5),
+      number("attention", 0, "forward_ms", 2)};
+  const Table table = attention_table(cells);
+  EXPECT_EQ(*table.rows.at(0).find("window"), Cell(std::int64_t{5}));
+  EXPECT_DOUBLE_EQ(table.rows.at(0).number("forward_flop_per_s"), 0.75 * 3e6) << "75 of 100 scores";
+}
+
 TEST(MicroRows, CollectivesHaveTheColumnsOfNcclTests) {
   const std::vector<record::Cell> cells = {
       text("comm", 0, "status", "success"), text("comm", 0, "op", "all_reduce"),

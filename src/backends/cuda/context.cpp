@@ -223,14 +223,18 @@ int Context::matmul_multiprocessors() const {
   return spared_ == 0 || in_order_ || !is_recording() ? 0 : sm_count_ - spared_;
 }
 
-std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
+std::shared_ptr<const RopeTables> Context::rope_tables(std::int64_t seq, const program::Rotary& rotary,
                                                        const TokenPlaces& places) {
-  auto& entry = rope_tables_[{seq, head_dim, theta, places.first, places.second}];
+  auto& entry = rope_tables_[{seq, rotary, places.first, places.second}];
   if (entry != nullptr) return entry;
-  const auto bytes = static_cast<std::size_t>(seq * (head_dim / 2)) * sizeof(float);
+  const std::size_t half = rotary.frequencies.size();
+  const DeviceMemory frequencies = allocate(half * sizeof(double));
+  copy_in(frequencies.data(), rotary.frequencies.data(), half * sizeof(double));
+  const std::size_t bytes = static_cast<std::size_t>(seq) * half * sizeof(float);
   auto tables = std::make_shared<RopeTables>(RopeTables{allocate(bytes), allocate(bytes)});
-  launch_rope_tables(stream(), seq, head_dim, theta, places, static_cast<float*>(tables->cosines.data()),
-                     static_cast<float*>(tables->sines.data()));
+  launch_rope_tables(stream(), seq, static_cast<std::int64_t>(half),
+                     static_cast<const double*>(frequencies.data()), rotary.amplitude, places,
+                     static_cast<float*>(tables->cosines.data()), static_cast<float*>(tables->sines.data()));
   return entry = std::move(tables);
 }
 

@@ -21,6 +21,7 @@
 #include "backends/cuda/staging.h"
 #include "backends/cuda/stream_gate.h"
 #include "program/program.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cuda {
 
@@ -56,7 +57,7 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-/// cos and sin [T, D/2], fp32, of the angle place(t) * theta^(-2i/D).
+/// cos and sin [T, pairs], fp32, of the angles of program/rotary.h at place(t).
 struct RopeTables {
   DeviceMemory cosines, sines;
 };
@@ -113,7 +114,7 @@ class Context {
   /// one at a time. Blocks that were handed out stay valid, since recordings keep their addresses.
   [[nodiscard]] void* scratch(std::size_t bytes);
   /// Made on first use and shared by all layers.
-  std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, std::int64_t head_dim, double theta,
+  std::shared_ptr<const RopeTables> rope_tables(std::int64_t seq, const program::Rotary& rotary,
                                                 const TokenPlaces& places = {});
   /// cuDNN for attention, loaded on first use.
   CudnnAttention& cudnn();
@@ -142,7 +143,7 @@ class Context {
   void select() const;
 
  private:
-  using RopeKey = std::tuple<std::int64_t, std::int64_t, double, std::int64_t, std::int64_t>;
+  using RopeKey = std::tuple<std::int64_t, program::Rotary, std::int64_t, std::int64_t>;
   int index_;
   CudaOptions options_;
   const KernelEntry* kernels_ = nullptr;

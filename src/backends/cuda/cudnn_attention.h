@@ -52,14 +52,16 @@ class CudnnAttention {
   ~CudnnAttention();
 
   /// `submit` is empty if cuDNN is missing or has no engine: it supports bf16 and fp16, and head sizes that
-  /// are a multiple of 8. Compiles on first use, so call it while a kernel is made.
+  /// are a multiple of 8. Of shape.rules it looks at window and scale. Compiles on first use, so call it
+  /// while a kernel is made.
   const CudnnForward& forward(const AttentionShape& shape, core::DType dtype);
   /// The same for the gradient; see GradientOrder.
   const CudnnGradient& gradient(const AttentionShape& shape, core::DType dtype, GradientOrder order);
 
  private:
   class Library;
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         float, core::DType>;
   static Key key(const AttentionShape& shape, core::DType dtype);
   std::unique_ptr<const Library> library_;  ///< nullptr: not installed
   std::map<Key, CudnnForward> forwards_;

@@ -61,12 +61,19 @@ class Operands {
   cudnnDataType_t type_;
 };
 
-/// Causal mask: keeps s where the key is not after the query.
-CudnnValue causal(CudnnGraph& g, CudnnValue s) {
+/// Causal mask: keeps s where the key is not after the query, nor before its window.
+CudnnValue causal(CudnnGraph& g, CudnnValue s, std::int64_t window) {
   const CudnnValue keep = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
   g.pointwise(CUDNN_POINTWISE_CMP_GE, {g.index(s, kRowAxis), g.index(s, kColumnAxis)}, keep);
+  const CudnnValue masked = g.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
+                                        {s, g.constant(-std::numeric_limits<float>::infinity()), keep});
+  if (window == 0) return masked;
+  const CudnnValue end = g.pointwise(CUDNN_POINTWISE_ADD,
+                                     {g.index(masked, kColumnAxis), g.constant(static_cast<float>(window))});
+  const CudnnValue is_within = g.between(CUDNN_DATA_BOOLEAN, g.extents(s));
+  g.pointwise(CUDNN_POINTWISE_CMP_GT, {end, g.index(masked, kRowAxis)}, is_within);
   return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
-                     {s, g.constant(-std::numeric_limits<float>::infinity()), keep});
+                     {masked, g.constant(-std::numeric_limits<float>::infinity()), is_within});
 }
 
 /// Keeps s where the query and the key are within the sequences.
@@ -93,7 +100,9 @@ std::vector<CudnnGraph::Length> bounds(const std::optional<CudnnLengths>& length
   return {{queries, lengths->query}, {keys, lengths->key}};
 }
 
-float scale_of(const AttentionShape& s) { return 1.0F / std::sqrt(static_cast<float>(s.head_dim)); }
+float scale_of(const AttentionShape& s) {
+  return s.rules.scale > 0 ? s.rules.scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+}
 
 /// to = weights^T rows, summed over the query heads of a key/value head.
 void sum_over_queries(CudnnGraph& g, const Operands& operands, CudnnValue weights, CudnnValue rows,
@@ -121,7 +130,7 @@ CudnnForwardPlan::CudnnForwardPlan(const CudnnLibrary& library, const CudnnDescr
   const CudnnValue raw_scores = g.between(CUDNN_DATA_FLOAT, operands.scores());
   g.matmul(q, k, raw_scores);
   const CudnnValue scores =
-      causal(g, g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, g.constant(scale_of(s))}));
+      causal(g, g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, g.constant(scale_of(s))}), s.rules.window);
   const CudnnValue greatest = g.between(CUDNN_DATA_FLOAT, operands.per_row());
   g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, greatest);
   const CudnnValue powers =
@@ -163,8 +172,8 @@ CudnnGradientPlan::CudnnGradientPlan(const CudnnLibrary& library, const CudnnDes
   g.matmul(q, k, raw_scores, bounds(lengths, kM, kN));
   CudnnValue scaled = g.pointwise(CUDNN_POINTWISE_MUL, {raw_scores, scale});
   if (lengths) scaled = within(g, scaled, *lengths);
-  const CudnnValue p =
-      g.pointwise(CUDNN_POINTWISE_EXP, {causal(g, g.pointwise(CUDNN_POINTWISE_SUB, {scaled, lse}))});
+  const CudnnValue p = g.pointwise(
+      CUDNN_POINTWISE_EXP, {causal(g, g.pointwise(CUDNN_POINTWISE_SUB, {scaled, lse}), s.rules.window)});
   sum_over_queries(g, operands, p, dy, dv, lengths);
 
   const CudnnValue dp = g.between(CUDNN_DATA_FLOAT, operands.scores());

@@ -39,6 +39,7 @@ std::vector<lab::AttentionCase> AttentionOptions::cases() const {
   integers("--kv-heads", kv_heads, &lab::AttentionProblem::kv_heads);
   integers("--head-dim", head_dim, &lab::AttentionProblem::head_dim);
   integers("--seq", seq, &lab::AttentionProblem::seq);
+  integers("--window", window, &lab::AttentionProblem::window);
   multiply(cases, parse_names("--dtype", dtype), [](Case& c, const std::string& name) {
     const lab::ComputeDtype compute =
         lab::parse_operand_dtype(name, c.device, backends::provider_of(c.device).describe(c.device));
@@ -109,6 +110,7 @@ Body declare_attention(CommandLine& line) {
   add("--kv-heads", options->kv_heads, "K", "Key/value heads (default: as many as query heads)");
   add("--head-dim", options->head_dim, "D", "Head size");
   add("--seq", options->seq, "T", "Sequence length");
+  add("--window", options->window, "W", "Keys that a query sees, its own included (default: all before it)");
   micro->add_to(line);
   line.footer(
       "Causal self-attention on packed q, k, v, without projections. Names and sizes accept lists and\n"

@@ -49,7 +49,7 @@ void refuse_unused(const PlanOptions& options) {
   };
   if (options.search || options.smallest) {
     const char* const mode = options.search ? "--search" : "--smallest";
-    for (const std::string_view key : {"dp", "cp", "tp", "pp", "zero"}) {
+    for (const std::string_view key : {"dp", "cp", "ep", "tp", "pp", "zero"}) {
       if (options.is_given(key))
         throw core::UsageError(fmt::format("{} tries every split: leave out --{}", mode, key));
     }

@@ -134,6 +134,7 @@ std::vector<lab::AttentionCase> attention_cases(StudyOptions& options) {
   take(attention.kv_heads, options.get("kv-heads"));
   take(attention.head_dim, options.get("head-dim"));
   take(attention.seq, options.get("seq"));
+  take(attention.window, options.get("window"));
   return attention.cases();
 }
 

@@ -58,7 +58,7 @@ perfmodel::Plan plan_of(const MeasuredRun& run, const devices::Device& device, b
   for (const char* key : {"model", "arch", "layers", "heads", "kv_heads", "d_model", "d_ff", "vocab", "batch",
                           "seq", "dtype", "recompute", "grad_accum", "clip", "engine", "attention"})
     config.set(key, run.config.text(key));
-  for (const char* key : {"dp", "zero", "cp", "tp", "sequence_parallel", "pp", "pp_schedule",
+  for (const char* key : {"dp", "zero", "cp", "ep", "tp", "sequence_parallel", "pp", "pp_schedule",
                           "interleave"}) {  // of several ranks
     if (run.config.find(key) != nullptr) config.set(key, run.config.text(key));
   }

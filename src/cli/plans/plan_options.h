@@ -21,7 +21,8 @@ struct PlanOptions {
   std::string device, framework = "rooflm-fused";
   std::string gpus, global_batch;
   /// In the order in which they multiply.
-  static constexpr std::string_view kSplits[] = {"dp", "cp", "tp", "pp", "zero", "pp_schedule", "interleave"};
+  static constexpr std::string_view kSplits[] = {"dp", "cp",   "ep",          "tp",
+                                                 "pp", "zero", "pp_schedule", "interleave"};
   ConfigOptions splits{std::vector<std::string_view>(std::begin(kSplits), std::end(kSplits)), {}};
   std::string former_schedule;  ///< --schedule, which --pipeline-schedule was
   std::string collectives = "default";

@@ -168,7 +168,12 @@ const PlanColumns& plan_columns() {
         {"params", [](Of of) { return model::parameter_count(of.run->point->config); }},
         {"active_params", [](Of of) { return model::active_parameter_count(of.run->point->config); }}};
     add_flop_conventions(all);
-    all.add({{"what_if",
+    all.add({{"ep",
+              [](Of of) {
+                const int ep = of.run->point->step.sharding.expert;
+                return ep > 1 ? std::optional(ep) : std::nullopt;
+              }},
+             {"what_if",
               [](Of of) {
                 const auto& what_if = of.run->setting->what_if;
                 return what_if.is_any() ? std::optional(text_of(what_if)) : std::nullopt;

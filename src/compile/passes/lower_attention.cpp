@@ -1,7 +1,6 @@
 // How attention is computed: one matmul per head, batched matmuls, or one flash kernel.
 #include "compile/passes/lower_attention.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "program/builder.h"
 #include "program/ops.h"
+#include "program/scores.h"
 
 namespace rooflm::passes {
 namespace {
@@ -34,11 +34,12 @@ void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
         {"batch", batch * kv_heads}, {"m", rows},           {"n", n},          {"k", k}, {"trans_a", false},
         {"trans_b", trans_b},        {"accumulate", false}, {"looped", looped}};
   };
+  const Attributes packed{{"heads", heads}, {"kv_heads", kv_heads}, {"head_dim", head_dim}};
   const auto outer = b.scope(op.scope);
   std::vector<TensorId> qkv;
   {
     const auto scope = b.scope("qkv");
-    qkv = b.ops(ops::kSplitHeads, {op.inputs[0]}, attrs, "q");
+    qkv = b.ops(ops::kSplitHeads, {op.inputs[0]}, packed, "q");
   }
   TensorId p = program::kNone;  // [B, H, T, T]
   {
@@ -48,16 +49,19 @@ void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
   }
   {
     const auto scope = b.scope("softmax");
-    Attributes softmax{{"scale", 1.0 / std::sqrt(static_cast<double>(head_dim))},
-                       {"looped", looped},
-                       {"batch", batch * kv_heads}};
-    if (attrs.has("window")) softmax.set("window", attrs.integer("window"));
-    p = b.op(ops::kCausalSoftmax, {p}, softmax, "p");
+    const auto scores = program::Scores::of(attrs);
+    Attributes softmax{{"scale", scores.scale}, {"looped", looped}, {"batch", batch * kv_heads}};
+    if (scores.window > 0) softmax.set("window", scores.window);
+    if (scores.cap > 0) softmax.set("cap", scores.cap);
+    if (scores.alibi) softmax.set("alibi", true);
+    std::vector<TensorId> inputs = {p};
+    if (const TensorId sinks = program::sinks_of(op); sinks != program::kNone) inputs.push_back(sinks);
+    p = b.op(ops::kCausalSoftmax, inputs, softmax, "p");
   }
   const auto scope = b.scope("v");
   const TensorId y = b.op(ops::kMatmul, {p, qkv[2]}, matmul_attrs(head_dim, seq, false), "y",
                           {{batch, heads, seq, head_dim}});
-  b.op_into(ops::kMergeHeads, {y}, attrs, op.outputs);
+  b.op_into(ops::kMergeHeads, {y}, packed, op.outputs);
 }
 
 void lower_to_flash(program::Program& program, Op& op) {

@@ -134,7 +134,9 @@ std::vector<Op> clone_ops(Program& program, const std::vector<std::size_t>& redo
     clone.recomputed = true;
     std::for_each(clone.inputs.begin(), clone.inputs.end(), rename);
     for (TensorId& id : clone.outputs) {
-      const TensorId fresh = program.add_tensor(program.tensor(id));
+      program::Tensor copy = program.tensor(id);
+      if (copy.role == program::Role::result) copy.role = program::Role::activation;
+      const TensorId fresh = program.add_tensor(std::move(copy));
       renamed[id] = fresh;
       id = fresh;
     }

@@ -15,6 +15,7 @@
 #include "program/ops.h"
 #include "program/ops/ring_sizes.h"
 #include "program/pieces.h"
+#include "program/scores.h"
 
 namespace rooflm::passes {
 namespace {
@@ -235,6 +236,10 @@ void ring_attention(Program& step, const compile::Sharding& sharding, const prog
     throw core::UsageError(
         "--cp needs flash attention: --attention flash, or in a plan a framework that has it, such as "
         "torch-compile or megatron");
+  for (const Op& op : step.ops) {
+    if (program::sinks_of(op) != program::kNone)
+      throw core::Unavailable("--cp: attention with sinks is not split over context-parallel ranks yet");
+  }
   RingWriter(step, sharding, rank, kind).run();
   tell_pieces(step, sharding.pieces_of(rank));
 }

@@ -66,6 +66,9 @@ class Collectives {
     if (group == Group::data) {
       parts = sharding_.data_ranks();
       index = rank_.data;
+    } else if (group == Group::copies) {
+      parts = sharding_.data_ranks() / sharding_.expert;
+      index = rank_.data / sharding_.expert;
     } else if (group == Group::tensor) {
       parts = sharding_.tensor;
       index = rank_.tensor;
@@ -95,9 +98,10 @@ class Collectives {
   Coordinates rank_;
 };
 
-/// Whether data-parallel ranks split the weight.
+/// Whether data-parallel ranks split the weight. Experts are split already.
 bool is_divided(const Tensor& weight, const Sharding& sharding) {
-  return sharding.zero > 0 && program::whole_shape(weight).rank() > 1;
+  return sharding.zero > 0 && !program::is_split(weight, Group::expert) &&
+         program::whole_shape(weight).rank() > 1;
 }
 
 /// A tensor that is the rank's part of `whole`.
@@ -182,7 +186,7 @@ class GradientReducer {
   /// Sums the gradients of a unit whose last op is `end`.
   void reduce(const std::vector<Gradient>& gradients, std::size_t end) {
     const Op like = step_->ops[end];
-    std::vector<TensorId> summed, whole, divided, parts, tied;
+    std::vector<TensorId> summed, whole, divided, parts, tied, experts;
     for (const auto& [weight, id] : gradients) {
       const Tensor& tensor = step_->tensor(weight);
       const bool is_summed = summed_.contains(tensor.name);
@@ -192,6 +196,8 @@ class GradientReducer {
         result = part_of_gradient(weight, id);
         divided.push_back(id);
         parts.push_back(result);
+      } else if (program::is_split(tensor, Group::expert)) {
+        experts.push_back(id);
       } else {
         whole.push_back(id);
       }
@@ -211,6 +217,9 @@ class GradientReducer {
     const std::size_t place = is_late ? step_->ops.size() : end + 1;
     add(ops::kAllReduce, Group::tensor, summed, summed, place);
     if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, place);
+    // The ranks of the group `expert` got the rows of each other: theirs are sums already.
+    if (sharding_.data_ranks() > sharding_.expert)
+      add(ops::kAllReduce, Group::copies, experts, experts, place);
     add(ops::kReduceScatter, Group::data, divided, parts, place);
     // The first stage has its gradient only after the last stage has sent everything back.
     add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
@@ -346,7 +355,8 @@ void shard_inference(Program& step, const Sharding& sharding, const Coordinates&
 }
 
 void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, const SharedWeights& shared) {
-  if (sharding.tensor == 1 && sharding.pipeline == 1 && sharding.zero == 0) return;
+  const bool is_of_data = sharding.zero > 0 || sharding.expert > 1;  // ranks of it have parts
+  if (sharding.tensor == 1 && sharding.pipeline == 1 && !is_of_data) return;
   const auto norm =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.is(ops::kGlobalNorm); });
   if (norm == step.ops.end()) return;
@@ -358,8 +368,9 @@ void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, 
     const bool is_tied = std::any_of(shared.tied.begin(), shared.tied.end(), [&](const std::string& weight) {
       return gradient.name == "d_" + weight;
     });
+    if (program::is_split(gradient, Group::expert)) return rank.data >= sharding.expert;
     return (rank.tensor > 0 && !program::is_split(gradient, Group::tensor)) ||
-           (sharding.zero > 0 && rank.data > 0 && !program::is_split(gradient, Group::data)) ||
+           (is_of_data && rank.data > 0 && !program::is_split(gradient, Group::data)) ||
            (rank.pipeline > 0 && is_tied);
   });
   const TensorId square = step.add_tensor(
@@ -372,7 +383,7 @@ void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, 
     sum.push_back(std::move(op));
   };
   if (sharding.tensor > 1) add(Group::tensor);
-  if (sharding.zero > 0) add(Group::data);
+  if (is_of_data) add(Group::data);
   if (sharding.pipeline > 1) add(Group::pipeline);
   norm->def = &ops::kNormOfSquares;
   norm->inputs = {square};

@@ -51,6 +51,7 @@ Program attention_program(const AttentionProblem& p) {
   op.inputs = {qkv};
   op.scope = "attention";
   op.attrs = {{"heads", p.heads}, {"kv_heads", kv_heads}, {"head_dim", p.head_dim}};
+  if (p.window > 0) op.attrs.set("window", p.window);
   const TensorId out = program.append(std::move(op), "out").at(0);
   const core::Shape shape = program.shape(out);
   passes::lower_attention(program, p.kind);

@@ -21,6 +21,7 @@ using core::name_of;
 struct AttentionProblem {
   std::int64_t batch = 1, heads = 1, head_dim = 64, seq = 256;
   std::int64_t kv_heads = 0;  ///< K; 0: as many as heads
+  std::int64_t window = 0;    ///< keys that a query sees; 0: all before it
   passes::AttentionKind kind = passes::AttentionKind::batched;
   compile::EngineKind engine = compile::EngineKind::fused;
   core::DType dtype = core::DType::f32;
@@ -32,7 +33,7 @@ struct AttentionResult {
   core::Summary forward, backward;                ///< seconds
   double peak_bytes = 0;       ///< inputs, outputs and what is alive between them, as planned
   double workspace_bytes = 0;  ///< workspace of the backend's kernels
-  double forward_flop = 0;     ///< of the matmuls, causal attention counted in full
+  double forward_flop = 0;     ///< of the matmuls, what is masked counted in full
   double backward_flop = 0;
 };
 

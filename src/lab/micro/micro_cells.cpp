@@ -94,9 +94,10 @@ std::string describe(const GemmCase& what) {
 
 std::string describe(const AttentionCase& what) {
   const AttentionProblem& p = what.problem;
-  return fmt::format("attention B={} H={} K={} D={} T={} {} {} {} on {}", p.batch, p.heads, p.kv_heads,
-                     p.head_dim, p.seq, what.dtype, compile::name_of(p.engine), passes::name_of(p.kind),
-                     what.device);
+  const std::string window = p.window > 0 ? fmt::format(" W={}", p.window) : "";
+  return fmt::format("attention B={} H={} K={} D={} T={}{} {} {} {} on {}", p.batch, p.heads, p.kv_heads,
+                     p.head_dim, p.seq, window, what.dtype, compile::name_of(p.engine),
+                     passes::name_of(p.kind), what.device);
 }
 
 backends::Backend& MicroBench::backend_of(const std::string& device) {
@@ -246,6 +247,7 @@ std::vector<record::Cell> cells_of(std::span<const MeasuredAttention> rows) {
     cells.number("kv_heads", static_cast<double>(p.kv_heads));
     cells.number("head_dim", static_cast<double>(p.head_dim));
     cells.number("seq", static_cast<double>(p.seq));
+    if (p.window > 0) cells.number("window", static_cast<double>(p.window));
     cells.text("dtype", row.what.dtype);
     cells.text("engine", compile::name_of(p.engine));
     cells.text("attention", passes::name_of(p.kind));

@@ -1,8 +1,9 @@
 // attention: causal self-attention on packed projections qkv [B, T, (H + 2K) D] -> y [B, T, H D],
 // y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
 // Models emit `attention`. The lowering pass replaces it by matmuls or by `flash_attention` (Dao et al.,
-// 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; `window` where a query sees
-// only so many keys, its own included; for flash_attention also tf32 (fp32 operands may be rounded to TF32).
+// 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; for flash_attention also tf32
+// (fp32 operands may be rounded to TF32). Optional (program/scores.h): window, cap, scale, alibi, and a last
+// input sinks [H], a score of each head that attends to nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/ops/sinks.h"
+#include "program/scores.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -26,6 +29,9 @@ std::vector<Tensor> infer_attention(const Program& p, const Op& op) {
   const std::int64_t width = (h + 2 * core::Count(k)) * d;
   expect(qkv.rank() == 3 && qkv[2] == width, op,
          [&] { return fmt::format("expected [B, T, {}], got {}", width, qkv.str()); });
+  expect(!op.attrs.has("window") || op.attrs.integer("window") > 0, op,
+         [&] { return fmt::format("a window of {} tokens", op.attrs.integer("window")); });
+  expect_sinks(p, op, h);
   return {{.shape = {qkv[0], qkv[1], h * d}}};
 }
 
@@ -52,15 +58,21 @@ Cost cost_attention(const Program& p, const Op& op) {
   return {.matmul_flop = 4 * s * op.attrs.integer("head_dim"), .elementwise_flop = 5 * s};
 }
 
-/// Inputs of the backward op: dy, qkv, y, lse. Output: dqkv.
+/// Inputs of the backward op: dy, qkv, y, lse [, sinks]. Outputs: dqkv [, dsinks, with `accumulate` added
+/// to].
 void gradient_flash(GradientContext& g) {
-  g.propagate(
-      0, g.emit(kFlashAttentionBackward, {g.gradient(0), g.input(0), g.output(0), g.output(1)}, g.op().attrs)
-             .at(0));
+  std::vector<TensorId> inputs = {g.gradient(0), g.input(0), g.output(0), g.output(1)};
+  if (g.input(1) == kNone) return g.propagate(0, g.emit(kFlashAttentionBackward, inputs, g.op().attrs).at(0));
+  inputs.push_back(g.input(1));
+  const TensorId dqkv = g.new_gradient(0);
+  emit_with_sinks(g, 1, kFlashAttentionBackward, inputs, dqkv);
+  g.propagate(0, dqkv);
 }
 
 std::vector<Tensor> infer_flash_backward(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(1))}};
+  std::vector<Tensor> outputs = {{.shape = p.shape(op.inputs.at(1))}};
+  add_gradient_of_sinks(p, op, outputs);
+  return outputs;
 }
 
 /// Four matmuls (dv, dp, dq, dk) count as model FLOP. The fifth, which rebuilds the scores, is recomputation

@@ -5,7 +5,8 @@
 //   [B] int32 before k and v [S, K, P, D], S >= B, text b goes to slots[b]; the other slots do not change.
 //   decode_attention (qkv [B, 1, (H + 2K) D], first, k, v) -> y [B, 1, H D]: row first[b] of k and v becomes
 //   that of qkv; then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]. Query head h uses key/value
-//   head h / (H/K). The attribute `keys` is the number of rows that the cost counts.
+//   head h / (H/K). The attribute `keys` is the number of rows that the cost counts. Optional, as of
+//   attention: window, cap, scale, alibi, and a last input sinks [H].
 //   last_rows (x [B, T, C], lengths [B] int32) -> y [B, 1, C]: y[b] = x[b, lengths[b] - 1].
 // Attributes: heads, kv_heads, head_dim; keys.
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "core/checked.h"
 #include "program/ops.h"
 #include "program/ops/per_text.h"
+#include "program/ops/sinks.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -20,8 +22,8 @@ namespace {
 using core::Count;
 using core::Shape;
 
-/// The caches are the last inputs. They are outputs, too: the op writes them in place.
-std::vector<Tensor> cache_outputs(const Program& p, const Op& op, bool has_slots) {
+/// The caches are inputs `keys` and `keys` + 1. They are outputs, too: the op writes them in place.
+std::vector<Tensor> cache_outputs(const Program& p, const Op& op, std::size_t keys, bool has_slots) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   const std::int64_t kv_heads = op.attrs.integer("kv_heads");
   const Count d = op.attrs.integer("head_dim");
@@ -29,8 +31,8 @@ std::vector<Tensor> cache_outputs(const Program& p, const Op& op, bool has_slots
   expect(qkv.rank() == 3 && qkv[2] == width, op,
          [&] { return fmt::format("expected [B, T, {}], got {}", width, qkv.str()); });
   std::vector<Tensor> outputs;
-  for (std::size_t i = op.inputs.size() - 2; i < op.inputs.size(); ++i) {
-    const Shape& cache = p.shape(op.inputs[i]);
+  for (const std::size_t i : {keys, keys + 1}) {
+    const Shape& cache = p.shape(op.inputs.at(i));
     const bool fits = cache.rank() == 4 && cache == Shape{cache[0], kv_heads, cache[2], d} &&
                       cache[2] >= qkv[1] && (has_slots ? cache[0] >= qkv[0] : cache[0] == qkv[0]);
     expect(fits, op, [&] {
@@ -50,14 +52,14 @@ Count cached_element_bytes(const Program& p, TensorId id) {
 Count row_bytes(const Program& p, const Op& op, Count rows) {
   const Count batch = p.shape(op.inputs.at(0))[0];
   return 2 * batch * op.attrs.integer("kv_heads") * op.attrs.integer("head_dim") * rows *
-         cached_element_bytes(p, op.inputs.back());
+         cached_element_bytes(p, op.outputs.back());
 }
 
 std::vector<Tensor> infer_append(const Program& p, const Op& op) {
   constexpr std::size_t kWithSlots = 4;
   const bool has_slots = op.inputs.size() == kWithSlots;
   if (has_slots) expect_per_text(p, op, 1, p.shape(op.inputs.at(0))[0]);
-  return cache_outputs(p, op, has_slots);
+  return cache_outputs(p, op, op.inputs.size() - 2, has_slots);
 }
 
 /// Pure traffic: a copy.
@@ -68,9 +70,10 @@ Cost cost_append(const Program& p, const Op& op) {
 
 std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
   const Shape& qkv = p.shape(op.inputs.at(0));
-  std::vector<Tensor> caches = cache_outputs(p, op, false);
+  std::vector<Tensor> caches = cache_outputs(p, op, 2, false);
   expect(qkv[1] == 1, op, [&] { return fmt::format("expected one row of each text, got {}", qkv[1]); });
   expect_per_text(p, op, 1, qkv[0]);
+  expect_sinks(p, op, op.attrs.integer("heads"));
   const Count d = op.attrs.integer("head_dim");
   std::vector<Tensor> outputs = {{.shape = {qkv[0], 1, op.attrs.integer("heads") * d}}};
   outputs.insert(outputs.end(), caches.begin(), caches.end());

@@ -6,7 +6,7 @@
 // Attributes: as those of the batched matmul that it would be if all experts that are touched, at most min(E,
 // R), had equally many rows: batch, m, n, k, trans_a, trans_b, accumulate. Kernels take the rows from the
 // offsets. FLOPs are those of R rows, however they are spread; bytes are the rows and the weights of the
-// touched experts.
+// touched experts. Where a has room for more rows than come on average, `rows` says how many these are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,9 +44,16 @@ std::vector<Tensor> infer_grouped_matmul(const Program& p, const Op& op) {
   return {{.shape = {a.numel() / k, n}}};
 }
 
+/// The rows of all experts together that an op is priced with.
+std::int64_t priced_rows(const Program& p, const Op& op) {
+  if (op.attrs.has("rows")) return op.attrs.integer("rows");
+  const Shape& a = p.shape(op.inputs.at(0));
+  return a.numel() / a[-1];
+}
+
 /// 2nk FLOP per row.
 Cost cost_grouped_matmul(const Program& p, const Op& op) {
-  const Count rows = p.shape(op.inputs.at(0)).numel() / op.attrs.integer("k");
+  const Count rows = priced_rows(p, op);
   const Count of_expert = Count(op.attrs.integer("n")) * op.attrs.integer("k");
   return {.matmul_flop = 2 * rows * of_expert,
           .bytes_read = rows * op.attrs.integer("k") * bytes_per_element(p, op.inputs[0]) +
@@ -61,21 +68,22 @@ void gradient_grouped_matmul(GradientContext& g) {
   const TensorId dc = g.gradient(0);
   const bool trans_b = g.op().attrs.flag("trans_b");
   const std::int64_t experts = g.program().shape(g.input(1))[0];
-  const std::int64_t rows = g.program().shape(dc).numel() / g.op().attrs.integer("n");
+  const std::int64_t rows = priced_rows(g.program(), g.op());
   const std::int64_t n = g.op().attrs.integer("n");
   const std::int64_t k = g.op().attrs.integer("k");
-  g.propagate(0, g.emit(kGroupedMatmul, {dc, g.input(1), offsets},
-                        grouped_matmul(experts, rows, k, n, !trans_b), {g.program().shape(a)})
-                     .at(0));
+  Attributes of_rows = grouped_matmul(experts, rows, k, n, !trans_b);
+  if (g.op().attrs.has("rows")) of_rows.set("rows", rows);
+  g.propagate(0, g.emit(kGroupedMatmul, {dc, g.input(1), offsets}, of_rows, {g.program().shape(a)}).at(0));
   const auto target = g.weight_target(1);
   const auto batch = g.op().attrs.integer("batch");
-  const Attributes attrs{{"batch", batch},
-                         {"m", trans_b ? n : k},
-                         {"n", trans_b ? k : n},
-                         {"k", g.op().attrs.integer("m")},
-                         {"trans_a", true},
-                         {"trans_b", false},
-                         {"accumulate", target.accumulate}};
+  Attributes attrs{{"batch", batch},
+                   {"m", trans_b ? n : k},
+                   {"n", trans_b ? k : n},
+                   {"k", g.op().attrs.integer("m")},
+                   {"trans_a", true},
+                   {"trans_b", false},
+                   {"accumulate", target.accumulate}};
+  if (g.op().attrs.has("rows")) attrs.set("rows", rows);
   const std::vector<TensorId> operands = trans_b ? std::vector{dc, a, offsets} : std::vector{a, dc, offsets};
   g.emit_into(kGroupedMatmulWeight, operands, attrs, {target.id});
 }
@@ -96,7 +104,7 @@ std::vector<Tensor> infer_grouped_matmul_weight(const Program& p, const Op& op) 
 Cost cost_grouped_matmul_weight(const Program& p, const Op& op) {
   const Count m = op.attrs.integer("m");
   const Count n = op.attrs.integer("n");
-  const Count rows = p.shape(op.inputs.at(0)).numel() / m;
+  const Count rows = priced_rows(p, op);
   const bool accumulates = op.attrs.flag("accumulate");
   const Count touched = op.attrs.integer("batch");
   const Count written = (accumulates ? touched : Count(p.shape(op.inputs.at(2)).numel() - 1)) * m * n;

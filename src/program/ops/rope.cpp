@@ -1,15 +1,16 @@
 // rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection qkv [B, T, (H
 // + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of a head pairs
-// with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta, inverse. On a
-// context-parallel rank (program/pieces.h) t is the position in the whole sequence. When generation continues
-// a text, a second input `first` [B] int32 gives the position: row t is at first[b] + t, below the attribute
-// `positions`.
+// with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta, inverse; dims, if
+// only so many first elements of a head are rotated: then D is dims in these formulas. On a context-parallel
+// rank (program/pieces.h) t is the position in the whole sequence. When generation continues a text, a second
+// input `first` [B] int32 gives the position: row t is at first[b] + t, below the attribute `positions`.
 #include <fmt/format.h>
 
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
 #include "program/ops/per_text.h"
+#include "program/rotary.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -20,7 +21,10 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
   const std::int64_t width = (op.attrs.integer("heads") + 2 * core::Count(op.attrs.integer("kv_heads"))) * d;
   expect(x.rank() == 3 && x[2] == width, op,
          [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
-  expect(d % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", d); });
+  const std::int64_t dims = rotated_dims(op.attrs);
+  expect(dims % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", dims); });
+  expect(dims > 0 && dims <= d, op,
+         [&] { return fmt::format("rotates {} elements of a head of {}", dims, d); });
   if (op.inputs.size() > 1) expect_per_text(p, op, 1, x[0]);
   return {{.shape = x}};
 }
@@ -29,7 +33,7 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
 Cost cost_rope(const Program& p, const Op& op) {
   const auto& x = p.shape(op.inputs.at(0));
   const core::Count rotated =
-      (core::Count(op.attrs.integer("heads")) + op.attrs.integer("kv_heads")) * op.attrs.integer("head_dim");
+      (core::Count(op.attrs.integer("heads")) + op.attrs.integer("kv_heads")) * rotated_dims(op.attrs);
   return {.elementwise_flop = core::Count(3) * x[0] * x[1] * rotated};
 }
 

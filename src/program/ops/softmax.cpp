@@ -1,9 +1,11 @@
 // causal_softmax: p[.., i, j] = exp(scale * s[.., i, j]) / sum over j' <= i, and 0 for j > i. Attribute:
-// scale.
+// scale. Optional, of scores [B, H, T, T] (program/scores.h): window, cap, alibi, and a second input sinks
+// [H].
 #include <fmt/format.h>
 
 #include "program/gradient.h"
 #include "program/ops.h"
+#include "program/ops/sinks.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -12,6 +14,10 @@ std::vector<Tensor> infer_softmax(const Program& p, const Op& op) {
   const auto& s = p.shape(op.inputs.at(0));
   expect(s.rank() >= 2 && s[-1] == s[-2], op,
          [&] { return fmt::format("expected scores [.., T, T], got {}", s.str()); });
+  const bool has_heads = op.attrs.flag("alibi") || sinks_of(op) != kNone;
+  expect(!has_heads || s.rank() == 4, op,
+         [&] { return fmt::format("expected scores [B, H, T, T], got {}", s.str()); });
+  if (has_heads) expect_sinks(p, op, s[1]);
   return {{.shape = s}};
 }
 
@@ -21,9 +27,24 @@ Cost cost_softmax(const Program& p, const Op& op) {
           .launches = op.attrs.flag("looped") ? op.attrs.integer("batch") : 1};
 }
 
-/// ds = scale * p * (dp - sum_j p dp); inputs of the backward op: dp, p.
+/// ds = scale * p * (dp - sum_j p dp), times the cap's derivative, for which s is kept. Inputs of the
+/// backward op: dp, p [, s or none [, sinks]]. Outputs: ds [, dsinks, with `accumulate` added to].
 void gradient_softmax(GradientContext& g) {
-  g.propagate(0, g.emit(kCausalSoftmaxBackward, {g.gradient(0), g.output(0)}, g.op().attrs).at(0));
+  std::vector<TensorId> inputs = {g.gradient(0), g.output(0)};
+  const bool has_cap = g.op().attrs.has("cap");
+  const bool has_sinks = g.input(1) != kNone;
+  if (has_cap || has_sinks) inputs.push_back(has_cap ? g.input(0) : kNone);
+  if (!has_sinks) return g.propagate(0, g.emit(kCausalSoftmaxBackward, inputs, g.op().attrs).at(0));
+  inputs.push_back(g.input(1));
+  const TensorId ds = g.new_gradient(0);
+  emit_with_sinks(g, 1, kCausalSoftmaxBackward, inputs, ds);
+  g.propagate(0, ds);
+}
+
+std::vector<Tensor> infer_softmax_backward(const Program& p, const Op& op) {
+  std::vector<Tensor> outputs = {{.shape = p.shape(op.inputs.at(0))}};
+  add_gradient_of_sinks(p, op, outputs);
+  return outputs;
 }
 
 /// 5 per element.
@@ -40,7 +61,7 @@ const OpDef kCausalSoftmax{.name = "causal_softmax",
                            .cheap_to_recompute = true};
 const OpDef kCausalSoftmaxBackward{.name = "causal_softmax_backward",
                                    .work = Work::softmax,
-                                   .infer = infer_softmax,
+                                   .infer = infer_softmax_backward,
                                    .cost = cost_softmax_backward,
                                    .in_place_input = 0};
 

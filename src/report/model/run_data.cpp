@@ -174,6 +174,7 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   data.counters = reader.counters(run.id);
   take_alone(data);
   data.gauges = reader.gauges(run.id);
+  data.expert_rows = reader.expert_rows(run.id);
   data.lanes = reader.lanes(run.id);
   data.activity_names = reader.activity_names(run.id);
   data.activities = reader.activities(run.id);

@@ -78,6 +78,7 @@ struct RunData {
   std::vector<KernelPrice> kernel_prices;  ///< by number
   std::vector<record::Counter> counters;
   std::vector<record::Gauge> gauges;
+  std::vector<record::ExpertRows> expert_rows;
   std::vector<record::Lane> lanes;
   std::vector<record::ActivityName> activity_names;
   std::vector<record::Activity> activities;

@@ -52,6 +52,9 @@ auto attention_rate(const char* pass, double products) {
         double product = products;  // half of each: the diagonal parts it
         for (const char* side : {"batch", "heads", "seq", "seq", "head_dim"})
           product *= row.number(side).value_or(0);
+        // Of T^2 scores a window leaves 2 W T - W^2, both halves counted.
+        const double seen = row.number("window").value_or(0) / row.number("seq").value_or(1);
+        if (seen > 0 && seen < 1) product *= seen * (2 - seen);
         const auto ms = row.number(time);
         return ms.value_or(0) > 0 ? std::optional(product * kMsPerSecond / *ms) : row.number(rate);
       });
@@ -142,6 +145,7 @@ const TypedColumns<MicroRow>& micro_attention_columns() {
       {"kv_heads", "K", count_in("kv_heads")},
       {"head_dim", "D", count_in("head_dim")},
       {"seq", "T", count_in("seq")},
+      {"window", "W", count_in("window"), Seen::when_known},
       {"deterministic", flag_in("deterministic")},
       {"status", "status", text_in("status")},
       {"forward_ms_median", "forward_ms", timed("forward_ms")},
@@ -167,7 +171,8 @@ Table attention_table(std::span<const record::Cell> cells) {
   table.notes = {"", "Times: medians of device time; the first run is discarded.",
                  "flop/s: 2 B H T T D for the forward pass, 4 B H T T D for the backward pass: the "
                  "half of the matmuls below the diagonal, without recomputed scores (papers that "
-                 "count those show 1.25 times the backward rate).",
+                 "count those show 1.25 times the backward rate). A window W leaves 2 W / T - (W / T)^2 "
+                 "of it.",
                  "memory: operands, results and intermediate tensors, as planned; workspace: further "
                  "memory of the kernels."};
   return table;

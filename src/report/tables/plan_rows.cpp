@@ -61,7 +61,8 @@ std::vector<Column> plan_columns(std::span<const Row> rows) {
                             {"days", "days", Show::brief}};
   columns.insert(columns.end(), std::begin(figures), std::end(figures));
   // What only some runs have.
-  const Column optional[] = {{"price", "price", Show::brief},
+  const Column optional[] = {{"ep", "ep"},
+                             {"price", "price", Show::brief},
                              {"goodput", "goodput", Show::percent},
                              {"checkpoint_interval_s", "checkpoint every", Show::seconds, "s"},
                              {"speed_up", "speed-up", Show::brief},

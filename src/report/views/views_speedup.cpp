@@ -42,7 +42,7 @@ int ranks_of(const RunData& run) {
 /// "dp 2 zero 1"
 std::string split_of(const RunData& run) {
   std::string text;
-  for (const char* key : {"dp", "zero", "cp", "tp", "pp"}) {
+  for (const char* key : {"dp", "zero", "cp", "ep", "tp", "pp"}) {
     const int least = std::string_view(key) == "zero" ? 0 : 1;
     const int degree = degree_of(run, key, least);
     if (degree > least) text += fmt::format("{}{} {}", text.empty() ? "" : " ", key, degree);

@@ -30,14 +30,16 @@ void launch_merge_heads(Stream stream, core::DType dtype, const HeadsShape& shap
 void launch_unmerge_heads(Stream stream, core::DType dtype, const HeadsShape& shape, const void* merged,
                           void* y);
 
-/// cosines[t, i] = cos(place(t) * theta^(-2i/D)), sines likewise; fp32 [T, D/2], computed in fp64.
-void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta,
-                        const TokenPlaces& places, float* cosines, float* sines);
-/// Rotates the q and k heads of x = qkv [B, T, (H + 2K) D]. With (c, s) the table entries of (t, i):
-///   y[i] = x[i] c - x[i + D/2] s,  y[i + D/2] = x[i + D/2] c + x[i] s   for i < D/2 of each head
-/// `inverse` negates s. v is copied. y may be x. Row t of text b is at position first[b] + t, first int32
-/// [B]; t if `first` is null.
-void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
+/// cosines[t, i] = amplitude * cos(place(t) * frequencies[i]), sines likewise; fp32 [T, half], computed in
+/// fp64. `frequencies` [half] is in device memory.
+void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t half, const double* frequencies,
+                        double amplitude, const TokenPlaces& places, float* cosines, float* sines);
+/// Rotates the first 2 `pairs` elements of the q and k heads of x = qkv [B, T, (H + 2K) D]. With (c, s) the
+/// entries of (t, i) of the tables [T, pairs]:
+///   y[i] = x[i] c - x[i + pairs] s,  y[i + pairs] = x[i + pairs] c + x[i] s   for i < pairs of each head
+/// `inverse` negates s. v and the rest of a head are copied. y may be x. Row t of text b is at position
+/// first[b] + t, first int32 [B]; t if `first` is null.
+void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, std::int64_t pairs, const void* x,
                  const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y);
 
 }  // namespace rooflm::backends::cuda

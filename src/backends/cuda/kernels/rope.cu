@@ -1,6 +1,7 @@
 // Rotary positions: one block per position, one thread per up to eight pairs of a head.
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <type_traits>
 
 #include "backends/cuda/kernels/heads.h"
@@ -13,21 +14,21 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads) rope_tables(std::int64_t seq, std::int64_t half, double theta,
-                                                        TokenPlaces places, float* cosines, float* sines) {
+__global__ void __launch_bounds__(kThreads)
+    rope_tables(std::int64_t seq, std::int64_t half, const double* frequencies, double amplitude,
+                TokenPlaces places, float* cosines, float* sines) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= seq * half) return;
-  const double frequency = pow(theta, -static_cast<double>(at % half) / static_cast<double>(half));
-  const double angle = static_cast<double>(place_of(places, at / half)) * frequency;
-  cosines[at] = static_cast<float>(cos(angle));
-  sines[at] = static_cast<float>(sin(angle));
+  const double angle = static_cast<double>(place_of(places, at / half)) * frequencies[at % half];
+  cosines[at] = static_cast<float>(amplitude * cos(angle));
+  sines[at] = static_cast<float>(amplitude * sin(angle));
 }
 
 struct Rope {
   std::int64_t seq, width;
-  int rotated_heads, half;
+  int rotated_heads, head_dim, half;  ///< half: pairs of a head, of its first 2 half elements
   float sign;
-  bool copies_values;
+  bool copies_rest;
 };
 
 /// N neighbours in one access, or in two of 16 bytes.
@@ -46,7 +47,7 @@ __device__ void store_run(T* to, const Run<T, N>& run) {
   *reinterpret_cast<Run<T, N>*>(to) = run;
 }
 
-/// N divides the pairs of a head: heads of 40 have 20, so 4 at a time.
+/// N divides the pairs of a head and its elements: heads of 40 have 20 pairs, so 4 at a time.
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     rope(Rope r, const T* x, const float* cosines, const float* sines, const std::int32_t* first, T* y) {
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
        task += static_cast<int>(blockDim.x)) {
     const int head = task / runs;
     const int i = (task - head * runs) * N;
-    const std::int64_t at = std::int64_t{head} * 2 * r.half + i;
+    const std::int64_t at = std::int64_t{head} * r.head_dim + i;
     const Run<T, N> a = load_run<N>(from + at);
     const Run<T, N> b = load_run<N>(from + at + r.half);
     const Run<float, N> c = load_run<N>(row_cosines + i);
@@ -78,50 +79,60 @@ __global__ void __launch_bounds__(kThreads)
     store_run<N>(to + at, upper);
     store_run<N>(to + at + r.half, lower);
   }
-  if (!r.copies_values) return;
-  for (std::int64_t i = std::int64_t{r.rotated_heads} * 2 * r.half + threadIdx.x * N; i < r.width;
+  if (!r.copies_rest) return;
+  const int rests = r.head_dim / N - 2 * runs;  // of a head
+  for (int task = static_cast<int>(threadIdx.x); task < r.rotated_heads * rests;
+       task += static_cast<int>(blockDim.x)) {
+    const int head = task / rests;
+    const std::int64_t at = std::int64_t{head} * r.head_dim + (2 * runs + task - head * rests) * N;
+    store_run<N>(to + at, load_run<N>(from + at));
+  }
+  for (std::int64_t i = std::int64_t{r.rotated_heads} * r.head_dim + threadIdx.x * N; i < r.width;
        i += blockDim.x * N) {
     store_run<N>(to + i, load_run<N>(from + i));
   }
 }
 
-/// Calls `use` with the most neighbours, as a constant, that divide a head's pairs.
+/// Calls `use` with the most neighbours, as a constant, that divide `elements`.
 template <class Use>
-void with_run(int half, bool aligned, const Use& use) {
-  if (aligned && half % 8 == 0) return use(std::integral_constant<int, 8>{});
-  if (aligned && half % 4 == 0) return use(std::integral_constant<int, 4>{});
-  if (aligned && half % 2 == 0) return use(std::integral_constant<int, 2>{});
+void with_run(int elements, bool aligned, const Use& use) {
+  if (aligned && elements % 8 == 0) return use(std::integral_constant<int, 8>{});
+  if (aligned && elements % 4 == 0) return use(std::integral_constant<int, 4>{});
+  if (aligned && elements % 2 == 0) return use(std::integral_constant<int, 2>{});
   use(std::integral_constant<int, 1>{});
 }
 
 }  // namespace
 
-void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t head_dim, double theta,
-                        const TokenPlaces& places, float* cosines, float* sines) {
-  const std::int64_t half = head_dim / 2;
+void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t half, const double* frequencies,
+                        double amplitude, const TokenPlaces& places, float* cosines, float* sines) {
   rope_tables<<<grid_size(ceil_div(seq * half, kThreads), "rope_tables"), kThreads, 0, stream>>>(
-      seq, half, theta, places, cosines, sines);
+      seq, half, frequencies, amplitude, places, cosines, sines);
   check_launch("rope_tables");
 }
 
-void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const void* x,
+void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, std::int64_t pairs, const void* x,
                  const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y) {
-  const int half = static_cast<int>(shape.head_dim / 2);
+  const auto half = static_cast<int>(pairs);
+  const auto head_dim = static_cast<int>(shape.head_dim);
   const Rope r{.seq = shape.seq,
                .width = shape.width(),
                .rotated_heads = static_cast<int>(shape.heads + shape.kv_heads),
+               .head_dim = head_dim,
                .half = half,
                .sign = inverse ? -1.0F : 1.0F,
-               .copies_values = x != y};
+               .copies_rest = x != y};
   constexpr std::int64_t kWhole = 32;
-  with_run(half, are_aligned({x, cosines, sines, y}), [&]<int N>(std::integral_constant<int, N>) {
-    const std::int64_t tasks = std::int64_t{r.rotated_heads} * (half / N);
-    const auto threads = static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
-    with_element(dtype, "rope", [&]<class T>(T) {
-      rope<N><<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
-          r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
-    });
-  });
+  with_run(std::gcd(half, head_dim), are_aligned({x, cosines, sines, y}),
+           [&]<int N>(std::integral_constant<int, N>) {
+             const std::int64_t tasks = std::int64_t{r.rotated_heads} * (half / N);
+             const auto threads =
+                 static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
+             with_element(dtype, "rope", [&]<class T>(T) {
+               rope<N><<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
+                   r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
+             });
+           });
   check_launch("rope");
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/cuda/kernels/wgmma.cuh"
 
@@ -52,6 +53,44 @@ struct WideFp16 {
     ROOFLM_ISSUE("m64n256k16.f32.f16.f16", "1, 1, 0, 0");
   }
 };
+
+/// c += op(a) op(b) of 16 steps of the summed index, which runs along the rows of a panel or, with kColumns,
+/// across them: then b's panels of 64 columns lie as describe_columns says. E: __nv_bfloat16, __half.
+template <class E, bool kColumnsOfA, bool kColumnsOfB>
+__device__ void issue_wide(float (&c)[kWideSums], std::uint64_t a, std::uint64_t b) {
+  static_assert(kColumnsOfB || !kColumnsOfA, "no kernel needs it");
+  if constexpr (std::is_same_v<E, __half>) {
+    if constexpr (kColumnsOfA) {
+      ROOFLM_ISSUE("m64n256k16.f32.f16.f16", "1, 1, 1, 1");
+    } else if constexpr (kColumnsOfB) {
+      ROOFLM_ISSUE("m64n256k16.f32.f16.f16", "1, 1, 0, 1");
+    } else {
+      ROOFLM_ISSUE("m64n256k16.f32.f16.f16", "1, 1, 0, 0");
+    }
+  } else {
+    if constexpr (kColumnsOfA) {
+      ROOFLM_ISSUE("m64n256k16.f32.bf16.bf16", "1, 1, 1, 1");
+    } else if constexpr (kColumnsOfB) {
+      ROOFLM_ISSUE("m64n256k16.f32.bf16.bf16", "1, 1, 0, 1");
+    } else {
+      ROOFLM_ISSUE("m64n256k16.f32.bf16.bf16", "1, 1, 0, 0");
+    }
+  }
+}
+
+/// The descriptor of panels of 64 columns that lie `bytes` apart, with the summed index across their rows.
+__device__ inline std::uint64_t describe_columns(const unsigned char* panel, int bytes) {
+  constexpr std::uint64_t kBetweenPanels = std::uint64_t{0x3fff} << 16;
+  return (describe(panel) & ~kBetweenPanels) | static_cast<std::uint64_t>(bytes >> 4) << 16;
+}
+
+/// Before begin_products: the sums are complete. After they were awaited: nothing that reads them is moved
+/// before.
+__device__ inline void receive(float (&c)[kWideSums]) {
+#pragma unroll
+  for (int i = 0; i < kWideSums; ++i) asm volatile("" : "+f"(c[i])::"memory");
+}
+
 struct WideTf32 {
   using Element = std::uint32_t;
   static __device__ Element round(float value) {

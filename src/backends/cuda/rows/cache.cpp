@@ -29,7 +29,8 @@ DecodeShape shape_of(const OpView& v, const program::Tensor& cache) {
           .heads = v.integer("heads"),
           .kv_heads = v.integer("kv_heads"),
           .head_dim = v.integer("head_dim"),
-          .positions = cache.shape[2]};
+          .positions = cache.shape[2],
+          .rules = rules_of(v.op, cache.shape[2])};
 }
 
 }  // namespace
@@ -45,7 +46,7 @@ Kernel make_append_cache(const OpView& v) {
   };
 }
 
-/// Inputs: qkv, first, k, v. Outputs: y, k, v.
+/// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v.
 Kernel make_decode_attention(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const DecodeShape shape = shape_of(v, v.in(2));
@@ -56,9 +57,9 @@ Kernel make_decode_attention(const OpView& v) {
   const std::size_t counter_bytes = decode_counter_bytes(shape);
   const auto counters = std::make_shared<DeviceMemory>(v.context->allocate(counter_bytes));
   check(cudaMemsetAsync(counters->data(), 0, counter_bytes, v.context->stream()), "zeroing counters");
-  const auto run = [=, context = v.context](const KernelArgs& args) {
+  const auto run = [=, context = v.context, sinks = SinksInput(v, 4)](const KernelArgs& args) {
     launch_decode_attention(context->stream(), dtype, shape, parts, args.in[0], ids(args.in[1]), args.out[1],
-                            args.out[2], args.out[0], workspace, counters->data());
+                            args.out[2], args.out[0], workspace, counters->data(), sinks.of(args));
   };
   return {run,
           {.variant = fmt::format("{} parts", parts), .workspace_bytes = as_bytes(bytes + counter_bytes)}};

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "backends/cuda/rows/rows.h"
-#include "core/error.h"
 #include "program/ops.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -58,17 +58,16 @@ Kernel make_unmerge_heads(const OpView& v) {
 }
 
 Kernel make_rope(const OpView& v) {
-  if (v.op.attrs.has("scaling"))
-    throw core::Unavailable("this GPU backend has no kernel for scaled rotary positions; processors have");
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   const HeadsShape shape = packed_shape(v, v.in(0));
   const bool has_first = v.has_in(1);
   const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
-  const auto tables =
-      v.context->rope_tables(positions, shape.head_dim, v.op.attrs.number("theta"), places_of(v, positions));
+  const auto rotary = program::Rotary::of(v.op.attrs);
+  const auto pairs = static_cast<std::int64_t>(rotary.frequencies.size());
+  const auto tables = v.context->rope_tables(positions, rotary, places_of(v, positions));
   return [=, context = v.context, inverse = v.op.attrs.flag("inverse")](const KernelArgs& args) {
-    launch_rope(context->stream(), dtype, shape, args.in[0], floats(tables->cosines.data()),
+    launch_rope(context->stream(), dtype, shape, pairs, args.in[0], floats(tables->cosines.data()),
                 floats(tables->sines.data()), inverse, has_first ? ids(args.in[1]) : nullptr, args.out[0]);
   };
 }

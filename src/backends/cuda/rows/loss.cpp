@@ -10,23 +10,36 @@ namespace {
 using core::DType;
 
 /// Score matrices: one launch for all, or one per batch element if looped.
-struct Scores {
+struct Matrices {
   DType dtype;
   std::int64_t seq, launches, rows;  ///< rows per launch
   float scale;
+  SoftmaxRules rules;
   [[nodiscard]] std::int64_t bytes() const {
     return rows * seq * static_cast<std::int64_t>(core::size_of(dtype));
   }
+  /// The rules of launch i, of whose op the sinks are the input `sinks`.
+  [[nodiscard]] SoftmaxRules rules_of_launch(std::int64_t i, const Sinks& sinks) const {
+    return {.rules = rules.rules, .heads = rules.heads, .first_row = i * rows, .sinks = sinks};
+  }
 };
 
-Scores scores_of(const OpView& v) {
+/// Of launch i the part of an operand.
+template <class Byte>
+Byte* part_of(Byte* data, std::int64_t i, std::int64_t bytes) {
+  using Bytes = std::conditional_t<std::is_const_v<Byte>, const std::byte, std::byte>;
+  return data == nullptr ? nullptr : static_cast<Bytes*>(data) + i * bytes;
+}
+
+Matrices matrices_of(const OpView& v) {
   const std::int64_t seq = v.in(0).shape[-1];
   const std::int64_t launches = v.op.attrs.flag("looped") ? v.integer("batch") : 1;
   return {.dtype = v.in(0).dtype,
           .seq = seq,
           .launches = launches,
           .rows = v.in(0).shape.numel() / seq / launches,
-          .scale = v.number("scale")};
+          .scale = v.number("scale"),
+          .rules = {.rules = rules_of(v.op, seq), .heads = v.in(0).shape.rank() == 4 ? v.in(0).shape[1] : 1}};
 }
 
 LossShape loss_shape(const OpView& v) {
@@ -35,33 +48,44 @@ LossShape loss_shape(const OpView& v) {
 
 }  // namespace
 
+/// Inputs: scores [, sinks].
 Kernel make_causal_softmax(const OpView& v) {
-  const Scores scores = scores_of(v);
-  if (!is_storage(scores.dtype) || !v.outputs_are({0}, scores.dtype)) return {};
-  const auto run = [context = v.context, scores](const KernelArgs& args) {
-    for (std::int64_t i = 0; i < scores.launches; ++i) {
-      launch_causal_softmax(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
-                            static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
-                            static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
+  const Matrices m = matrices_of(v);
+  if (!is_storage(m.dtype) || !v.outputs_are({0}, m.dtype)) return {};
+  const auto run = [context = v.context, m, sinks = SinksInput(v, 1)](const KernelArgs& args) {
+    for (std::int64_t i = 0; i < m.launches; ++i) {
+      launch_causal_softmax(context->stream(), m.dtype, m.rows, m.seq, m.scale,
+                            part_of(args.in[0], i, m.bytes()), part_of(args.out[0], i, m.bytes()),
+                            m.rules_of_launch(i, sinks.of(args)));
     }
   };
-  return {run, {.launches = scores.launches}};
+  return {run, {.launches = m.launches}};
 }
 
-/// Inputs: dp, p.
+/// Inputs: dp, p [, scores if there is a cap [, sinks]]. Outputs: ds [, d_sinks].
 Kernel make_causal_softmax_backward(const OpView& v) {
-  const Scores scores = scores_of(v);
-  if (!is_storage(scores.dtype) || !v.inputs_are({1}, scores.dtype) || !v.outputs_are({0}, scores.dtype))
-    return {};
-  const auto run = [context = v.context, scores](const KernelArgs& args) {
-    for (std::int64_t i = 0; i < scores.launches; ++i) {
-      launch_causal_softmax_backward(context->stream(), scores.dtype, scores.rows, scores.seq, scores.scale,
-                                     static_cast<const std::byte*>(args.in[0]) + i * scores.bytes(),
-                                     static_cast<const std::byte*>(args.in[1]) + i * scores.bytes(),
-                                     static_cast<std::byte*>(args.out[0]) + i * scores.bytes());
+  const Matrices m = matrices_of(v);
+  if (!is_storage(m.dtype) || !v.inputs_are({1, 2}, m.dtype) || !v.outputs_are({0}, m.dtype)) return {};
+  const bool has_sinks = v.has_in(3);
+  if (has_sinks && !v.outputs_are({1}, DType::f32)) return {};
+  const std::int64_t rows = m.launches * m.rows;
+  const std::size_t bytes = has_sinks ? static_cast<std::size_t>(rows) * sizeof(float) : 0;
+  float* sink_rows = has_sinks ? floats(v.context->scratch(bytes)) : nullptr;
+  const auto run = [=, context = v.context, has_scores = v.has_in(2),
+                    accumulate = v.accumulates()](const KernelArgs& args) {
+    for (std::int64_t i = 0; i < m.launches; ++i) {
+      launch_causal_softmax_backward(context->stream(), m.dtype, m.rows, m.seq, m.scale,
+                                     part_of(args.in[0], i, m.bytes()), part_of(args.in[1], i, m.bytes()),
+                                     part_of(args.out[0], i, m.bytes()), m.rules_of_launch(i, {}),
+                                     has_scores ? part_of(args.in[2], i, m.bytes()) : nullptr,
+                                     has_sinks ? sink_rows + i * m.rows : nullptr);
     }
+    if (!has_sinks) return;
+    const std::int64_t heads = m.rules.heads;
+    const AttentionShape shape{.batch = rows / (heads * m.seq), .seq = m.seq, .heads = heads};
+    launch_sum_sinks(context->stream(), shape, sink_rows, nullptr, {}, floats(args.out[1]), accumulate);
   };
-  return {run, {.launches = scores.launches}};
+  return {run, {.workspace_bytes = as_bytes(bytes), .launches = m.launches + (has_sinks ? 1 : 0)}};
 }
 
 /// Inputs: logits, targets. Outputs: losses, lse.

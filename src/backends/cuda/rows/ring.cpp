@@ -15,7 +15,15 @@ AttentionShape shape_of(const OpView& v, const program::Tensor& qkv) {
           .seq = qkv.shape[1],
           .heads = v.integer("heads"),
           .kv_heads = v.integer("kv_heads"),
-          .head_dim = v.integer("head_dim")};
+          .head_dim = v.integer("head_dim"),
+          .rules = {.scale = v.op.attrs.has("scale") ? v.number("scale") : 0.0F}};
+}
+
+/// Whether keys of other ranks have scores that are scaled products and no more, as kernels of blocks
+/// compute.
+bool is_plain(const OpView& v) {
+  const auto scores = program::Scores::of(v.op.attrs);
+  return scores.window == 0 && scores.cap == 0 && !scores.alibi;
 }
 
 AttentionBlock block_of(const OpView& v, const program::Tensor& qkv) {
@@ -38,7 +46,7 @@ Kernel make_take_keys_values(const OpView& v) {
 Kernel make_attention_block(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionBlock block = block_of(v, v.in(0));
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype) ||
+  if (!is_storage(dtype) || !is_plain(v) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype) ||
       !v.outputs_are({1}, DType::f32) || block.shape.head_dim > kMaxHeadDim) {
     return {};
   }
@@ -69,8 +77,9 @@ Kernel make_join_blocks(const OpView& v) {
 Kernel make_attention_block_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   const AttentionBlock block = block_of(v, v.in(1));
-  if (!is_storage(dtype) || !v.inputs_are({1, 2, 3}, dtype) || !v.inputs_are({4}, DType::f32) ||
-      !v.outputs_are({0, 1}, DType::f32) || block.shape.head_dim > kMaxHeadDim) {
+  if (!is_storage(dtype) || !is_plain(v) || !v.inputs_are({1, 2, 3}, dtype) ||
+      !v.inputs_are({4}, DType::f32) || !v.outputs_are({0, 1}, DType::f32) ||
+      block.shape.head_dim > kMaxHeadDim) {
     return {};
   }
   const std::size_t bytes = attention_block_workspace_bytes(dtype, block);

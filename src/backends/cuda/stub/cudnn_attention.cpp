@@ -11,7 +11,7 @@ CudnnAttention::CudnnAttention(int /*device*/, cudaStream_t /*stream*/) {}
 CudnnAttention::~CudnnAttention() = default;
 
 CudnnAttention::Key CudnnAttention::key(const AttentionShape& s, core::DType dtype) {
-  return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, dtype};
+  return {s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, s.rules.window, s.rules.scale, dtype};
 }
 
 const CudnnForward& CudnnAttention::forward(const AttentionShape& shape, core::DType dtype) {

@@ -5,6 +5,7 @@
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/attention/attention_backward.cuh"
 #include "backends/cuda/kernels/attention/attention_fp32.cuh"
+#include "backends/cuda/kernels/attention/attention_rules.cuh"
 #include "backends/cuda/kernels/attention/attention_tiles.cuh"
 #include "backends/cuda/kernels/attention/attention_warp_groups.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -57,6 +58,21 @@ __global__ void __launch_bounds__(kThreads)
   delta[(batch * s.heads + head) * s.seq + position - batch * s.seq] = sum;
 }
 
+/// A block has one head; delta and lse are [B, H, T].
+__global__ void __launch_bounds__(kThreads) sum_sinks(AttentionShape s, const float* delta, const float* lse,
+                                                      Sinks sinks, bool accumulate, float* d_sinks) {
+  const std::int64_t head = blockIdx.x;
+  const float sink = lse == nullptr ? 0.0F : sink_of(sinks, head);
+  float sum = 0;
+  for (std::int64_t i = threadIdx.x; i < s.batch * s.seq; i += kThreads) {
+    const std::int64_t batch = i / s.seq;
+    const std::int64_t at = (batch * s.heads + head) * s.seq + i - batch * s.seq;
+    sum += lse == nullptr ? delta[at] : expf(sink - lse[at]) * delta[at];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) d_sinks[head] = (accumulate ? d_sinks[head] : 0.0F) - sum;
+}
+
 }  // namespace
 
 void launch_row_products(Stream stream, core::DType dtype, const AttentionShape& shape, const void* dy,
@@ -75,6 +91,7 @@ bool runs_on_tensor_cores(core::DType dtype, const AttentionShape& shape, Fp32Pr
   constexpr std::int64_t kWhole = 8;
   const bool is_half = dtype == core::DType::bf16 || dtype == core::DType::f16;
   if (!is_half && !(dtype == core::DType::f32 && products != Fp32Products::plain)) return false;
+  if (!is_half && shape.has_rules()) return false;
   if (shape.head_dim % kWhole != 0 || shape.head_dim > kMaxHeadDim) return false;
   const bool is_split = !is_half && products == Fp32Products::bf16x6;
   if (is_split && !is_split_head_dim(shape.head_dim)) return false;
@@ -91,14 +108,14 @@ bool runs_on_warp_groups(core::DType dtype, const AttentionShape& shape) {
 }
 
 void launch_flash_attention(Stream stream, core::DType dtype, const AttentionShape& shape, const void* qkv,
-                            void* y, float* lse, Fp32Products products) {
+                            void* y, float* lse, Fp32Products products, const Sinks& sinks) {
   check_head_dim(shape, "flash_attention");
   if (!fits_tensor_cores(dtype, shape, products, {qkv, y})) {
-    launch_attention_forward_fp32(stream, dtype, shape, qkv, y, lse);
+    launch_attention_forward_fp32(stream, dtype, shape, qkv, y, lse, sinks);
     return;
   }
   with_factor(dtype, products, "flash_attention", [&]<class E>(E) {
-    launch_attention_forward_mma(stream, shape, static_cast<const E*>(qkv), static_cast<E*>(y), lse);
+    launch_attention_forward_mma(stream, shape, static_cast<const E*>(qkv), static_cast<E*>(y), lse, sinks);
   });
 }
 
@@ -111,7 +128,7 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
   if (fits_tensor_cores(dtype, shape, products, {dy, qkv, y, dqkv})) {
     return with_factor(dtype, products, what, [&]<class E>(E) {
       const AttentionGradient<E> gradient{.shape = shape,
-                                          .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                          .scale = scale_of(shape),
                                           .dy = static_cast<const E*>(dy),
                                           .qkv = static_cast<const E*>(qkv),
                                           .y = static_cast<const E*>(y),
@@ -124,6 +141,22 @@ void launch_flash_attention_backward(Stream stream, core::DType dtype, const Att
   }
   launch_row_products(stream, dtype, shape, dy, y, delta);
   launch_attention_backward_fp32(stream, dtype, shape, dy, qkv, lse, delta, dqkv);
+}
+
+void launch_sinks_gradient(Stream stream, core::DType dtype, const AttentionShape& shape, const void* dy,
+                           const void* y, const float* lse, const Sinks& sinks, float* d_sinks,
+                           void* workspace, bool accumulate) {
+  auto* delta = static_cast<float*>(workspace);
+  launch_row_products(stream, dtype, shape, dy, y, delta);
+  launch_sum_sinks(stream, shape, delta, lse, sinks, d_sinks, accumulate);
+}
+
+void launch_sum_sinks(Stream stream, const AttentionShape& shape, const float* delta, const float* lse,
+                      const Sinks& sinks, float* d_sinks, bool accumulate) {
+  const char* what = "gradient of sinks";
+  sum_sinks<<<grid_size(shape.heads, what), kThreads, 0, stream>>>(shape, delta, lse, sinks, accumulate,
+                                                                   d_sinks);
+  check_launch(what);
 }
 
 std::size_t flash_attention_backward_workspace_bytes(const AttentionShape& shape) {

@@ -37,7 +37,7 @@ struct Stage {
 };
 
 /// What a block of attention_dkv does, of keys, of values or of both.
-template <int kDim, int kM, bool kOfKeys, bool kOfValues, class E>
+template <int kDim, int kM, bool kOfKeys, bool kOfValues, bool kRules, class E>
 __device__ void add_gradients(const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -54,7 +54,9 @@ __device__ void add_gradients(const AttentionGradient<E>& g) {
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = blockIdx.y * std::int64_t{T::kKeys};
   const auto first_tile = static_cast<int>(first / T::kQueries);
-  const int tiles = static_cast<int>((s.seq + T::kQueries - 1) / T::kQueries) - first_tile;  // of each head
+  const std::int64_t end =
+      kRules ? min(s.seq, HeadRules(s, g.scale, 0).end_query(first + T::kKeys - 1)) : s.seq;
+  const int tiles = static_cast<int>((end + T::kQueries - 1) / T::kQueries) - first_tile;  // of each head
   const std::int64_t dy_stride = s.heads * s.head_dim;
   const auto query_of = [&](int step) { return std::int64_t{first_tile + step % tiles} * T::kQueries; };
   const auto copy_queries = [&](int step) {
@@ -93,14 +95,23 @@ __device__ void add_gradients(const AttentionGradient<E>& g) {
     for (int part = 0; part < T::kQueries; part += T::kPart) {
       const std::int64_t query = query_of(step) + part;
       if (query + T::kPart <= key) continue;  // no query of the part sees a key of this warp
+      const HeadRules rules(s, g.scale, kv * group + step / tiles);
+      if (kRules && query >= rules.end_query(key + 16 * kM - 1)) continue;  // nor here
       const E* queries = stage.queries + part * kTileStride<kDim, E>;
       const E* gradients = stage.gradients + part * kTileStride<kDim, E>;
       Sums<kM, T::kPart / 8> p{};
       Sums<kM, T::kPart / 8> ds{};
       add_product_transposed<kDim>(p, own_keys, queries);
       if constexpr (kOfKeys) add_product_transposed<kDim>(ds, own_values, gradients);
-      transposed_probabilities(p, stage.lse + part, g.scale * kLog2E, key, query);
-      if constexpr (kOfKeys) gradient_of_transposed_scores(p, ds, stage.delta + part);
+      if constexpr (kRules) {
+        transposed_probabilities(rules, p, stage.lse + part, key, query);
+      } else {
+        transposed_probabilities(p, stage.lse + part, g.scale * kLog2E, key, query);
+      }
+      if constexpr (kOfKeys) {
+        gradient_of_transposed_scores(p, ds, stage.delta + part);
+        if constexpr (kRules) derive_transposed(rules, p, ds, stage.lse + part, key, query);
+      }
       Factor<kM, T::kPart / kDepth<E>, E> factor;
       if constexpr (kOfValues) {
         factor.round(p);
@@ -125,26 +136,26 @@ __device__ void add_gradients(const AttentionGradient<E>& g) {
 }
 
 /// Block (key head of batch, block of keys, the first ones have most work; of wide heads: keys or values).
-template <int kDim, int kM, class E>
+template <int kDim, int kM, class E, bool kRules>
 __global__ void __launch_bounds__(kAttentionThreads) attention_dkv(AttentionGradient<E> g) {
   if constexpr (kDim < kWideTile) {
-    add_gradients<kDim, kM, true, true>(g);
+    add_gradients<kDim, kM, true, true, kRules>(g);
   } else if (blockIdx.z == 0) {
-    add_gradients<kDim, kM, true, false>(g);
+    add_gradients<kDim, kM, true, false, kRules>(g);
   } else {
-    add_gradients<kDim, kM, false, true>(g);
+    add_gradients<kDim, kM, false, true, kRules>(g);
   }
 }
 
-template <int kDim, int kM, class E>
+template <int kDim, int kM, bool kRules, class E>
 void launch(Stream stream, const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
   const AttentionShape& s = g.shape;
   static_assert(kSharedBytes<kDim, E> == 0 || T::kBytes <= kSharedBytes<kDim, E>);
   const dim3 grid(grid_size(s.batch * s.kv_heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kKeys)),
                   kDim < kWideTile ? 1 : 2);
-  allow_shared(attention_dkv<kDim, kM, E>, T::kBytes, kWhat);
-  attention_dkv<kDim, kM, E><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
+  allow_shared(attention_dkv<kDim, kM, E, kRules>, T::kBytes, kWhat);
+  attention_dkv<kDim, kM, E, kRules><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
   check_launch(kWhat);
 }
 
@@ -159,12 +170,15 @@ void launch_attention_dkv(Stream stream, const AttentionGradient<E>& g) {
     // 128 keys need less traffic of shared memory, if registers suffice and every multiprocessor gets a
     // block.
     constexpr int kDim = Dim::value;
+    if constexpr (has_kernels_of_rules<E>) {
+      if (g.shape.bends_scores()) return launch<kDim, 1, true>(stream, g);
+    }
     if constexpr (kDim <= 64 && !has_few_kernels<E>) {
       const std::int64_t blocks =
           g.shape.batch * g.shape.kv_heads * ceil_div(g.shape.seq, Tiles<kDim, 2, E>::kKeys);
-      if (blocks >= multiprocessors()) return launch<kDim, 2>(stream, g);
+      if (blocks >= multiprocessors()) return launch<kDim, 2, false>(stream, g);
     }
-    launch<kDim, 1>(stream, g);
+    launch<kDim, 1, false>(stream, g);
   });
 }
 

@@ -22,7 +22,7 @@ struct Tiles {
 };
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first).
-template <int kDim, int kM, class E>
+template <int kDim, int kM, class E, bool kRules>
 __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradient<E> g) {
   using T = Tiles<kDim, kM, E>;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -41,6 +41,8 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   const Packed<const E*> packed(s, g.qkv, batch);
   const auto dim = static_cast<int>(s.head_dim);
   const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
+  const HeadRules rules(s, g.scale, head);
+  const int first_tile = kRules ? static_cast<int>(rules.first_key(first) / T::kKeys) : 0;
   const auto copy_keys = [&](int tile) {
     const std::int64_t at = std::int64_t{tile} * T::kKeys;
     copy_tile<T::kKeys, kDim, kAttentionThreads>(keys(tile % 2), packed.key(kv), packed.stride, at, s.seq,
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
                                                   dim);
   copy_tile<T::kQueries, kDim, kAttentionThreads>(
       gradients, g.dy + batch * s.seq * dy_stride + head * s.head_dim, dy_stride, first, s.seq, dim);
-  copy_keys(0);
+  copy_keys(first_tile);
 
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * kM;
   E* own_queries = queries + own * kTileStride<kDim, E>;
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   const std::int64_t end = min(s.seq, first + T::kQueries);
   const auto tiles = static_cast<int>((end + T::kKeys - 1) / T::kKeys);
   Sums<kM, kDim / 8> dq{};
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = first_tile; tile < tiles; ++tile) {
     wait_for_copies();
     __syncthreads();  // this tile is here, and nobody reads the other stage any more
     if (tile + 1 < tiles) copy_keys(tile + 1);
@@ -75,12 +77,17 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
     for (int part = 0; part < T::kKeys; part += T::kPart) {
       const std::int64_t key = std::int64_t{tile} * T::kKeys + part;
       if (key >= row + 16 * kM) break;  // all keys are behind this warp's queries
+      if (kRules && key + T::kPart <= rules.first_key(row)) continue;  // or before all that they see
       const E* part_keys = keys(tile % 2) + part * kTileStride<kDim, E>;
       Sums<kM, T::kPart / 8> scores{};
       Sums<kM, T::kPart / 8> ds{};
       add_product_transposed<kDim>(scores, own_queries, part_keys);
       add_product_transposed<kDim>(ds, own_gradients, values(tile % 2) + part * kTileStride<kDim, E>);
-      probabilities(scores, rows, g.scale * kLog2E, row, key);
+      if constexpr (kRules) {
+        probabilities(rules, scores, rows, row, key);
+      } else {
+        probabilities(scores, rows, g.scale * kLog2E, row, key);
+      }
       gradient_of_scores(scores, ds, rows);
       Factor<kM, T::kPart / kDepth<E>, E> factor;
       factor.round(ds);
@@ -94,14 +101,14 @@ __global__ void __launch_bounds__(kAttentionThreads) attention_dq(AttentionGradi
   write_rows<kDim>(dq, scale, own_queries, out.query(head), out.stride, row, s.seq, dim);
 }
 
-template <int kDim, int kM, class E>
+template <int kDim, int kM, bool kRules, class E>
 void launch(Stream stream, const AttentionGradient<E>& g) {
   using T = Tiles<kDim, kM, E>;
   static_assert(kSharedBytes<kDim, E> == 0 || T::kBytes <= kSharedBytes<kDim, E>);
   const AttentionShape& s = g.shape;
   const dim3 grid(grid_size(s.batch * s.heads, kWhat), static_cast<unsigned>(ceil_div(s.seq, T::kQueries)));
-  allow_shared(attention_dq<kDim, kM, E>, T::kBytes, kWhat);
-  attention_dq<kDim, kM, E><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
+  allow_shared(attention_dq<kDim, kM, E, kRules>, T::kBytes, kWhat);
+  attention_dq<kDim, kM, E, kRules><<<grid, kAttentionThreads, T::kBytes, stream>>>(g);
   check_launch(kWhat);
 }
 
@@ -113,13 +120,16 @@ void launch_attention_dq(Stream stream, const AttentionGradient<E>& g) {
     if (prefers_warp_groups(g.shape)) return launch_attention_dq_warp_groups(stream, g);
   }
   with_tile_dim<E>(g.shape.head_dim, [&]<class Dim>(Dim) {
+    if constexpr (has_kernels_of_rules<E>) {
+      if (g.shape.bends_scores()) return launch<Dim::value, kTilesOfRules<Dim::value>, true>(stream, g);
+    }
     constexpr int kMost = kMostTiles<Dim::value, E>;
     using Large = Tiles<Dim::value, kMost, E>;
     const std::int64_t blocks = g.shape.batch * g.shape.heads * ceil_div(g.shape.seq, Large::kQueries);
     if (has_few_kernels<E> || (blocks >= multiprocessors() && Large::kBytes <= most_shared_bytes())) {
-      launch<Dim::value, kMost>(stream, g);
+      launch<Dim::value, kMost, false>(stream, g);
     } else if constexpr (!has_few_kernels<E>) {
-      launch<Dim::value, 1>(stream, g);
+      launch<Dim::value, 1, false>(stream, g);
     }
   });
 }

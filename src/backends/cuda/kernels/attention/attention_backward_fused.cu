@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels/attention/attention_fused_compute.cuh"
 #include "backends/cuda/kernels/attention/attention_fused_walk.cuh"
 #include "backends/cuda/kernels/pack.cuh"
+#include "backends/cuda/kernels/tensor_map.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -23,11 +24,11 @@ constexpr int kLanes = 8;  // of a row
 constexpr int kLoaderRegisters = 24;
 constexpr int kConsumerRegisters = 240;
 
-template <int kDim>
+template <int kDim, bool kWindowed>
 __global__ void __launch_bounds__(kFusedThreads, 1)
     attention_gradient(const __grid_constant__ FusedGradient g) {
   if constexpr (kHasWarpGroups) {
-    using T = FusedTiles<kDim>;
+    using T = FusedTiles<kDim, kWindowed>;
     extern __shared__ __align__(kPanelAlignment) unsigned char shared[];
     const unsigned base = shared_address(shared);
     const FusedBarriers barriers{base + T::kBarriersAt};
@@ -103,7 +104,7 @@ struct TileOfDq {
 /// of two rows.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ FusedGradient g) {
-  using T = FusedTiles<kDim>;
+  using T = FusedTiles<kDim, false>;
   constexpr int kRowParts = T::kQueries / 64;
   const auto tile = static_cast<int>(blockIdx.x) % g.tiles;
   const auto owner = static_cast<int>(blockIdx.x) / g.tiles;
@@ -141,39 +142,6 @@ __global__ void __launch_bounds__(kThreads) round_dq(const __grid_constant__ Fus
   }
 }
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled encode_tiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  constexpr int kVersion = 12000;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kVersion,
-                                                             cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    throw std::runtime_error("the driver has no cuTensorMapEncodeTiled");
-  }
-  return reinterpret_cast<EncodeTiled>(function);
-}
-
-/// Boxes of `rows` rows of 64 columns of bf16 [batch, seq, columns], swizzled as wgmma.cuh says; zeros behind
-/// the last row.
-CUtensorMap map_boxes(const bf16* base, std::int64_t batch, std::int64_t seq, std::int64_t columns,
-                      int rows) {
-  static const EncodeTiled kEncode = encode_tiled();
-  CUtensorMap map{};
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(seq),
-                               static_cast<cuuint64_t>(batch)};
-  const cuuint64_t strides[2] = {sizes[0] * sizeof(bf16), sizes[0] * sizes[1] * sizeof(bf16)};
-  const cuuint32_t box[3] = {kPanelCols, static_cast<cuuint32_t>(rows), 1};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult result =
-      kEncode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<bf16*>(base), sizes, strides, box, steps,
-              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) throw std::runtime_error("cuTensorMapEncodeTiled: " + std::to_string(result));
-  return map;
-}
-
 /// Where the parts of the workspace begin, in bytes; sums are first.
 struct Workspace {
   std::int64_t tiles, rows, next, bytes;
@@ -191,7 +159,7 @@ struct Workspace {
 template <int kDim>
 void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* workspace,
                   const FusedBackward& how) {
-  using T = FusedTiles<kDim>;
+  using T = FusedTiles<kDim, false>;
   const AttentionShape& s = operands.shape;
   const Workspace parts(s);
   auto* base = static_cast<unsigned char*>(workspace);
@@ -221,7 +189,7 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
     check_launch(kWhat);
   }
   if (how.multiplies) {
-    auto* kernel = attention_gradient<kDim>;
+    auto* kernel = s.bends_scores() ? attention_gradient<kDim, true> : attention_gradient<kDim, false>;
     allow_shared(kernel, T::kBytes, kWhat);
     kernel<<<std::min(g.items, multiprocessors()), kFusedThreads, T::kBytes, stream>>>(g);
     check_launch(kWhat);
@@ -236,7 +204,7 @@ void launch_fused(Stream stream, const AttentionGradient<bf16>& operands, void* 
 
 bool fits_fused_backward(core::DType dtype, const AttentionShape& s) {
   constexpr std::int64_t kMostTiles = 1 << 30;
-  return runs_on_warp_groups(dtype, s) && s.head_dim != 80 &&
+  return runs_on_warp_groups(dtype, s) && s.head_dim != 80 && !(s.rules.cap > 0) && !s.rules.alibi &&
          s.batch * s.heads * ceil_div(s.seq, kGroupRows) < kMostTiles;
 }
 
@@ -248,7 +216,7 @@ void launch_fused_attention_backward(Stream stream, const AttentionShape& shape,
                                            workspace);
   }
   const AttentionGradient<bf16> operands{.shape = shape,
-                                         .scale = 1.0F / sqrtf(static_cast<float>(shape.head_dim)),
+                                         .scale = scale_of(shape),
                                          .dy = static_cast<const bf16*>(dy),
                                          .qkv = static_cast<const bf16*>(qkv),
                                          .y = static_cast<const bf16*>(y),

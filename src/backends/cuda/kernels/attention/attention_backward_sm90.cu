@@ -24,7 +24,7 @@ struct QueryTiles {
 };
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first; group of heads).
-template <int kDim>
+template <int kDim, bool kRules>
 __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
     attention_dq(AttentionGradient<bf16> g) {
   if constexpr (kHasWarpGroups) {
@@ -42,6 +42,8 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
     const std::int64_t kv = head / (s.heads / s.kv_heads);
     const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = (gridDim.y - 1 - blockIdx.y) * std::int64_t{T::kQueries};
+    const HeadRules rules(s, g.scale, head);
+    const int first_tile = kRules ? static_cast<int>(rules.first_key(first) / kRows) : 0;
     const std::int64_t dy_stride = s.heads * s.head_dim;
     const PanelCopy<kRows, kDim, T::kThreads> copy_tile(packed.stride);
     const auto copy_keys = [&](int tile) {
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
         queries, packed.query(head) + first * packed.stride, s.seq - first);
     PanelCopy<T::kQueries, kDim, T::kThreads>{dy_stride}(
         gradients, g.dy + (batch * s.seq + first) * dy_stride + head * s.head_dim, s.seq - first);
-    copy_keys(0);
+    copy_keys(first_tile);
 
     const int group_row = static_cast<int>(threadIdx.x) / kWarpGroup * kGroupRows;
     const int own = static_cast<int>(threadIdx.x) / 32 * 16;
@@ -69,13 +71,14 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
     const std::int64_t end = min(s.seq, first + T::kQueries);
     const auto tiles = static_cast<int>((end + kRows - 1) / kRows);
     Sums<1, kDim / 8> dq{};
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = first_tile; tile < tiles; ++tile) {
       wait_for_copies();
       publish_to_matrix_unit();
       __syncthreads();  // this tile is here, and nobody reads the other stage any more
       if (tile + 1 < tiles) copy_keys(tile + 1);
       const std::int64_t key = std::int64_t{tile} * kRows;
       if (key >= first + group_row + kGroupRows) continue;  // all keys are behind this group's queries
+      if (kRules && key + kRows <= rules.first_key(first + group_row)) continue;  // or before all they see
       Sums<1, 8> scores;
       Sums<1, 8> ds;
       begin_products();
@@ -85,7 +88,11 @@ __global__ void __launch_bounds__(2 * kWarpGroup, kDim == 64 ? 2 : 1)
       group_products();
       await_products<1>();
       receive(scores);
-      probabilities(scores, rows, g.scale * kLog2E, row, key);
+      if constexpr (kRules) {
+        probabilities(rules, scores, rows, row, key);
+      } else {
+        probabilities(scores, rows, g.scale * kLog2E, row, key);
+      }
       await_products<0>();
       receive(ds);
       gradient_of_scores(scores, ds, rows);
@@ -128,7 +135,7 @@ struct Walk {
 };
 
 /// Block (key head of batch, block of keys, of which the first ones have most work; group of heads).
-template <int kDim>
+template <int kDim, bool kRules>
 __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(AttentionGradient<bf16> g) {
   if constexpr (kHasWarpGroups) {
     using T = KeyTiles<kDim>;
@@ -150,7 +157,9 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
     const Packed<const bf16*> packed(s, g.qkv, batch);
     const std::int64_t first = blockIdx.y * std::int64_t{kGroupRows};
     const auto first_tile = static_cast<int>(blockIdx.y);
-    const int tiles = static_cast<int>((s.seq + kRows - 1) / kRows) - first_tile;  // of each head
+    const std::int64_t end =
+        kRules ? min(s.seq, HeadRules(s, g.scale, 0).end_query(first + kGroupRows - 1)) : s.seq;
+    const int tiles = static_cast<int>((end + kRows - 1) / kRows) - first_tile;  // of each head
     const std::int64_t dy_stride = s.heads * s.head_dim;
     const PanelCopy<kRows, kDim, kWarpGroup> copy_tile(packed.stride);
     const PanelCopy<kRows, kDim, kWarpGroup> copy_gradient(dy_stride);
@@ -179,6 +188,7 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
       publish_to_matrix_unit();
       __syncthreads();  // this step's queries are here, and nobody reads the other stage any more
       const std::int64_t query = std::int64_t{at.tile} * kRows;
+      const HeadRules rules(s, g.scale, kv * group + at.head);
       at.go_on(first_tile, first_tile + tiles);
       if (step + 1 < group * tiles) copy_queries(step + 1, at);
       Sums<1, 8> p;
@@ -190,10 +200,15 @@ __global__ void __launch_bounds__(kWarpGroup, kDim == 64 ? 3 : 2) attention_dkv(
       group_products();
       await_products<1>();
       receive(p);
-      transposed_probabilities(p, lse(step), g.scale * kLog2E, first + own, query);
+      if constexpr (kRules) {
+        transposed_probabilities(rules, p, lse(step), first + own, query);
+      } else {
+        transposed_probabilities(p, lse(step), g.scale * kLog2E, first + own, query);
+      }
       await_products<0>();
       receive(ds);
       gradient_of_transposed_scores(p, ds, delta(step));
+      if constexpr (kRules) derive_transposed(rules, p, ds, lse(step), first + own, query);
       Factor<1, 4> left;
       Factor<1, 4> right;
       left.round(p);
@@ -227,8 +242,9 @@ void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient<bf16
     using T = QueryTiles<Dim::value>;
     const std::int64_t bytes = 2 * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};  // keys and values
     const dim3 grid = head_grid(s.batch * s.heads, ceil_div(s.seq, T::kQueries), bytes, kWhat);
-    allow_shared(attention_dq<Dim::value>, T::kBytes, kWhat);
-    attention_dq<Dim::value><<<grid, T::kThreads, T::kBytes, stream>>>(g);
+    auto* kernel = s.bends_scores() ? attention_dq<Dim::value, true> : attention_dq<Dim::value, false>;
+    allow_shared(kernel, T::kBytes, kWhat);
+    kernel<<<grid, T::kThreads, T::kBytes, stream>>>(g);
     check_launch(kWhat);
   });
 }
@@ -240,8 +256,9 @@ void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient<bf1
     // Queries and gradients of the heads that share keys.
     const std::int64_t bytes = 2 * s.heads / s.kv_heads * s.seq * s.head_dim * std::int64_t{sizeof(bf16)};
     const dim3 grid = head_grid(s.batch * s.kv_heads, ceil_div(s.seq, kGroupRows), bytes, kWhat);
-    allow_shared(attention_dkv<Dim::value>, kBytes, kWhat);
-    attention_dkv<Dim::value><<<grid, kWarpGroup, kBytes, stream>>>(g);
+    auto* kernel = s.bends_scores() ? attention_dkv<Dim::value, true> : attention_dkv<Dim::value, false>;
+    allow_shared(kernel, kBytes, kWhat);
+    kernel<<<grid, kWarpGroup, kBytes, stream>>>(g);
     check_launch(kWhat);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/attention/attention_block.h"
+#include "backends/cuda/kernels/attention/attention_rules.cuh"
 #include "backends/cuda/kernels/attention/attention_tiles.cuh"
 #include "backends/cuda/kernels/half_pointer.cuh"
 #include "backends/cuda/kernels/mma.cuh"
@@ -311,8 +312,8 @@ __device__ void write_sums(const Fp32Sums<T>& sums, const float (&scale)[T::kOwn
 
 /// Calls body(the tiles for a head size, as a type): those that make the most of a read, if a block's shared
 /// memory has room for `bytes_of` them, else small ones. Pointer: to the inputs; of 16 bits come large heads
-/// here.
-template <class Pointer, class BytesOf, class Body>
+/// here. kFew: for kernels of rules there are fewer.
+template <class Pointer, bool kFew, class BytesOf, class Body>
 void with_fp32_tiles(std::int64_t head_dim, BytesOf&& bytes_of, Body&& body) {
   const int most = most_shared_bytes();
   const auto fits = [&]<class T>(T tiles) { return head_dim <= T::kWidth && bytes_of(tiles) <= most; };
@@ -320,8 +321,10 @@ void with_fp32_tiles(std::int64_t head_dim, BytesOf&& bytes_of, Body&& body) {
     if (fits(Fp32Tiles<64, 8, 4>{})) return body(Fp32Tiles<64, 8, 4>{});
     if (fits(Fp32Tiles<128, 4, 4>{})) return body(Fp32Tiles<128, 4, 4>{});
   }
-  if (fits(Fp32Tiles<192, 2, 4>{})) return body(Fp32Tiles<192, 2, 4>{});
-  if (fits(Fp32Tiles<256, 2, 4, 8>{})) return body(Fp32Tiles<256, 2, 4, 8>{});
+  if constexpr (!kFew) {
+    if (fits(Fp32Tiles<192, 2, 4>{})) return body(Fp32Tiles<192, 2, 4>{});
+    if (fits(Fp32Tiles<256, 2, 4, 8>{})) return body(Fp32Tiles<256, 2, 4, 8>{});
+  }
   if (fits(Fp32Tiles<256, 2, 4>{})) return body(Fp32Tiles<256, 2, 4>{});
   body(Fp32Tiles<256, 1, 2>{});
 }
@@ -334,7 +337,7 @@ dim3 fp32_grid(const AttentionShape& s, std::int64_t heads, std::int64_t rows, c
 // attention_fp32_forward.cu, attention_fp32_backward.cu: as the launchers of attention.h, for every dtype and
 // head size; delta [B, H, T] is rowsum(dy y).
 void launch_attention_forward_fp32(Stream stream, core::DType dtype, const AttentionShape& s, const void* qkv,
-                                   void* y, float* lse);
+                                   void* y, float* lse, const Sinks& sinks);
 void launch_attention_backward_fp32(Stream stream, core::DType dtype, const AttentionShape& s, const void* dy,
                                     const void* qkv, const float* lse, const float* delta, void* dqkv);
 

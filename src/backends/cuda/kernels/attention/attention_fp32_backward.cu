@@ -9,7 +9,7 @@ namespace {
 constexpr const char* kWhat = "flash_attention_backward";
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first).
-template <class T, class In, class Out>
+template <class T, class In, class Out, bool kRules>
 __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     attention_dq(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, In dy, const float* lse,
                  const float* delta, Fp32Rows<Out> out) {
@@ -30,7 +30,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
                             sides.query_rows, at.dim, aligned);
   copy_rows<T::kOwnRows, T>(gradients, dy + (at.batch * s.seq * dy_stride + at.head * at.dim), dy_stride,
                             at.first, sides.query_rows, at.dim, aligned);
-  copy_rows<T::kTileRows, T>(values, all_values, sides.key_stride, 0, sides.key_rows, at.dim, aligned);
+  const HeadRules rules(s, scale, at.head);
+  const std::int64_t begin = kRules ? rules.first_key(at.first) / T::kTileRows * T::kTileRows : 0;
+  copy_rows<T::kTileRows, T>(values, all_values, sides.key_stride, begin, sides.key_rows, at.dim, aligned);
   float own_lse2[T::kOwn];
   float own_delta[T::kOwn];
 #pragma unroll
@@ -44,11 +46,12 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
   const std::int64_t end = sides.last_key(at.first + T::kOwnRows);
   const int row_step = sides.causal ? kLanesY : 0;
   const std::int64_t last_seen = sides.causal ? at.first + at.own : sides.key_rows - 1;
-  for (std::int64_t key = 0; key < end; key += T::kTileRows) {
+  for (std::int64_t key = begin; key < end; key += T::kTileRows) {
     wait_for_copies();
     __syncthreads();  // these values are here, and nobody reads keys any more
     copy_rows<T::kTileRows, T>(keys, all_keys, sides.key_stride, key, sides.key_rows, at.dim, aligned);
-    const bool sees = !sides.causal || key < at.warp_first + T::kWarpRows;
+    const bool sees = (!sides.causal || key < at.warp_first + T::kWarpRows) &&
+                      (!kRules || key + T::kTileRows > rules.first_key(at.warp_first));
     float ds[T::kOwn][T::kOther] = {};
     if (sees) add_dots<T>(ds, own_gradients, values + at.x * T::kStride, at.dim);
     wait_for_copies();
@@ -65,8 +68,15 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     for (int i = 0; i < T::kOwn; ++i) {
 #pragma unroll
       for (int j = 0; j < T::kOther; ++j) {
-        const float p = exp2_fast(fmaf(scores[i][j], scale2, -own_lse2[i]));
-        ds[i][j] = ahead + j * kLanesX - i * row_step <= 0 ? p * (ds[i][j] - own_delta[i]) : 0.0F;
+        if constexpr (kRules) {
+          const int distance = i * row_step - j * kLanesX - ahead;
+          const float score = rules.score(scores[i][j], distance);
+          const float p = exp2_fast(fmaf(score, kLog2E, -own_lse2[i])) * rules.derivative(score, distance);
+          ds[i][j] = rules.sees(distance) ? p * (ds[i][j] - own_delta[i]) : 0.0F;
+        } else {
+          const float p = exp2_fast(fmaf(scores[i][j], scale2, -own_lse2[i]));
+          ds[i][j] = ahead + j * kLanesX - i * row_step <= 0 ? p * (ds[i][j] - own_delta[i]) : 0.0F;
+        }
       }
     }
     store_scores<T>(own_scores, ds, at.x);
@@ -80,7 +90,7 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
 }
 
 /// Block (key head of batch, block of keys; the first ones have most work).
-template <class T, class In, class Out>
+template <class T, class In, class Out, bool kRules>
 __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     attention_dkv(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, In dy, const float* lse,
                   const float* delta, Fp32Rows<Out> out) {
@@ -100,7 +110,10 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
   const std::int64_t dy_stride = s.heads * at.dim;
   // The first tile that sees a key, and how many there are of each head.
   const std::int64_t begin = sides.causal ? at.first / T::kTileRows * T::kTileRows : 0;
-  const std::int64_t tiles = (sides.query_rows - begin + T::kTileRows - 1) / T::kTileRows;
+  const std::int64_t end =
+      kRules ? min(sides.query_rows, HeadRules(s, scale, 0).end_query(at.first + T::kOwnRows - 1))
+             : sides.query_rows;
+  const std::int64_t tiles = (end - begin + T::kTileRows - 1) / T::kTileRows;
   const auto head_of = [&](std::int64_t step) { return at.head * group + step / tiles; };
   const auto query_of = [&](std::int64_t step) { return begin + step % tiles * T::kTileRows; };
   const auto copy_gradients = [&](std::int64_t step) {
@@ -131,7 +144,9 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
     __syncthreads();  // these gradients are here, and nobody reads queries or scores any more
     copy_queries(step);
     const std::int64_t query = query_of(step);
-    const bool is_seen = !sides.causal || query + T::kTileRows > at.warp_first;
+    const HeadRules rules(s, scale, head_of(step));
+    const bool is_seen = (!sides.causal || query + T::kTileRows > at.warp_first) &&
+                         (!kRules || query < rules.end_query(at.warp_first + T::kWarpRows - 1));
     float ds[T::kOwn][T::kOther] = {};
     if (is_seen) add_dots<T>(ds, own_values, gradients + at.x * T::kStride, at.dim);
     wait_for_copies();
@@ -146,9 +161,16 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
         const float own_delta = tile_delta[at.x + j * kLanesX];
 #pragma unroll
         for (int i = 0; i < T::kOwn; ++i) {
-          const bool sees = !sides.causal || behind + j * kLanesX - i * kLanesY >= 0;
-          p[i][j] = sees ? exp2_fast(fmaf(p[i][j], scale2, -lse2)) : 0.0F;
-          ds[i][j] = p[i][j] * (ds[i][j] - own_delta);
+          const int distance = behind + j * kLanesX - i * kLanesY;
+          if constexpr (kRules) {
+            const float score = rules.score(p[i][j], distance);
+            p[i][j] = rules.sees(distance) ? exp2_fast(fmaf(score, kLog2E, -lse2)) : 0.0F;
+            ds[i][j] = p[i][j] * (ds[i][j] - own_delta) * rules.derivative(score, distance);
+          } else {
+            const bool sees = !sides.causal || distance >= 0;
+            p[i][j] = sees ? exp2_fast(fmaf(p[i][j], scale2, -lse2)) : 0.0F;
+            ds[i][j] = p[i][j] * (ds[i][j] - own_delta);
+          }
         }
       }
       store_scores<T>(own_scores, p, at.x);
@@ -175,11 +197,11 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
                 out.add);
 }
 
-template <class In, class Out>
+template <bool kRules, class In, class Out>
 void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, bool aligned, In dy,
             const float* lse, const float* delta, const Fp32Rows<Out>& dq,
             const Fp32Rows<Out>& d_keys_values) {
-  const float scale = 1.0F / sqrtf(static_cast<float>(s.head_dim));
+  const float scale = scale_of(s);
   const auto launch_both = [&]<class T>(T) {
     const auto submit = [&](auto* kernel, std::int64_t heads, std::int64_t rows, const Fp32Rows<Out>& to) {
       allow_shared(kernel, T::kGradientBytes, kWhat);
@@ -187,10 +209,10 @@ void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, 
           s, sides, scale, aligned, dy, lse, delta, to);
       check_launch(kWhat);
     };
-    submit(attention_dq<T, In, Out>, s.heads, sides.query_rows, dq);
-    submit(attention_dkv<T, In, Out>, s.kv_heads, sides.key_rows, d_keys_values);
+    submit(attention_dq<T, In, Out, kRules>, s.heads, sides.query_rows, dq);
+    submit(attention_dkv<T, In, Out, kRules>, s.kv_heads, sides.key_rows, d_keys_values);
   };
-  with_fp32_tiles<In>(
+  with_fp32_tiles<In, kRules>(
       s.head_dim, []<class T>(T) { return T::kGradientBytes; }, launch_both);
 }
 
@@ -205,8 +227,12 @@ void launch_attention_backward_fp32(Stream stream, core::DType dtype, const Atte
     const auto to = [&](void* data) {
       return Fp32Rows<Out>{out(data), sides.query_stride, sides.query_batch, s.head_dim};
     };
-    launch(stream, s, sides, are_rows_aligned(dtype, s, {dy, qkv, dqkv}), in(dy), lse, delta, to(dqkv),
-           to(ahead(dqkv, dtype, queries)));
+    const bool aligned = are_rows_aligned(dtype, s, {dy, qkv, dqkv});
+    const auto run = [&]<bool kRules>(std::bool_constant<kRules>) {
+      launch<kRules>(stream, s, sides, aligned, in(dy), lse, delta, to(dqkv),
+                     to(ahead(dqkv, dtype, queries)));
+    };
+    s.bends_scores() ? run(std::true_type{}) : run(std::false_type{});
   });
 }
 
@@ -218,10 +244,10 @@ void launch_block_backward_fp32(Stream stream, core::DType dtype, const Attentio
     const std::int64_t queries = s.heads * s.head_dim;
     const auto sides = block_sides(block, dtype, in, qkv, keys_values);
     const std::int64_t first = block.first_query * queries;
-    launch(stream, s, sides, are_rows_aligned(dtype, s, {dy, qkv, keys_values, dq, d_keys_values}),
-           in(ahead(dy, dtype, first)), lse + block.first_query, delta + block.first_query,
-           Fp32Rows<float*>{dq + first, queries, s.seq * queries, s.head_dim, accumulate},
-           Fp32Rows<float*>{d_keys_values, sides.key_stride, sides.key_batch, s.head_dim, accumulate});
+    launch<false>(stream, s, sides, are_rows_aligned(dtype, s, {dy, qkv, keys_values, dq, d_keys_values}),
+                  in(ahead(dy, dtype, first)), lse + block.first_query, delta + block.first_query,
+                  Fp32Rows<float*>{dq + first, queries, s.seq * queries, s.head_dim, accumulate},
+                  Fp32Rows<float*>{d_keys_values, sides.key_stride, sides.key_batch, s.head_dim, accumulate});
   });
 }
 

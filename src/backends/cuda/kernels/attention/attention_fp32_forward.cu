@@ -20,8 +20,10 @@ struct Softmax {
     }
   }
   /// scores := 2^(scale2 (scores - greatest)), and what was added up before is scaled to the new greatest.
+  /// kHides: rows may see none of the columns so far.
   /// `ahead`: of the lane's first column over the last that its first row sees, and `row_step` how many more
   /// the next of its rows sees; columns ahead of that are masked.
+  template <bool kHides>
   __device__ void take(float (&scores)[T::kOwn][T::kOther], float scale2, int ahead, int row_step,
                        Fp32Sums<T>& y) {
 #pragma unroll
@@ -33,9 +35,10 @@ struct Softmax {
         most = fmaxf(most, scores[i][j]);
       }
       most = combine_x(most, [](float a, float b) { return fmaxf(a, b); });
-      const float kept = exp2_fast((greatest[i] - most) * scale2);
+      const float base = kHides && most == -INFINITY ? 0.0F : most;
+      const float kept = exp2_fast((greatest[i] - base) * scale2);
       greatest[i] = most;
-      const float offset = most * scale2;
+      const float offset = base * scale2;
       float total = 0;
 #pragma unroll
       for (int j = 0; j < T::kOther; ++j) {
@@ -59,9 +62,10 @@ struct Softmax {
 
 /// Block (head of batch, block of queries; the last ones, which have most work, first). y and lse begin at
 /// the first query; of each batch element there are s.seq rows of both.
-template <class T, class In, class Out>
+template <class T, class In, class Out, bool kRules>
 __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
-    attention_forward(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, Out y, float* lse) {
+    attention_forward(AttentionShape s, Fp32Sides<In> sides, float scale, bool aligned, Out y, float* lse,
+                      Sinks sinks) {
   extern __shared__ __align__(16) float shared[];
   float* queries = shared;
   float* keys = queries + T::kOwnFloats;
@@ -75,21 +79,38 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
   const In all_values = sides.value(at.batch, kv);
   copy_rows<T::kOwnRows, T>(queries, sides.query(at.batch, at.head), sides.query_stride, at.first,
                             sides.query_rows, at.dim, aligned);
-  copy_rows<T::kTileRows, T>(keys, all_keys, sides.key_stride, 0, sides.key_rows, at.dim, aligned);
+  const HeadRules rules(s, scale, at.head);
+  const std::int64_t begin = kRules ? rules.first_key(at.first) / T::kTileRows * T::kTileRows : 0;
+  copy_rows<T::kTileRows, T>(keys, all_keys, sides.key_stride, begin, sides.key_rows, at.dim, aligned);
+  const float rest = kRules ? rules.rest() : scale;
   Softmax<T> softmax;
   Fp32Sums<T> sums = {};
   const std::int64_t end = sides.last_key(at.first + T::kOwnRows);
   const int row_step = sides.causal ? kLanesY : 0;
   const std::int64_t last_seen = sides.causal ? at.first + at.own : sides.key_rows - 1;
-  for (std::int64_t key = 0; key < end; key += T::kTileRows) {
+  for (std::int64_t key = begin; key < end; key += T::kTileRows) {
     wait_for_copies();
     __syncthreads();  // these keys are here, and nobody reads values any more
     copy_rows<T::kTileRows, T>(values, all_values, sides.key_stride, key, sides.key_rows, at.dim, aligned);
-    const bool sees = !sides.causal || key < at.warp_first + T::kWarpRows;
+    const bool sees = (!sides.causal || key < at.warp_first + T::kWarpRows) &&
+                      (!kRules || key + T::kTileRows > rules.first_key(at.warp_first));
     if (sees) {
       float scores[T::kOwn][T::kOther] = {};
       add_dots<T>(scores, own_queries, tile_keys, at.dim);
-      softmax.take(scores, scale * kLog2E, static_cast<int>(key + at.x - last_seen), row_step, sums);
+      if constexpr (kRules) {
+        const auto first = static_cast<int>(at.first + at.own - key - at.x);  // distance of the first
+#pragma unroll
+        for (int i = 0; i < T::kOwn; ++i) {
+#pragma unroll
+          for (int j = 0; j < T::kOther; ++j) {
+            const int distance = first + i * kLanesY - j * kLanesX;
+            if (rules.bend()) scores[i][j] = rules.score(scores[i][j], distance);
+            if (distance >= rules.window) scores[i][j] = -INFINITY;
+          }
+        }
+      }
+      softmax.template take<kRules>(scores, rest * kLog2E, static_cast<int>(key + at.x - last_seen), row_step,
+                                    sums);
       store_scores<T>(own_scores, scores, at.x);
     }
     wait_for_copies();
@@ -104,26 +125,26 @@ __global__ void __launch_bounds__(T::kThreads, T::kLeastBlocks)
   float inverse[T::kOwn];
 #pragma unroll
   for (int i = 0; i < T::kOwn; ++i) {
-    inverse[i] = 1.0F / softmax.sum[i];
+    const RowEnd end_of_row = RowEnd::of<kRules>(softmax.greatest[i] * rest, softmax.sum[i], sinks, at.head);
+    inverse[i] = end_of_row.weight;
     const std::int64_t t = at.first + at.own + i * kLanesY;
-    if (at.x == 0 && t < sides.query_rows)
-      lse[blockIdx.x * s.seq + t] = softmax.greatest[i] * scale + logf(softmax.sum[i]);
+    if (at.x == 0 && t < sides.query_rows) lse[blockIdx.x * s.seq + t] = end_of_row.lse;
   }
   const Out to = y + (at.batch * s.seq * s.heads * at.dim + at.head * at.dim);
   write_sums<T>(sums, inverse, to, s.heads * at.dim, at, sides.query_rows, aligned);
 }
 
-template <class In, class Out>
+template <bool kRules, class In, class Out>
 void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, bool aligned, Out y,
-            float* lse) {
-  const float scale = 1.0F / sqrtf(static_cast<float>(s.head_dim));
+            float* lse, const Sinks& sinks) {
+  const float scale = scale_of(s);
   const auto submit = [&]<class T>(T) {
-    auto* kernel = attention_forward<T, In, Out>;
+    auto* kernel = attention_forward<T, In, Out, kRules>;
     allow_shared(kernel, T::kForwardBytes, kWhat);
     kernel<<<fp32_grid<T>(s, s.heads, sides.query_rows, kWhat), T::kThreads, T::kForwardBytes, stream>>>(
-        s, sides, scale, aligned, y, lse);
+        s, sides, scale, aligned, y, lse, sinks);
   };
-  with_fp32_tiles<In>(
+  with_fp32_tiles<In, kRules>(
       s.head_dim, []<class T>(T) { return T::kForwardBytes; }, submit);
   check_launch(kWhat);
 }
@@ -131,10 +152,13 @@ void launch(Stream stream, const AttentionShape& s, const Fp32Sides<In>& sides, 
 }  // namespace
 
 void launch_attention_forward_fp32(Stream stream, core::DType dtype, const AttentionShape& s, const void* qkv,
-                                   void* y, float* lse) {
+                                   void* y, float* lse, const Sinks& sinks) {
   with_pointers(dtype, kWhat, [&](auto in, auto out) {
     const void* keys = ahead(qkv, dtype, s.heads * s.head_dim);
-    launch(stream, s, packed_sides(s, in(qkv), in(keys)), are_rows_aligned(dtype, s, {qkv, y}), out(y), lse);
+    const auto sides = packed_sides(s, in(qkv), in(keys));
+    const bool aligned = are_rows_aligned(dtype, s, {qkv, y});
+    if (s.has_rules()) return launch<true>(stream, s, sides, aligned, out(y), lse, sinks);
+    launch<false>(stream, s, sides, aligned, out(y), lse, sinks);
   });
 }
 
@@ -143,8 +167,9 @@ void launch_block_forward_fp32(Stream stream, core::DType dtype, const Attention
   const AttentionShape& s = block.shape;
   with_pointers(dtype, kWhat, [&](auto in, auto out) {
     void* first_y = ahead(y, dtype, block.first_query * s.heads * s.head_dim);
-    launch(stream, s, block_sides(block, dtype, in, qkv, keys_values),
-           are_rows_aligned(dtype, s, {qkv, keys_values, y}), out(first_y), lse + block.first_query);
+    launch<false>(stream, s, block_sides(block, dtype, in, qkv, keys_values),
+                  are_rows_aligned(dtype, s, {qkv, keys_values, y}), out(first_y), lse + block.first_query,
+                  {});
   });
 }
 

@@ -29,6 +29,7 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
   const bool leads = lane == 31;
   const int own_key = group * kGroupRows + static_cast<int>(threadIdx.x) / 32 % 4 * 16;  // the warp's first
   const float scale2 = g.scale * kLog2E;
+  const int window = T::kWindowed ? static_cast<int>(g.shape.rules.window) : 0;
   const unsigned first_scores = shared_address(shared) + T::kScoresAt +
                                 (own_key + lane % 16) * kPanelRowBytes + (lane / 16 ^ lane % 8) * 16;
   // In the tile of the diagonal: the query of c[0] less its key.
@@ -57,10 +58,12 @@ __device__ void compute_walks(const FusedGradient& g, unsigned char* shared, Fus
   const auto finish_scores = [&](Scores& scores, Scores& dp, int from_diagonal, int stage) {
     await_products<1>();
     receive(scores);
-    if (from_diagonal >= T::kTilesOfKeys) {
-      exponentials<false>(scores, rows_at(stage), scale2, 0);
+    const bool is_within = !T::kWindowed || (from_diagonal + 1) * T::kQueries <= window;
+    if (from_diagonal >= T::kTilesOfKeys && is_within) {
+      exponentials<false, false>(scores, rows_at(stage), scale2, 0, 0);
     } else {
-      exponentials<true>(scores, rows_at(stage), scale2, behind + from_diagonal * T::kQueries);
+      exponentials<true, T::kWindowed>(scores, rows_at(stage), scale2, behind + from_diagonal * T::kQueries,
+                                       window);
     }
     await_products<0>();
     receive(dp);

@@ -8,16 +8,20 @@
 namespace rooflm::backends::cuda {
 
 /// scores := p, transposed: rows are keys, columns queries. lse2: -lse log2(e) of the lane's queries.
-/// kMasked: some queries are before their key; `behind`: the query of c[0] less its key.
-template <bool kMasked, int kN>
-__device__ void exponentials(Sums<1, kN>& scores, const float* lse2, float scale2, int behind) {
+/// kMasked: some queries are before their key; `behind`: the query of c[0] less its key. kWindowed: or they
+/// are `window` or more behind it.
+template <bool kMasked, bool kWindowed, int kN>
+__device__ void exponentials(Sums<1, kN>& scores, const float* lse2, float scale2, int behind, int window) {
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
     const float2 own = *reinterpret_cast<const float2*>(lse2 + n * 8);
     const float offset[2] = {own.x, own.y};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool seen = !kMasked || behind + n * 8 + i % 2 - i / 2 * 8 >= 0;
+      const int distance = behind + n * 8 + i % 2 - i / 2 * 8;
+      const bool seen =
+          !kMasked ||
+          (kWindowed ? static_cast<unsigned>(distance) < static_cast<unsigned>(window) : distance >= 0);
       const float p = exp2_fast(fmaf(scores.v[0][n][i], scale2, offset[i % 2]));
       scores.v[0][n][i] = seen ? p : 0.0F;
     }

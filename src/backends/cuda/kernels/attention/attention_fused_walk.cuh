@@ -35,8 +35,10 @@ struct FusedGradient {
   int* next;
 };
 
-template <int kDim_>
+/// kWindowed: queries see so many keys, as shape.rules.window says.
+template <int kDim_, bool kWindowed_>
 struct FusedTiles {
+  static constexpr bool kWindowed = kWindowed_;
   static constexpr int kDim = kDim_, kQueries = kFusedQueries<kDim>;
   static constexpr int kKeyStages = 2;
   static constexpr int kTilesOfKeys = kFusedKeys / kQueries;
@@ -106,7 +108,8 @@ class Waits {
 /// after the other.
 template <class T>
 struct FusedWalk {
-  int batch, kv, block, first_tile, tiles, head, end_head, tile;  // head and tile: where it is
+  int batch, kv, block, first_tile, tiles, head, end_head,
+      tile;  // head and tile: where it is; tiles: the end
 
   __device__ FusedWalk(const FusedGradient& g, int item) {
     const int blocks = (static_cast<int>(g.shape.seq) + kFusedKeys - 1) / kFusedKeys;
@@ -118,6 +121,10 @@ struct FusedWalk {
     kv = owner - batch * kv_heads;
     first_tile = block * (kFusedKeys / T::kQueries);
     tiles = g.tiles;
+    if constexpr (T::kWindowed) {
+      const std::int64_t end = std::int64_t{block + 1} * kFusedKeys - 1 + g.shape.rules.window;
+      tiles = static_cast<int>(min(std::int64_t{tiles}, (end + T::kQueries - 1) / T::kQueries));
+    }
     head = kv * group;
     end_head = head + group;
     tile = first_tile;
@@ -130,7 +137,7 @@ struct FusedWalk {
   }
   /// Which tile of all heads it is at.
   __device__ int place(const FusedGradient& g) const {
-    return (batch * static_cast<int>(g.shape.heads) + head) * tiles + tile;
+    return (batch * static_cast<int>(g.shape.heads) + head) * g.tiles + tile;
   }
 };
 

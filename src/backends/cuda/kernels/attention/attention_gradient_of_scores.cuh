@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/attention/attention_backward.cuh"
+#include "backends/cuda/kernels/attention/attention_rules.cuh"
 #include "backends/cuda/kernels/mma.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 
@@ -76,6 +77,35 @@ __device__ void probabilities(Sums<kM, kN>& scores, const Rows<kM>& rows, float 
   }
 }
 
+/// The same by rules: scores := p times the derivative of the score.
+template <int kM, int kN>
+__device__ void probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, const Rows<kM>& rows,
+                              std::int64_t row, std::int64_t key) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto first = static_cast<int>(row - key) + lane / 4 - lane % 4 * 2;  // distance of c[0]
+  const float scale2 = rules.scale * kLog2E;
+  const auto for_each = [&](auto&& p_of) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int distance = first + m * 16 + i / 2 * 8 - n * 8 - i % 2;
+          const float p = p_of(scores.v[m][n][i], distance, rows.lse2[m][i / 2]);
+          scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
+        }
+      }
+    }
+  };
+  if (!rules.bend())
+    return for_each([&](float product, int, float lse2) { return exp2_fast(fmaf(product, scale2, -lse2)); });
+  for_each([&](float product, int distance, float lse2) {
+    const float score = rules.score(product, distance);
+    return exp2_fast(fmaf(score, kLog2E, -lse2)) * rules.derivative(score, distance);
+  });
+}
+
 /// dp := ds without the factor scale.
 template <int kM, int kN>
 __device__ void gradient_of_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const Rows<kM>& rows) {
@@ -124,6 +154,36 @@ __device__ void transposed_probabilities(Sums<kM, kN>& scores, const float* lse,
   }
 }
 
+/// The same by rules.
+template <int kM, int kN>
+__device__ void transposed_probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, const float* lse,
+                                         std::int64_t key, std::int64_t query) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
+  const float scale2 = rules.scale * kLog2E;
+  const auto for_each = [&](auto&& p_of) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
+      const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
+          const float p = p_of(scores.v[m][n][i], distance, lse2[i % 2]);
+          scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
+        }
+      }
+    }
+  };
+  if (!rules.bend())
+    return for_each([&](float product, int, float lse2) { return exp2_fast(fmaf(product, scale2, -lse2)); });
+  for_each([&](float product, int distance, float lse2) {
+    return exp2_fast(fmaf(rules.score(product, distance), kLog2E, -lse2));
+  });
+}
+
 /// dp := ds without the factor scale; delta of the queries lies at the pointer.
 template <int kM, int kN>
 __device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const float* delta) {
@@ -137,6 +197,31 @@ __device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
+      }
+    }
+  }
+}
+
+/// Behind gradient_of_transposed_scores: dp times the derivative of the score, which p tells; registers do
+/// not hold both.
+template <int kM, int kN>
+__device__ void derive_transposed(const HeadRules<>& rules, const Sums<kM, kN>& p, Sums<kM, kN>& dp,
+                                  const float* lse, std::int64_t key, std::int64_t query) {
+  if (!(rules.cap > 0)) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
+    const float lses[2] = {own_lse.x, own_lse.y};
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float own = p.v[m][n][i];
+        const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
+        const float factor = rules.derivative(__logf(own) + lses[i % 2], distance);
+        dp.v[m][n][i] = own > 0 ? dp.v[m][n][i] * factor : 0.0F;
       }
     }
   }

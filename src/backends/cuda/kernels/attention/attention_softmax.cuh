@@ -22,7 +22,8 @@ struct RunningSoftmax {
   }
 
   /// scores := 2^(scale2 (scores - greatest)), and what was summed before is scaled to the new greatest.
-  template <int kN, int kDimTiles>
+  /// kHides: rows may see none of the keys so far.
+  template <bool kHides, int kN, int kDimTiles>
   __device__ void take(Sums<kM, kN>& scores, float scale2, Sums<kM, kDimTiles>& y) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
@@ -35,9 +36,10 @@ struct RunningSoftmax {
         }
         most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffU, most, 2));
-        const float kept = exp2_fast((greatest[m][half] - most) * scale2);
+        const float base = kHides && most == -INFINITY ? 0.0F : most;
+        const float kept = exp2_fast((greatest[m][half] - base) * scale2);
         greatest[m][half] = most;
-        const float offset = most * scale2;
+        const float offset = base * scale2;
         float total = 0;
 #pragma unroll
         for (int n = 0; n < kN; ++n) {

@@ -132,9 +132,20 @@ void with_tile_dim(std::int64_t head_dim, Body&& body) {
 /// Tiles of this width and more: registers hold the sums of one matrix of gradients only.
 constexpr int kWideTile = 192;
 
+/// What products of queries and keys are multiplied by.
+inline float scale_of(const AttentionShape& s) {
+  return s.rules.scale > 0 ? s.rules.scale : 1.0F / sqrtf(static_cast<float>(s.head_dim));
+}
+
 /// Most rows of a warp, in tiles of 16: what registers hold.
 template <int kDim, class E>
 constexpr int kMostTiles = kDim >= kWideTile || (has_few_kernels<E> && kDim > 64) || is_split<E> ? 1 : 2;
+
+/// Kernels for rules of scores: of 16 bits, one for a tile width. Other elements go to CUDA cores.
+template <class E>
+constexpr bool has_kernels_of_rules = !is_wide<E>;
+template <int kDim>
+constexpr int kTilesOfRules = kMostTiles<kDim, fp16>;
 
 /// Shared memory of a block, in bytes, that is enough for every kernel of these elements and tile width; 0
 /// where it is no more than all devices have. Wide tiles: two of 64 rows, and four of rows that arrive, with
@@ -148,6 +159,7 @@ constexpr int kSharedBytes =
 // attention_forward.cu: bf16, fp16, float computed with in tf32, or SplitFloat; head_dim a multiple of 8 up
 // to kMaxHeadDim, of SplitFloat one that is_split_head_dim; operands aligned to 16.
 template <class E>
-void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse);
+void launch_attention_forward_mma(Stream stream, const AttentionShape& shape, const E* qkv, E* y, float* lse,
+                                  const Sinks& sinks);
 
 }  // namespace rooflm::backends::cuda

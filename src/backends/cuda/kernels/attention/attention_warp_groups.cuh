@@ -17,7 +17,7 @@ constexpr int kGroupRows = 64;   // rows of a product of one warp group
 
 // attention_forward_sm90.cu, attention_backward_sm90.cu
 void launch_attention_forward_warp_groups(Stream stream, const AttentionShape& shape, const bf16* qkv,
-                                          bf16* y, float* lse);
+                                          bf16* y, float* lse, const Sinks& sinks);
 void launch_attention_dq_warp_groups(Stream stream, const AttentionGradient<bf16>& g);
 void launch_attention_dkv_warp_groups(Stream stream, const AttentionGradient<bf16>& g);
 

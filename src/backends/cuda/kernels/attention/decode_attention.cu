@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cuda/kernels/attention/attention_rules.cuh"
 #include "backends/cuda/kernels/attention/decode_attention.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -23,6 +24,8 @@ struct Decode {
   std::int64_t positions;
   float scale;  // log2(e) / sqrt(D)
   bool aligned;
+  ScoreRules rules;
+  Sinks sinks;
   [[nodiscard]] __host__ __device__ int group() const { return heads / kv_heads; }
 };
 
@@ -58,6 +61,31 @@ __device__ void append(const Decode& d, const Place& place, const T* row, std::i
   __syncthreads();
 }
 
+/// What kernels of rules know of them.
+template <int kHeads>
+struct DecodeRules {
+  std::int64_t position, begin;  // of the query; the first row that it sees
+  float cap, inverse_cap;        // in powers of two
+  float slopes[kHeads];
+  bool bend;
+
+  __device__ DecodeRules(const Decode& d, const Place& place, std::int64_t at)
+      : position(at),
+        begin(d.rules.window > 0 ? max(at + 1 - d.rules.window, std::int64_t{0}) : 0),
+        cap(d.rules.cap * kLog2E),
+        inverse_cap(d.rules.cap > 0 ? 1.0F / (d.rules.cap * kLog2E) : 0),
+        bend(d.rules.cap > 0 || d.rules.alibi) {
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h)
+      slopes[h] = d.rules.alibi ? alibi_slope(place.first_head + h, d.heads) * kLog2E : 0;
+  }
+  [[nodiscard]] __device__ float score(float score, std::int64_t row, int head) const {
+    if (!bend) return score;
+    if (cap > 0) score = cap * tanh_of(score * inverse_cap);
+    return score - slopes[head] * static_cast<float>(position - row);
+  }
+};
+
 /// A thread's share of some query heads.
 template <int kHeads>
 struct State {
@@ -66,9 +94,9 @@ struct State {
 };
 
 /// Attends to rows [begin, end) of the cache.
-template <int kHeads, class T>
-__device__ void attend(const Decode& d, std::int64_t begin, std::int64_t end, const T* k, const T* v,
-                       State<kHeads>& state) {
+template <int kHeads, bool kRules, class T>
+__device__ void attend(const Decode& d, const DecodeRules<kHeads>& rules, std::int64_t begin,
+                       std::int64_t end, const T* k, const T* v, State<kHeads>& state) {
   const int groups = kThreads / d.lanes;
   const int own = static_cast<int>(threadIdx.x) / d.lanes;
   const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
@@ -90,6 +118,7 @@ __device__ void attend(const Decode& d, std::int64_t begin, std::int64_t end, co
 #pragma unroll
         for (int i = 0; i < kPack; ++i) score += state.q[h][i] * keys[r][i];
         for (int step = d.lanes / 2; step > 0; step /= 2) score += __shfl_xor_sync(kAllLanes, score, step);
+        if constexpr (kRules) score = rules.score(score, t + r * groups, h);
         scores[r] = t + r * groups < end ? score : kNothing;
         top = fmaxf(top, scores[r]);
       }
@@ -126,21 +155,37 @@ __device__ Merged merge(int count, Read&& read) {
   return all;
 }
 
-template <class T, int kHeads>
+/// What values were summed to, by what their weights were and a sink of so many powers of two.
+template <bool kRules>
+__device__ float share_of(const Merged& all, const Decode& d, int head) {
+  if constexpr (kRules) {
+    if (d.sinks.data != nullptr) {
+      const float sink = sink_of(d.sinks, head) * kLog2E;
+      const float top = fmaxf(all.top, sink);
+      const float kept = weight_of(all.top, top);
+      return all.value * kept / (all.sum * kept + weight_of(sink, top));
+    }
+  }
+  return all.value / all.sum;
+}
+
+template <class T, int kHeads, bool kRules>
 __global__ void __launch_bounds__(kThreads)
     decode_attention(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v, T* y, float* partial,
                      unsigned* counters) {
   const Place place = place_of<kHeads>(d);
   const std::int64_t position = first[place.text];
-  const std::int64_t keys = position + 1;
+  const DecodeRules<kHeads> rules(d, place, position);
+  const std::int64_t before = kRules ? rules.begin : 0;  // rows that the query does not see
+  const std::int64_t keys = position + 1 - before;
   const int groups = kThreads / d.lanes;
   // Rows are distributed evenly; parts beyond the last have none.
   const std::int64_t each = max((keys + d.parts - 1) / d.parts, kFewestKeys);
   const int parts = static_cast<int>((keys + each - 1) / each);
   const int part = static_cast<int>(blockIdx.x);
   if (part >= parts) return;
-  const std::int64_t begin = part * each;
-  const std::int64_t end = min(keys, begin + each);
+  const std::int64_t begin = before + part * each;
+  const std::int64_t end = min(before + keys, begin + each);
   const T* row = qkv + place.text * (d.heads + 2 * d.kv_heads) * d.dim;
   const std::int64_t cache = (place.text * d.kv_heads + place.kv_head) * d.positions * d.dim;
   if (part == parts - 1) append(d, place, row, position, k + cache, v + cache);
@@ -156,7 +201,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kPack; ++i) state.q[h][i] *= d.scale;
   }
-  attend<kHeads>(d, begin, end, k + cache, v + cache, state);
+  attend<kHeads, kRules>(d, rules, begin, end, k + cache, v + cache, state);
 
   __shared__ float outputs[kHeads][kThreads * kPack];
   __shared__ float tops[kHeads][kThreads];
@@ -184,7 +229,7 @@ __global__ void __launch_bounds__(kThreads)
       return Merged{tops[h][g], sums[h][g], outputs[h][g * d.lanes * kPack + i]};
     });
     if (parts == 1) {
-      result[e] = from_float<T>(all.value / all.sum);
+      result[e] = from_float<T>(share_of<kRules>(all, d, place.first_head + h));
     } else {
       float* to = partial_of(h, part);
       to[2 + i] = all.value;
@@ -213,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
       const float* from = partial_of(h, p);
       return Merged{__ldcg(from), __ldcg(from + 1), __ldcg(from + 2 + i)};
     });
-    result[e] = from_float<T>(all.value / all.sum);
+    result[e] = from_float<T>(share_of<kRules>(all, d, place.first_head + h));
   }
 }
 
@@ -237,7 +282,9 @@ int lanes_of(std::int64_t head_dim) {
 int decode_parts(const DecodeShape& shape, int multiprocessors) {
   constexpr std::int64_t kBlocks = 4;  // blocks per multiprocessor
   const std::int64_t wanted = ceil_div(kBlocks * multiprocessors, blocks_of(shape));
-  return static_cast<int>(std::min(wanted, ceil_div(shape.positions, kFewestKeys)));
+  const std::int64_t window = shape.rules.window;
+  const std::int64_t keys = window > 0 ? std::min(window, shape.positions) : shape.positions;
+  return static_cast<int>(std::min(wanted, ceil_div(keys, kFewestKeys)));
 }
 
 std::size_t decode_workspace_bytes(const DecodeShape& shape, int parts) {
@@ -250,9 +297,12 @@ std::size_t decode_counter_bytes(const DecodeShape& shape) {
 
 void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape& shape, int parts,
                              const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
-                             void* workspace, void* counters) {
+                             void* workspace, void* counters, const Sinks& sinks) {
   constexpr const char* kWhat = "decode_attention";
-  constexpr float kLog2e = 1.44269504F;
+  const ScoreRules& rules = shape.rules;
+  const bool has_rules = rules.window > 0 || rules.cap > 0 || rules.alibi || rules.sinks;
+  const float scale =
+      rules.scale > 0 ? kLog2E * rules.scale : kLog2E / std::sqrt(static_cast<float>(shape.head_dim));
   const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(blocks_of(shape) / shape.batch),
                   grid_size(shape.batch, kWhat));
   with_element(dtype, kWhat, [&]<class T>(T) {
@@ -262,8 +312,10 @@ void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape
                    .lanes = lanes_of(shape.head_dim),
                    .parts = parts,
                    .positions = shape.positions,
-                   .scale = kLog2e / std::sqrt(static_cast<float>(shape.head_dim)),
-                   .aligned = shape.head_dim % kPack == 0 && are_aligned({qkv, k, v})};
+                   .scale = scale,
+                   .aligned = shape.head_dim % kPack == 0 && are_aligned({qkv, k, v}),
+                   .rules = rules,
+                   .sinks = sinks};
     const auto* rows = static_cast<const T*>(qkv);
     const auto launch = [&](auto kernel) {
       kernel<<<grid, kThreads, 0, stream>>>(d, rows, first, static_cast<T*>(k), static_cast<T*>(v),
@@ -271,9 +323,9 @@ void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape
                                             static_cast<unsigned*>(counters));
     };
     if (heads_of_block(shape) == 1) {
-      launch(decode_attention<T, 1>);
+      launch(has_rules ? decode_attention<T, 1, true> : decode_attention<T, 1, false>);
     } else {
-      launch(decode_attention<T, kSharedHeads>);
+      launch(has_rules ? decode_attention<T, kSharedHeads, true> : decode_attention<T, kSharedHeads, false>);
     }
   });
   check_launch(kWhat);

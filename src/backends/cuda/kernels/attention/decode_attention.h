@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/cuda/kernels/attention/attention.h"
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
 
@@ -12,6 +13,7 @@ namespace rooflm::backends::cuda {
 /// B texts, caches of P positions.
 struct DecodeShape {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, head_dim = 0, positions = 0;
+  ScoreRules rules{};
 };
 /// The largest head size that the kernel supports.
 inline constexpr std::int64_t kMostDecodeDim = 256;
@@ -25,11 +27,12 @@ inline constexpr std::int64_t kMostDecodeDim = 256;
 [[nodiscard]] std::size_t decode_counter_bytes(const DecodeShape& shape);
 
 /// Row first[b] of k and v [B, K, P, D] becomes that of qkv [B, (H + 2K) D]; then y [B, H D] = softmax(q k^T
-/// / sqrt(D)) v over rows 0 .. first[b] (Dao et al., "Flash-Decoding", 2023). first int32 [B], below P. fp32,
-/// bf16 or fp16, `dtype`; sums are fp32, in an order that depends only on first[b] and `parts`. Only submits.
-/// Throws core::Unavailable for another dtype and std::runtime_error if a launch fails.
+/// / sqrt(D)) v over rows 0 .. first[b] (Dao et al., "Flash-Decoding", 2023), or as shape.rules say: rows
+/// before a window are not read. first int32 [B], below P. fp32, bf16 or fp16, `dtype`; sums are fp32, in an
+/// order that depends only on first[b] and `parts`. Only submits. Throws core::Unavailable for another dtype
+/// and std::runtime_error if a launch fails.
 void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape& shape, int parts,
                              const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
-                             void* workspace, void* counters);
+                             void* workspace, void* counters, const Sinks& sinks = {});
 
 }  // namespace rooflm::backends::cuda

@@ -1,0 +1,143 @@
+// Expert parallelism: ranks have some of the experts of each layer.
+#include "compile/passes/shard_experts.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compile/passes/op_like.h"
+#include "program/groups.h"
+#include "program/ops.h"
+
+namespace rooflm::passes {
+namespace {
+
+namespace ops = program::ops;
+using program::Attributes;
+using program::Group;
+using program::Op;
+using program::Program;
+using program::Role;
+using program::Shard;
+using program::Tensor;
+using program::TensorId;
+
+class ExpertSplitter {
+ public:
+  ExpertSplitter(Program& forward, const compile::Sharding& sharding, const program::Coordinates& rank)
+      : forward_(&forward), ranks_(sharding.expert), index_(rank.data % sharding.expert) {}
+
+  void run() {
+    std::vector<Op> all = std::move(forward_->ops);
+    forward_->ops.clear();
+    for (Op& op : all) write(std::move(op));
+  }
+
+ private:
+  void write(Op op) {
+    if (op.is(ops::kGatherRows)) return send(std::move(op));
+    if (op.is(ops::kCombine)) return take_back(std::move(op));
+    bool is_of_rows = false;
+    for (TensorId& id : op.inputs) {
+      if (wide_.contains(id)) is_of_rows = true;
+      if (const auto found = replaced_.find(id); found != replaced_.end()) {
+        id = found->second;
+        is_of_rows = true;
+      }
+    }
+    if (is_of_rows) widen(op);
+    forward_->ops.push_back(std::move(op));
+  }
+
+  /// The rows of all ranks, of this rank's experts.
+  void widen(Op& op) {
+    for (const TensorId id : op.outputs) {
+      Tensor& tensor = forward_->tensor(id);
+      tensor.shape = tensor.shape.with(0, ranks_ * tensor.shape[0]);
+      wide_.insert(id);
+    }
+    if (!op.is(ops::kGroupedMatmul)) return;
+    const TensorId weight = op.inputs[1];
+    split(forward_->tensor(weight));
+    const std::int64_t experts = forward_->shape(weight)[0];
+    op.attrs = ops::grouped_matmul(experts, rows_, op.attrs.integer("n"), op.attrs.integer("k"),
+                                   op.attrs.flag("trans_b"));
+    op.attrs.set("rows", rows_);
+  }
+
+  void split(Tensor& weight) const {
+    if (program::is_split(weight, Group::expert)) return;
+    weight.shards.push_back(
+        {.group = Group::expert, .axis = 0, .index = index_, .parts = ranks_, .whole = weight.shape});
+    weight.shape = program::shape_of(weight.shards.back());
+  }
+
+  [[nodiscard]] Op collective(const Op& like, const program::OpDef& def, std::vector<TensorId> inputs,
+                              std::vector<TensorId> outputs) const {
+    Op op = op_like(like, def, std::move(inputs), std::move(outputs));
+    op.attrs = {{"group", static_cast<std::int64_t>(Group::expert)},
+                {"parts", std::int64_t{ranks_}},
+                {"index", std::int64_t{index_}}};
+    return op;
+  }
+
+  /// Rows leave for the ranks of their experts.
+  void send(Op gather) {
+    const TensorId rows = gather.outputs.at(0);
+    const TensorId offsets = offsets_of(gather);
+    rows_ = forward_->shape(rows)[0];
+    const std::int64_t experts = forward_->shape(offsets).numel() - 1;
+    Tensor counts{.name = "counts", .shape = {ranks_, experts + 1}, .dtype = core::DType::i32};
+    Tensor received = forward_->tensor(rows);
+    received.name += ".received";
+    received.shape = received.shape.with(0, ranks_ * rows_);
+    counts_ = forward_->add_tensor(std::move(counts));
+    const TensorId arrived = forward_->add_tensor(std::move(received));
+    const TensorId own = forward_->add_tensor(
+        {.name = "own_offsets", .shape = {experts / ranks_ + 1}, .dtype = core::DType::i32});
+    Op all = collective(gather, ops::kAllGather, {offsets}, {counts_});
+    all.attrs.set("unit", experts + 1);
+    Op exchange = collective(gather, ops::kExchangeRows, {rows, counts_}, {arrived, own});
+    forward_->ops.push_back(std::move(gather));
+    forward_->ops.push_back(std::move(all));
+    forward_->ops.push_back(std::move(exchange));
+    replaced_[rows] = arrived;
+    replaced_[offsets] = own;
+  }
+
+  /// The third output of the `dispatch` that made the order of the rows.
+  [[nodiscard]] TensorId offsets_of(const Op& gather) const {
+    for (auto op = forward_->ops.rbegin(); op != forward_->ops.rend(); ++op)
+      if (op->is(ops::kDispatch) && op->outputs[0] == gather.inputs.at(1)) return op->outputs.at(2);
+    return program::kNone;
+  }
+
+  /// What became of the rows comes back.
+  void take_back(Op combine) {
+    const TensorId rows = combine.inputs.at(0);
+    Tensor back = forward_->tensor(rows);
+    back.name += ".returned";
+    back.shape = back.shape.with(0, rows_);
+    const TensorId returned = forward_->add_tensor(std::move(back));
+    forward_->ops.push_back(collective(combine, ops::kReturnRows, {rows, counts_}, {returned}));
+    combine.inputs[0] = returned;
+    forward_->ops.push_back(std::move(combine));
+  }
+
+  Program* forward_;
+  int ranks_, index_;
+  std::int64_t rows_ = 0;  ///< R
+  TensorId counts_ = program::kNone;
+  std::map<TensorId, TensorId> replaced_;
+  std::set<TensorId> wide_;  ///< with room for the rows of all ranks
+};
+
+}  // namespace
+
+void shard_experts(Program& forward, const compile::Sharding& sharding, const program::Coordinates& rank) {
+  if (sharding.expert > 1) ExpertSplitter(forward, sharding, rank).run();
+}
+
+}  // namespace rooflm::passes
