@@ -106,6 +106,38 @@ TEST_P(FamilyFiles, ThatDoNotFitAreRefusedInOneLine) {
   expect_refused(tensors, last->name.substr(last->name.find('.') + 1), "is there twice");
 }
 
+/// Of published models, and of presets.
+TEST(ConfigJson, IsWrittenUnderTheFamilysKeysAndReadBack) {
+  const fs::path configs = fs::path(ROOFLM_TESTS_DIR) / "model/configs";
+  const fs::path directory = fs::temp_directory_path() / ("rooflm_json_" + std::to_string(::getpid()));
+  fs::create_directories(directory);
+  const auto expect_same = [&](const ModelConfig& config) {
+    SCOPED_TRACE(config.name);
+    const std::string text = config_json(config, core::DType::bf16);
+    std::ofstream(directory / "config.json") << text;
+    const ModelConfig read = read_config(directory);
+    EXPECT_EQ(parameter_count(read), parameter_count(config)) << text;
+    EXPECT_EQ(config_json(read, core::DType::bf16), text);
+  };
+  for (const auto& entry : fs::directory_iterator(configs)) {
+    ModelConfig config;
+    try {
+      config = read_config(entry.path());
+    } catch (const core::Unavailable&) {
+      continue;  // layers that no program describes
+    }
+    // Positions that differ by kind of layer are described by one of the two.
+    if (config.name != "gemma-4-26B-A4B") {
+      EXPECT_NO_THROW(expect_same(config)) << config.name;
+    } else {
+      EXPECT_THROW(expect_same(config), core::Unavailable);
+    }
+    EXPECT_NO_THROW((void)file_tensors(parameters(config), config)) << config.name;
+  }
+  for (const std::string& name : preset_names()) EXPECT_NO_THROW(expect_same(preset(name))) << name;
+  fs::remove_all(directory);
+}
+
 /// Newer files hold all experts of a layer in one tensor, some of them [in, out].
 TEST(PackedExperts, AreReadLikeSeparateOnes) {
   for (const char* name : {"qwen3_moe", "deepseek_v3", "mixtral"}) {
@@ -200,7 +232,7 @@ TEST(Packing, RowsByHand) {
     for (const FileTensor& tensor : file_tensors(all, config)) {
       if (!tensor.name.ends_with(name)) continue;
       rows.assign(static_cast<std::size_t>(tensor.rows), -1);
-      for (const Run& run : tensor.pieces.front().runs)
+      for (const auto& run : tensor.pieces.front().runs)
         for (std::int64_t i = 0; i < run.count; ++i)
           rows[static_cast<std::size_t>(run.file_row + i * run.file_step)] = run.row + i;
     }
