@@ -42,6 +42,12 @@ struct OpView {
   [[nodiscard]] bool outputs_are(std::initializer_list<std::size_t> which, core::DType dtype) const {
     return std::all_of(which.begin(), which.end(), [&](std::size_t i) { return out(i).dtype == dtype; });
   }
+  /// The same for outputs that may be absent, such as gradients of absent weights.
+  [[nodiscard]] bool gradients_are(std::initializer_list<std::size_t> which, core::DType dtype) const {
+    return std::all_of(which.begin(), which.end(), [&](std::size_t i) {
+      return op.outputs.at(i) == program::kNone || out(i).dtype == dtype;
+    });
+  }
 };
 
 /// A 16-bit float.

@@ -217,25 +217,18 @@ program::RotaryScaling scaling_of(const ModelConfig& config) {
 std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
   if (c.latent.kv_rank > 0) return "multi-head latent attention";
   if (const Experts& e = c.experts; e.count > 0) {
-    if (e.groups > 1 || e.score_bias) return "experts that are chosen by groups or with a bias";
-    if (e.router_bias || e.biases) return "experts with biases";
-    if (e.shared_gate || e.has_own_norms) return "experts with gates or norms of their own";
+    if (e.groups > 1) return "experts that are chosen by groups";
+    if (e.has_own_norms) return "experts with norms of their own";
   }
-  if (c.qk_norm != QkNorm::none) return "norms of queries and keys";
   if (c.arch.positions == Positions::alibi) return "scores with linear biases (ALiBi)";
-  if (c.arch.norm != (c.arch.norm_bias ? Norm::layer : Norm::rms) || !c.arch.norm_weight)
-    return "layer norms without biases";
   if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
     return fmt::format("rotary positions scaled by {}", c.rope_scaling);
   if (c.rotary.dims > 0 || c.rotary.interleaved) return "rotary positions of a part of a head";
   if (c.sinks) return "attention sinks";
-  if (c.score_cap > 0 || c.logit_cap > 0) return "soft caps";
-  if (c.query_scale > 0 || c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1)
-    return "multipliers of embeddings, attention, residuals and logits";
-  const Activation computed = c.arch.gated ? Activation::silu : Activation::gelu_tanh;
-  if (c.arch.activation != computed) return "feed-forward layers with another activation";
+  if (c.full_values_are_keys) return "attention whose values are its keys";
+  if (c.score_cap > 0) return "soft caps of scores";
+  if (c.query_scale > 0) return "multipliers of scores";
   if (c.arch.position_offset > 0) return "positions with an offset";
-  if (c.head_bias) return "a bias of the logits";
   if (!c.left_out.empty()) return c.left_out;
   if (c.window == 0 || seq <= c.window) return "";
   return fmt::format("texts of {} tokens with a window of {}; up to that length they are", seq, c.window);

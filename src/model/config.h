@@ -9,6 +9,7 @@
 
 #include "core/named.h"
 #include "core/options.h"
+#include "program/activation.h"
 
 namespace rooflm::model {
 
@@ -19,9 +20,9 @@ enum class Positions : std::uint8_t { none, learned, rotary, alibi };
 /// serial: x += attention(norm(x)); x += feed_forward(norm(x)). parallel: both read x (GPT-NeoX);
 /// parallel_one_norm: through one norm (GPT-J).
 enum class Residual : std::uint8_t { serial, parallel, parallel_one_norm };
-enum class Activation : std::uint8_t { gelu_tanh, gelu, silu, relu, relu2, xielu, clipped_swiglu };
-/// Norms of queries and keys: head: weights [D] that heads share; heads: [H, D]; whole: over all heads,
-/// [H D]; unweighted: of each head, without weights.
+using program::Activation;
+/// Norms of queries and keys, of the kind of `norm`: head: weights [D] that heads share; heads: [H, D];
+/// whole: over all heads, [H D]; unweighted: of each head that is rotated, without weights.
 enum class QkNorm : std::uint8_t { none, head, heads, whole, unweighted };
 
 /// What the layers of a model are made of. Kinds alone; the numbers are ModelConfig's.
@@ -136,6 +137,7 @@ struct ModelConfig {
   // What an architecture without biases may have besides.
   bool qkv_bias = false, proj_bias = false, mlp_bias = false, head_bias = false;
   QkNorm qk_norm = QkNorm::none;
+  bool qk_norm_rotated = false;  ///< norms of queries and keys follow their rotation
   std::string rope_scaling{};  ///< "llama3", "yarn", ..; empty: positions are not scaled
   Rotary rotary{};
   std::int64_t window = 0;       ///< keys that a query sees, its own included; 0: all before it

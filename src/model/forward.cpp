@@ -16,7 +16,6 @@
 #include "core/scope.h"
 #include "model/forward_writer.h"
 #include "program/ops.h"
-#include "program/planned_ops.h"
 
 namespace rooflm::model {
 
@@ -74,11 +73,10 @@ TensorId Writer::norm(TensorId x, const std::string& block, const std::string& n
   const auto scope = builder_.scope(block);
   const Arch& arch = config_.arch;
   const Attributes attrs{{"eps", config_.norm_eps}, {"accumulate", false}};
-  if (!arch.norm_weight) return builder_.op(ops::kMap, {x}, attrs, block);
-  const TensorId w = weight(name + ".weight");
+  const TensorId w = arch.norm_weight ? weight(name + ".weight") : program::kNone;
   if (arch.norm == Norm::rms) return builder_.op(ops::kRmsNorm, {x, w}, attrs, block);
-  if (!arch.norm_bias) return builder_.op(ops::kMap, {x, w}, attrs, block);
-  return builder_.op(ops::kLayerNorm, {x, w, weight(name + ".bias")}, attrs, block);
+  const TensorId b = arch.norm_weight && arch.norm_bias ? weight(name + ".bias") : program::kNone;
+  return builder_.op(ops::kLayerNorm, {x, w, b}, attrs, block);
 }
 
 TensorId Writer::lm_head(TensorId x) {
@@ -90,7 +88,7 @@ TensorId Writer::lm_head(TensorId x) {
   if (config_.head_bias)
     logits = builder_.op(ops::kBiasAdd, {logits, weight("lm_head.bias")}, {}, is_plain ? "logits" : "sums");
   return is_plain ? logits
-                  : builder_.op(ops::kMap, {logits},
+                  : builder_.op(ops::kScaleCap, {logits},
                                 {{"factor", config_.logit_scale}, {"cap", config_.logit_cap}}, "logits");
 }
 
@@ -144,7 +142,7 @@ TensorId Writer::linear(TensorId x, const std::string& weight_name, std::int64_t
 }
 
 TensorId Writer::scaled(TensorId x, double factor) {
-  return factor == 1 ? x : builder_.op(ops::kMap, {x}, {{"factor", factor}, {"cap", 0.0}}, "scaled");
+  return factor == 1 ? x : builder_.op(ops::kScaleCap, {x}, {{"factor", factor}, {"cap", 0.0}}, "scaled");
 }
 
 TensorId Writer::residual(TensorId x, TensorId branch, const std::string& block) {

@@ -29,9 +29,10 @@ TensorId Writer::attention(TensorId x, const std::string& prefix, std::int64_t l
       const auto part = builder_.scope("qkv");
       const std::int64_t packed = (size.values_are_keys ? 1 : 2) * size.kv_heads;
       qkv = linear(x, prefix + "qkv", config_.d_model, (size.heads + packed) * size.qk_dim, "qkv");
-      qkv = normed_heads(qkv, prefix, heads, size);
+      if (!config_.qk_norm_rotated) qkv = normed_heads(qkv, prefix, heads, size, layer);
       if (config_.arch.positions == Positions::rotary && config_.rotary.is_in(layer))
         qkv = rotated(qkv, heads, size);
+      if (config_.qk_norm_rotated) qkv = normed_heads(qkv, prefix, heads, size, layer);
     }
     const TensorId sinks = config_.sinks ? weight(prefix + "sinks") : program::kNone;
     y = size.values_are_keys ? sized_attention({qkv}, size, window)
@@ -55,17 +56,19 @@ TensorId Writer::packed_attention(TensorId qkv, TensorId sinks, const std::strin
 }
 
 TensorId Writer::normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
-                              const AttentionSize& size) {
-  if (config_.qk_norm == QkNorm::none) return qkv;
-  if (config_.qk_norm == QkNorm::unweighted) return builder_.op(ops::kMap, {qkv}, {}, "qkv");
-  const std::vector<TensorId> inputs = {qkv, weight(prefix + "q_norm.weight"),
-                                        weight(prefix + "k_norm.weight")};
+                              const AttentionSize& size, std::int64_t layer) {
+  const QkNorm kind = config_.qk_norm;
+  if (kind == QkNorm::none || (kind == QkNorm::unweighted && !config_.rotary.is_in(layer))) return qkv;
+  std::vector<TensorId> inputs = {qkv};
+  if (kind != QkNorm::unweighted)
+    inputs.insert(inputs.end(), {weight(prefix + "q_norm.weight"), weight(prefix + "k_norm.weight")});
   if (size.values_are_keys) return builder_.op(ops::kMap, inputs, {}, "qkv");
   Attributes norm = heads;
   norm.set("eps", config_.norm_eps);
   norm.set("accumulate", false);
-  if (config_.qk_norm != QkNorm::head) norm.set("whole", true);
-  return builder_.op(ops::kHeadNorm, inputs, norm, "qkv");
+  norm.set("whole", kind == QkNorm::whole);
+  norm.set("layer", config_.arch.norm == Norm::layer);
+  return builder_.op(ops::kHeadNorm, std::move(inputs), norm, "qkv");
 }
 
 TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size) {

@@ -29,9 +29,10 @@ TensorId Writer::activated(TensorId h, const std::string& prefix) {
   const Arch& arch = config_.arch;
   if (arch.gated && arch.activation == Activation::silu) return builder_.op(ops::kSwiGlu, {h}, {}, "act");
   if (!arch.gated && arch.activation == Activation::gelu_tanh) return builder_.op(ops::kGelu, {h}, {}, "act");
-  if (arch.activation == Activation::xielu)
-    h = builder_.op(ops::kMap, {h, weight(prefix + "act.weight")}, {}, "act");
-  return builder_.op(ops::kActivate, {h}, {{"gated", arch.gated}}, "act");
+  std::vector<TensorId> inputs = {h};
+  if (arch.activation == Activation::xielu) inputs.push_back(weight(prefix + "act.weight"));
+  const Attributes attrs{{"kind", static_cast<std::int64_t>(arch.activation)}, {"gated", arch.gated}};
+  return builder_.op(ops::kActivate, std::move(inputs), attrs, "act");
 }
 
 TensorId Writer::experts(TensorId x, const std::string& prefix) {
@@ -59,9 +60,9 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
     if (e.has_own_norms) routed = builder_.op(ops::kMap, {x, scales[0]}, {}, "routed");
     TensorId scores = linear(routed, prefix + "router", config_.d_model, e.count, "scores");  // [.., E]
     if (e.has_own_norms) scores = builder_.op(ops::kMap, {scores, scales[1]}, {}, "scores");
-    if (e.score_bias)
-      scores = builder_.op(ops::kMap, {scores, weight(prefix + "router.score_bias")}, {}, "scores");
-    route = builder_.ops(ops::kRoute, {scores}, routing, "route");
+    std::vector<TensorId> inputs = {scores};
+    if (e.score_bias) inputs.push_back(weight(prefix + "router.score_bias"));
+    route = builder_.ops(ops::kRoute, std::move(inputs), routing, "route");
     dispatched = builder_.ops(ops::kDispatch, {route[1]}, places, "dispatch");
     program::Tensor& offsets = builder_.program().tensor(dispatched[2]);
     offsets.role = program::Role::result;  // how many rows each expert has is read after the step
@@ -87,8 +88,10 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   const auto part = builder_.scope("shared");
   TensorId shared = feed_forward(before, prefix + "shared.", e.shared_d_ff);
   if (e.has_own_norms) shared = norm(shared, "shared_norm_after", prefix + "shared_norm_after");
-  if (e.shared_gate)
-    shared = builder_.op(ops::kMap, {shared, weight(prefix + "shared_gate.weight")}, {}, "shared");
+  if (e.shared_gate) {
+    const TensorId gate = linear(before, prefix + "shared_gate", config_.d_model, 1, "shared_gate");
+    shared = builder_.op(ops::kGateRows, {shared, gate}, {}, "shared");
+  }
   return builder_.op(ops::kAdd, {y, shared}, {}, "y");
 }
 
@@ -99,7 +102,8 @@ TensorId Writer::expert_linear(TensorId rows, TensorId offsets, const std::strin
   const Attributes attrs = ops::grouped_matmul(config_.experts.count, builder_.program().shape(rows)[0],
                                                of_weight[1], of_weight[2], true);
   const TensorId y = builder_.op(ops::kGroupedMatmul, {rows, w, offsets}, attrs, block);
-  return config_.experts.biases ? builder_.op(ops::kMap, {y, weight(name + ".bias")}, {}, block) : y;
+  if (!config_.experts.biases) return y;
+  return builder_.op(ops::kGroupedBiasAdd, {y, weight(name + ".bias"), offsets}, {}, block);
 }
 
 }  // namespace rooflm::model

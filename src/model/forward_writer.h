@@ -83,7 +83,7 @@ class Writer {
   TensorId attention(TensorId x, const std::string& prefix, std::int64_t layer);
 
   TensorId normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
-                        const AttentionSize& size);
+                        const AttentionSize& size, std::int64_t layer);
 
   TensorId rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size);
 

@@ -126,6 +126,8 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("heads_norm", false)) c.qk_norm = QkNorm::heads;
   if (keys.flag("whole_norm", false)) c.qk_norm = QkNorm::whole;
   if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
+  c.qk_norm_rotated = keys.flag("qk_norm_rotated", false);
+  if (keys.find("clip_qkv") != nullptr) c.left_out = "queries, keys and values that are clipped";
   c.sinks = keys.flag("sinks", false);
   c.score_cap = keys.positive("attn_logit_softcapping", 0);
   c.logit_cap = keys.positive("final_logit_softcapping", 0);

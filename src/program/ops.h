@@ -14,7 +14,7 @@ namespace rooflm::program::ops {
 // matmul.cpp
 extern const OpDef kMatmul, kMatmulGelu, kMatmulGeluBackward, kBiasAdd, kBiasBackward;
 // grouped_matmul.cpp
-extern const OpDef kGroupedMatmul, kGroupedMatmulWeight;
+extern const OpDef kGroupedMatmul, kGroupedMatmulWeight, kGroupedBiasAdd, kGroupedBiasBackward;
 // experts.cpp
 extern const OpDef kRoute, kRouteBackward, kDispatch, kGatherRows, kGatherRowsBackward;
 extern const OpDef kCombine, kCombineBackward;
@@ -28,6 +28,12 @@ extern const OpDef kRmsNorm, kRmsNormBackward, kAddRmsNorm;
 extern const OpDef kGelu, kGeluBackward;
 // swiglu.cpp
 extern const OpDef kSwiGlu, kSwiGluBackward;
+// activate.cpp
+extern const OpDef kActivate, kActivateBackward;
+// scale_cap.cpp
+extern const OpDef kScaleCap, kScaleCapBackward, kGateRows, kGateRowsBackward;
+// head_norm.cpp
+extern const OpDef kHeadNorm, kHeadNormBackward;
 // add.cpp
 extern const OpDef kAdd;
 // rope.cpp

@@ -6,10 +6,8 @@
 
 namespace rooflm::program::ops {
 
-// head_norm.cpp
-extern const OpDef kHeadNorm, kHeadNormBackward;
 // map.cpp
-extern const OpDef kMap, kMapBackward, kActivate, kActivateBackward;
+extern const OpDef kMap, kMapBackward;
 // latent_attention.cpp
 extern const OpDef kLatentAttention, kLatentAttentionBackward;
 

@@ -109,7 +109,9 @@ TEST_P(CpuKernelsOf, OutputMayTakeThePlaceOfTheInput) {
         expected.run(i);
         if (!can_run_in_place(c.program, op)) continue;
         actual.run_in_place(i, static_cast<std::size_t>(op.def->in_place_input));
-        for (const TensorId id : op.outputs) ASSERT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
+        for (const TensorId id : op.outputs) {
+          if (id != program::kNone) ASSERT_EQ(actual.read(id), expected.read(id)) << describe(c, i);
+        }
         checked.insert(op.def->name);
       }
     }

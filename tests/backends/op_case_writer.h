@@ -36,6 +36,7 @@ class CaseWriter {
   program::TensorId copy(const core::Shape& shape, core::DType dtype = core::DType::bf16) {
     return case_.program.add_tensor({.name = "copy", .shape = shape, .dtype = dtype});
   }
+  [[nodiscard]] const core::Shape& shape(program::TensorId id) const { return case_.program.shape(id); }
   void fix(program::TensorId id, std::vector<double> values) { case_.values[id] = std::move(values); }
 
   std::vector<program::TensorId> op(const program::OpDef& def, std::vector<program::TensorId> inputs,
@@ -68,6 +69,9 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s);
 
 /// op_cases_experts.cpp.
 void add_expert_cases(std::vector<Case>& cases, const Sizes& s);
+
+/// op_cases_rows.cpp.
+void add_row_cases(std::vector<Case>& cases, const Sizes& s);
 
 /// op_cases_fp8.cpp.
 void add_fp8_cases(std::vector<Case>& cases, const Sizes& s);

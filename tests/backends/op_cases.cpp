@@ -254,6 +254,7 @@ std::vector<Case> all_cases(const Sizes& sizes) {
   add_fp8_cases(cases, sizes);
   add_cache_cases(cases, sizes);
   add_expert_cases(cases, sizes);
+  add_row_cases(cases, sizes);
   return cases;
 }
 

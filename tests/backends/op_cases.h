@@ -44,6 +44,12 @@ inline bool is_of_split_steps(const program::OpDef& def) {
          &def == &ops::kAttentionBlockBackward || &def == &ops::kJoinGradients;
 }
 
+/// Ops that no GPU has kernels for.
+inline bool is_of_processors(const program::Op& op) {
+  namespace ops = program::ops;
+  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd);
+}
+
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.
 std::vector<Case> all_cases(const Sizes& sizes);
 

@@ -355,7 +355,7 @@ TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
 
   const ModelConfig qwen3 = read(R"("model_type":"qwen3","head_dim":6)");
   EXPECT_TRUE(qwen3.qk_norm == QkNorm::head && !qwen3.qkv_bias);
-  EXPECT_PRED_FORMAT2(IsSubstring, "norms of queries and keys", uncomputed(qwen3, 8));
+  EXPECT_EQ(uncomputed(qwen3, 8), "");
 
   const ModelConfig bias = read(R"("model_type":"llama","attention_bias":true,"mlp_bias":true)");
   EXPECT_TRUE(bias.qkv_bias && bias.proj_bias && bias.mlp_bias);

@@ -85,6 +85,8 @@ const CastProducer* cast_producer(const Op& op) {
       CastProducer{&ops::kRmsNorm, &ops::kRmsNormFp8, 0, true},
       CastProducer{&ops::kAddRmsNorm, &ops::kAddRmsNormFp8, 1, true},
   };
+  // Norms that cast have all of their weights.
+  if (std::ranges::find(op.inputs, program::kNone) != op.inputs.end()) return nullptr;
   const auto* const found =
       std::ranges::find_if(kProducers, [&](const CastProducer& each) { return op.is(*each.producer); });
   return found == kProducers.end() ? nullptr : found;

@@ -82,7 +82,7 @@ class TensorSplitter {
         const std::int64_t d = op.attrs.integer("head_dim");
         const std::int64_t kv = op.attrs.integer("kv_heads") * d;
         qkv_ = {op.attrs.integer("heads") * d, kv, kv};
-      } else if (op.is(ops::kSwiGlu)) {
+      } else if (op.is(ops::kSwiGlu) || (op.is(ops::kActivate) && op.attrs.flag("gated"))) {
         const std::int64_t width = whole_->shape(op.outputs[0])[-1];
         gate_up_ = {width, width};
       }
@@ -126,14 +126,19 @@ class TensorSplitter {
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
       return copy(op, false);
     if (op.is(ops::kHeadNorm)) {  // of a rank's heads: the gradients of its weights are parts
-      for (const std::size_t weight : {1U, 2U}) summed_.insert(name_of(op.inputs[weight]));
+      for (std::size_t weight = 1; weight < op.inputs.size(); ++weight)
+        summed_.insert(name_of(op.inputs[weight]));
       return copy(on_own_heads(op), false);
     }
     if (op.is(ops::kRope) || op.is(ops::kAttention)) return copy(on_own_heads(op), false);
     if (op.is(ops::kAppendCache) || op.is(ops::kDecodeAttention)) return write_kept(op);
     if (op.is(ops::kLastRows)) return copy(op, false);
+    if (op.is(ops::kScaleCap))  // of rows or of logits
+      return copy(op,
+                  has_own_rows_[static_cast<std::size_t>(renamed_[static_cast<std::size_t>(op.inputs[0])])]);
     const bool is_split_bias = op.is(ops::kBiasAdd) && split_of(name_of(op.inputs[1])) != Split::none;
-    const bool is_activation = op.is(ops::kGelu) || op.is(ops::kSwiGlu);
+    const bool is_activation = op.is(ops::kGelu) || op.is(ops::kSwiGlu) || op.is(ops::kActivate);
+    if (op.is(ops::kActivate) && op.inputs.size() > 1) summed_.insert(name_of(op.inputs[1]));
     copy(op, by_rows_ && !is_split_bias && !is_activation);
   }
 
@@ -167,6 +172,7 @@ class TensorSplitter {
     Op own = op;
     own.outputs.clear();
     for (TensorId& id : own.inputs) {
+      if (id == program::kNone) continue;
       const bool is_weight = whole_->tensor(id).role == Role::weight;
       if (own_rows && is_weight) summed_.insert(name_of(id));
       id = renamed_[static_cast<std::size_t>(id)];

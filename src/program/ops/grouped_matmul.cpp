@@ -2,11 +2,14 @@
 // Inputs: a [R, k], b [E, k, n] or with trans_b [E, n, k], offsets [E + 1] int32; output c [R, n].
 // grouped_matmul_weight: db[e] (+)= (rows of e of a)^T (rows of e of b), [E, m, n], of a [R, m], b [R, n] and
 // offsets; zero where e has no rows.
+// grouped_bias_add: y[r] = x[r] + bias[e] of the rows of each expert; inputs x [R, n], bias [E, n], offsets.
+// grouped_bias_backward: db[e] (+)= sum of the rows of e of dy, [E, n]; inputs dy, offsets.
 //
-// Attributes: as those of the batched matmul that it would be if all experts that are touched, at most min(E,
-// R), had equally many rows: batch, m, n, k, trans_a, trans_b, accumulate. Kernels take the rows from the
-// offsets. FLOPs are those of R rows, however they are spread; bytes are the rows and the weights of the
-// touched experts. Where a has room for more rows than come on average, `rows` says how many these are.
+// Attributes of the matmuls: as those of the batched matmul that it would be if all experts that are touched,
+// at most min(E, R), had equally many rows: batch, m, n, k, trans_a, trans_b, accumulate. Kernels take the
+// rows from the offsets. FLOPs are those of R rows, however they are spread; bytes are the rows and the
+// weights of the touched experts. Where a has room for more rows than come on average, `rows` says how many
+// these are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -116,6 +119,33 @@ Cost cost_grouped_matmul_weight(const Program& p, const Op& op) {
           .bytes_written = bytes};
 }
 
+std::vector<Tensor> infer_grouped_bias_add(const Program& p, const Op& op) {
+  const Shape& x = p.shape(op.inputs.at(0));
+  const Shape& bias = p.shape(op.inputs.at(1));
+  expect(bias.rank() == 2 && bias[1] == x[-1], op,
+         [&] { return fmt::format("biases {} do not match rows {}", bias.str(), x.str()); });
+  expect_offsets(p, op, bias[0]);
+  return {{.shape = x}};
+}
+
+/// 1 per element.
+Cost cost_of_rows(const Program& p, const Op& op) {
+  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+}
+
+void gradient_grouped_bias_add(GradientContext& g) {
+  const auto target = g.weight_target(1);
+  g.emit_into(kGroupedBiasBackward, {g.gradient(0), g.input(2)}, {{"accumulate", target.accumulate}},
+              {target.id});
+  g.propagate(0, g.gradient(0));
+}
+
+std::vector<Tensor> infer_grouped_bias_backward(const Program& p, const Op& op) {
+  const Shape& dy = p.shape(op.inputs.at(0));
+  const std::int64_t experts = p.shape(op.inputs.at(1)).numel() - 1;
+  return {{.shape = {experts, dy[-1]}, .role = Role::gradient, .full_precision = true}};
+}
+
 }  // namespace
 
 Attributes grouped_matmul(std::int64_t experts, std::int64_t rows, std::int64_t n, std::int64_t k,
@@ -144,5 +174,13 @@ const OpDef kGroupedMatmulWeight{.name = "grouped_matmul_weight",
                                  .work = Work::matmul,
                                  .infer = infer_grouped_matmul_weight,
                                  .cost = cost_grouped_matmul_weight};
+const OpDef kGroupedBiasAdd{.name = "grouped_bias_add",
+                            .infer = infer_grouped_bias_add,
+                            .cost = cost_of_rows,
+                            .gradient = gradient_grouped_bias_add,
+                            .in_place_input = 0,
+                            .cheap_to_recompute = true};
+const OpDef kGroupedBiasBackward{
+    .name = "grouped_bias_backward", .infer = infer_grouped_bias_backward, .cost = cost_of_rows};
 
 }  // namespace rooflm::program::ops

@@ -1,15 +1,16 @@
-// head_norm: RMSNorm of each query and key head of a packed projection qkv [B, T, (H + 2K) D] with weights wq
-// and wk [D] (Qwen3); v passes through. With `whole` weights are [H D] and [K D], and the norms are over all
-// heads (OLMo 2). Attributes: heads, kv_heads, head_dim, eps. No backend has a kernel yet: models with it are
-// planned.
+// head_norm: norms of the query and key heads of a packed projection qkv [B, T, (H + 2K) D]; v passes
+// through. RMSNorm as in rmsnorm or, with `layer`, LayerNorm without bias. Of each head with weights wq and
+// wk [D] that heads share (Qwen3) or of their own, [H D] and [K D] (Cohere); without weights (Llama 4); with
+// `whole`, over all heads of the queries and all of the keys, with weights [H D] and [K D] (OLMo 2).
+// Attributes: heads, kv_heads, head_dim, eps, whole, layer.
 //
-// Outputs: y [B, T, (H + 2K) D], rstd [B T (H + K)].
+// Outputs: y [B, T, (H + 2K) D], statistics [2, B, T, G]: mean (0 unless `layer`) and 1 / sqrt(variance +
+// eps) of each of the G = H + K heads, or G = 2 with `whole`.
 #include <fmt/format.h>
 
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
-#include "program/planned_ops.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -25,6 +26,10 @@ Count elements(const Program& p, const Op& op, std::size_t qkv) {
   return Count(x[0]) * x[1] * normed_heads(op) * op.attrs.integer("head_dim");
 }
 
+bool has_weights(const Op& op, std::size_t first) {
+  return op.inputs.size() > first && op.inputs[first] != kNone;
+}
+
 std::vector<Tensor> infer_head_norm(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
   const Count d = op.attrs.integer("head_dim");
@@ -32,38 +37,51 @@ std::vector<Tensor> infer_head_norm(const Program& p, const Op& op) {
   expect(x.rank() == 3 && x[2] == width, op,
          [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
   const bool is_whole = op.attrs.flag("whole");
-  const auto check = [&](std::size_t weight, std::int64_t elements) {
-    expect(p.shape(op.inputs.at(weight)) == Shape{elements}, op,
-           [&] { return fmt::format("expected a weight [{}]", elements); });
+  const auto check = [&](std::size_t weight, const char* heads) {
+    const Shape& of = p.shape(op.inputs.at(weight));
+    const std::int64_t all = d * op.attrs.integer(heads);
+    expect(of == Shape{all} || (!is_whole && of == Shape{d}), op,
+           [&] { return fmt::format("weight {} for {} elements", of.str(), all); });
   };
-  check(1, is_whole ? d * op.attrs.integer("heads") : d);
-  check(2, is_whole ? d * op.attrs.integer("kv_heads") : d);
-  return {{.shape = x}, {.shape = {Count(x[0]) * x[1] * normed_heads(op)}, .full_precision = true}};
+  if (has_weights(op, 1)) {
+    check(1, "heads");
+    check(2, "kv_heads");
+  }
+  const std::int64_t groups = is_whole ? Count(2) : normed_heads(op);
+  return {{.shape = x}, {.shape = {2, x[0], x[1], groups}, .full_precision = true}};
 }
 
-/// As rmsnorm: 4 per element of a query or key, and 10 backward.
-Cost cost_head_norm(const Program& p, const Op& op) { return {.elementwise_flop = 4 * elements(p, op, 0)}; }
+/// As rmsnorm: 4 per element of a query or key, and 10 backward; as layernorm 6 and 13.
+Cost cost_head_norm(const Program& p, const Op& op) {
+  return {.elementwise_flop = (op.attrs.flag("layer") ? 6 : 4) * elements(p, op, 0)};
+}
 Cost cost_head_norm_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 10 * elements(p, op, 1)};
+  return {.elementwise_flop = (op.attrs.flag("layer") ? 13 : 10) * elements(p, op, 1)};
 }
 
-/// Inputs of the backward op: dy, qkv, wq, wk, rstd. Outputs: dqkv, dwq, dwk.
+/// Inputs of the backward op: dy, qkv, statistics [, wq, wk]. Outputs: dqkv [, dwq, dwk].
 void gradient_head_norm(GradientContext& g) {
-  const auto dwq = g.weight_target(1);
-  const auto dwk = g.weight_target(2);
   Attributes attrs = g.op().attrs;
-  attrs.set("accumulate", dwq.accumulate);
   const TensorId dqkv = g.new_gradient(0);
-  g.emit_into(kHeadNormBackward, {g.gradient(0), g.input(0), g.input(1), g.input(2), g.output(1)}, attrs,
-              {dqkv, dwq.id, dwk.id});
+  std::vector<TensorId> inputs = {g.gradient(0), g.input(0), g.output(1)};
+  std::vector<TensorId> outputs = {dqkv};
+  if (has_weights(g.op(), 1)) {
+    for (const std::size_t weight : {1U, 2U}) {
+      const auto target = g.weight_target(weight);
+      attrs.set("accumulate", target.accumulate);
+      inputs.push_back(g.input(weight));
+      outputs.push_back(target.id);
+    }
+  }
+  g.emit_into(kHeadNormBackward, std::move(inputs), attrs, std::move(outputs));
   g.propagate(0, dqkv);
 }
 
 std::vector<Tensor> infer_head_norm_backward(const Program& p, const Op& op) {
-  const auto of_weight = [&](std::size_t i) {
-    return Tensor{.shape = p.shape(op.inputs.at(i)), .role = Role::gradient, .full_precision = true};
-  };
-  return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient}, of_weight(2), of_weight(3)};
+  std::vector<Tensor> outputs{{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient}};
+  for (std::size_t i = 3; i < op.inputs.size(); ++i)
+    outputs.push_back({.shape = p.shape(op.inputs[i]), .role = Role::gradient, .full_precision = true});
+  return outputs;
 }
 
 }  // namespace
@@ -73,6 +91,7 @@ const OpDef kHeadNorm{.name = "head_norm",
                       .infer = infer_head_norm,
                       .cost = cost_head_norm,
                       .gradient = gradient_head_norm,
+                      .in_place_input = 0,
                       .cheap_to_recompute = true};
 const OpDef kHeadNormBackward{.name = "head_norm_backward",
                               .work = Work::norm,

@@ -1,5 +1,6 @@
 // layernorm: y = (x - mean) * rstd * w + b over the last dimension C, rstd = 1 / sqrt(var + eps)
-// (Ba et al., 2016; biased variance). add_layernorm: r = x + y first, then the norm of r.
+// (Ba et al., 2016; biased variance). add_layernorm: r = x + y first, then the norm of r. w and b may be
+// absent: 1 and 0.
 //
 // Outputs of layernorm: y, mean [rows], rstd [rows]. Outputs of add_layernorm: r, y, mean, rstd.
 #include "program/gradient.h"
@@ -30,11 +31,10 @@ Cost cost_layernorm(const Program& p, const Op& op) {
 /// with `bias_gradient` (passes/fuse.h) the sums of dx over rows, and y with `rebuilds` (passes/rebuild.h).
 /// dx = rstd * (dy*w - mean_C(dy*w) - xhat * mean_C(dy*w*xhat)), dw = sum dy*xhat, db = sum dy.
 void gradient_layernorm(GradientContext& g) {
-  const auto dw = g.weight_target(1);
-  const auto db = g.weight_target(2);
+  const NormTargets weights(g, 2);
   const TensorId dx = g.new_gradient(0);
   g.emit_into(kLayerNormBackward, {g.gradient(0), g.input(0), g.input(1), g.output(1), g.output(2)},
-              {{"accumulate", dw.accumulate}}, {dx, dw.id, db.id});
+              {{"accumulate", weights.accumulate}}, {dx, weights.ids[0], weights.ids[1]});
   g.propagate(0, dx);
 }
 

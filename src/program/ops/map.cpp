@@ -1,9 +1,5 @@
-// map: y = f(x; w..), f elementwise, with any number of small weights: multipliers, soft caps, biases and
-// scales that no other op has, norms of kinds that no kernel has. activate: y = f(h) or, with `gated`, y[r,
-// f] = f(h[r, f]) * h[r, F + f]. Which f it is does not matter to a plan, and no backend has a kernel: models
-// with them are planned.
-#include <fmt/format.h>
-
+// map: y = f(x; w..), f elementwise, with any number of small weights: scales and norms that no other op has.
+// Which f it is does not matter to a plan, and no backend has a kernel: models with them are planned.
 #include "program/gradient.h"
 #include "program/ops.h"
 #include "program/planned_ops.h"
@@ -51,33 +47,6 @@ Cost cost_map_backward(const Program& p, const Op& op) {
   return {.elementwise_flop = 4 * weights * p.shape(op.inputs.at(1)).numel()};
 }
 
-std::int64_t halves(const Op& op) { return op.attrs.flag("gated") ? 2 : 1; }
-
-std::vector<Tensor> infer_activate(const Program& p, const Op& op) {
-  const core::Shape& h = p.shape(op.inputs.at(0));
-  expect(h[-1] % halves(op) == 0, op,
-         [&] { return fmt::format("expected gate and up in one tensor [.., 2F], got {}", h.str()); });
-  return {{.shape = h.with(-1, h[-1] / halves(op))}};
-}
-
-/// 10 per output element, and 19 backward: as gelu.
-Cost cost_activate(const Program& p, const Op& op) {
-  return {.elementwise_flop = 10 * p.shape(op.inputs.at(0)).numel() / halves(op)};
-}
-
-/// Inputs of the backward op: dy, h; output dh.
-void gradient_activate(GradientContext& g) {
-  g.propagate(0, g.emit(kActivateBackward, {g.gradient(0), g.input(0)}, g.op().attrs).at(0));
-}
-
-std::vector<Tensor> infer_activate_backward(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(1))}};
-}
-
-Cost cost_activate_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = 19 * p.shape(op.inputs.at(0)).numel()};
-}
-
 }  // namespace
 
 const OpDef kMap{.name = "map",
@@ -88,14 +57,5 @@ const OpDef kMap{.name = "map",
                  .cheap_to_recompute = true};
 const OpDef kMapBackward{
     .name = "map_backward", .infer = infer_map_backward, .cost = cost_map_backward, .in_place_input = 0};
-const OpDef kActivate{.name = "activate",
-                      .infer = infer_activate,
-                      .cost = cost_activate,
-                      .gradient = gradient_activate,
-                      .cheap_to_recompute = true};
-const OpDef kActivateBackward{.name = "activate_backward",
-                              .infer = infer_activate_backward,
-                              .cost = cost_activate_backward,
-                              .in_place_input = 1};
 
 }  // namespace rooflm::program::ops

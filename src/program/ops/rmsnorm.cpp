@@ -1,5 +1,6 @@
 // rmsnorm: y = x * rstd * w over the last dimension C, rstd = 1 / sqrt(mean(x^2) + eps)
-// (Zhang and Sennrich, 2019). add_rmsnorm: r = x + y first, then the norm of r.
+// (Zhang and Sennrich, 2019). add_rmsnorm: r = x + y first, then the norm of r. w may be
+// absent: 1.
 //
 // Outputs of rmsnorm: y, rstd [rows]. Outputs of add_rmsnorm: r, y, rstd.
 #include "program/gradient.h"
@@ -27,10 +28,10 @@ Cost cost_rmsnorm(const Program& p, const Op& op) {
 /// `rebuilds` (passes/rebuild.h).
 /// dx = rstd * (dy*w - xhat * mean_C(dy*w*xhat)) with xhat = x*rstd, dw = sum dy*xhat.
 void gradient_rmsnorm(GradientContext& g) {
-  const auto dw = g.weight_target(1);
+  const NormTargets weights(g, 1);
   const TensorId dx = g.new_gradient(0);
   g.emit_into(kRmsNormBackward, {g.gradient(0), g.input(0), g.input(1), g.output(1)},
-              {{"accumulate", dw.accumulate}}, {dx, dw.id});
+              {{"accumulate", weights.accumulate}}, {dx, weights.ids[0]});
   g.propagate(0, dx);
 }
 

@@ -79,7 +79,8 @@ void normalise_row(const NormForward<S>& a, std::int64_t row, const R* x, bool s
   });
   const float rstd = 1.0F / std::sqrt(squares / size + a.eps);
   for_lanes_to(y, streams, 0, a.cols, [=, &a](auto i, auto group) ROOFLM_INLINE_LAMBDA {
-    Floats out = (load_at(x + i, group) - mean) * rstd * load_at(a.weight + i, group);
+    Floats out = (load_at(x + i, group) - mean) * rstd;
+    if (a.weight != nullptr) out *= load_at(a.weight + i, group);
     if (kKind == Kind::layer && a.bias != nullptr) out += load_at(a.bias + i, group);
     store_at(y + i, out, group);
   });
@@ -117,20 +118,22 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, floa
   const S* dy = a.dy + row * a.cols;
   const S* x = a.x + row * a.cols;
   const float* weight = a.weight;
+  const auto weighted = [=](Floats d, auto i, auto count) ROOFLM_INLINE_LAMBDA {
+    return weight == nullptr ? d : d * load_at(weight + i, count);
+  };
   const float mean = kKind == Kind::layer ? a.mean[row] : 0.0F;
   const float rstd = a.rstd[row];
   const auto size = static_cast<float>(a.cols);
   float gradient_mean = 0;
   if constexpr (kKind == Kind::layer) {
     gradient_mean =
-        row_sum(a.cols,
-                [=](auto i, auto count) { return load_at(dy + i, count) * load_at(weight + i, count); }) /
+        row_sum(a.cols, [=](auto i, auto count) { return weighted(load_at(dy + i, count), i, count); }) /
         size;
   }
   const float projection = row_sum(a.cols,
                                    [=](auto i, auto count) {
                                      const Floats n = (load_at(x + i, count) - mean) * rstd;
-                                     return load_at(dy + i, count) * load_at(weight + i, count) * n;
+                                     return weighted(load_at(dy + i, count), i, count) * n;
                                    }) /
                            size;
   const S* d_residual = a.d_residual == nullptr ? nullptr : a.d_residual + row * a.cols;
@@ -138,7 +141,9 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, floa
   for_lanes_to(dx, streams, 0, a.cols, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
     const Floats d = load_at(dy + i, group);
     const Floats n = (load_at(x + i, group) - mean) * rstd;
-    Floats out = (fma(d, load_at(weight + i, group), splat(-gradient_mean)) - n * projection) * rstd;
+    const Floats g =
+        weight == nullptr ? d - gradient_mean : fma(d, load_at(weight + i, group), splat(-gradient_mean));
+    Floats out = (g - n * projection) * rstd;
     if (d_residual != nullptr) out += load_at(d_residual + i, group);
     store_at(dweight + i, load_at(dweight + i, group) + d * n, plain(group));
     if (kKind == Kind::layer) store_at(dbias + i, load_at(dbias + i, group) + d, plain(group));
@@ -176,7 +181,7 @@ void backward(const NormBackward<S>& a, void* scratch) {
     }
     if (streams) end_stream();
   });
-  sum_blocks(blocks, a.cols, stride, partial, a.accumulate, a.dweight);
+  if (a.dweight != nullptr) sum_blocks(blocks, a.cols, stride, partial, a.accumulate, a.dweight);
   if (kKind == Kind::layer && a.dbias != nullptr) {
     sum_blocks(blocks, a.cols, stride, partial + a.cols, a.accumulate, a.dbias);
   }
@@ -271,7 +276,7 @@ Kernel make_backward(const OpView& v) {
   const std::size_t last_weight = kNorm == Norm::layer ? 2 : 1;
   const bool has_more = v.op.attrs.flag("rebuilds") || v.op.attrs.flag("bias_gradient");
   if (has_more || !v.inputs_are({1, rstd + 1}, dtype) || !v.inputs_are({2, 3, rstd}, DType::f32) ||
-      !v.outputs_are({0}, dtype) || !v.outputs_are({1, last_weight}, DType::f32)) {
+      !v.outputs_are({0}, dtype) || !v.gradients_are({1, last_weight}, DType::f32)) {
     return {};
   }
   return with_storage(dtype, [&]<class S>(S) -> Kernel {

@@ -17,8 +17,8 @@ struct NormForward {
   const S* x = nullptr;         ///< [rows, cols]
   const S* residual = nullptr;  ///< [rows, cols] added to x first; null: none
   S* sum = nullptr;  ///< [rows, cols] x + residual as stored; required with a residual; may alias either
-  const float* weight = nullptr;  ///< [cols]
-  const float* bias = nullptr;    ///< [cols]; null: none (RMSNorm never has one)
+  const float* weight = nullptr;  ///< [cols]; null: 1
+  const float* bias = nullptr;    ///< [cols]; null: 0 (RMSNorm never has one)
   S* y = nullptr;                 ///< [rows, cols]; may alias x or residual, not sum
   float* mean = nullptr;          ///< [rows]; LayerNorm only; null: not wanted
   float* rstd = nullptr;          ///< [rows]; null: not wanted
@@ -41,12 +41,12 @@ struct NormBackward {
   std::int64_t cols = 0;
   const S* dy = nullptr;          ///< [rows, cols]
   const S* x = nullptr;           ///< [rows, cols] what was normalised (the stored sum)
-  const float* weight = nullptr;  ///< [cols]
+  const float* weight = nullptr;  ///< [cols]; null: 1
   const float* mean = nullptr;    ///< [rows] LayerNorm only
   const float* rstd = nullptr;    ///< [rows]
   const S* d_residual = nullptr;  ///< [rows, cols] added to dx; null: none
   S* dx = nullptr;                ///< [rows, cols]; may alias dy or d_residual
-  float* dweight = nullptr;       ///< [cols]
+  float* dweight = nullptr;       ///< [cols]; null: none
   float* dbias = nullptr;         ///< [cols]; null: none
   bool accumulate = false;        ///< dweight and dbias += instead of =
 };

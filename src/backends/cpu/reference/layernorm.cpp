@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "backends/cpu/reference/norm_weight.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/reference/producers.h"
 #include "program/ops.h"
@@ -14,7 +15,8 @@ template <class C>
 struct LayerNorm {
   std::int64_t cols;
   double eps;
-  Operand<C> weight, bias, y, mean, rstd;
+  NormWeight<C> weight, bias;
+  Operand<C> y, mean, rstd;
 
   /// Normalises the row x; out: y, mean, rstd.
   void operator()(const C* x, std::int64_t r, const void* w, const void* b,
@@ -28,8 +30,8 @@ struct LayerNorm {
       square += centred * centred;
     }
     const double s = 1 / std::sqrt(square / n + eps);
-    const C* ws = weight.read(w, 0, cols);
-    const C* bs = bias.read(b, 0, cols);
+    const C* ws = weight.read(w, cols);
+    const C* bs = bias.read(b, cols);
     y.write(out[0], r * cols, cols, [&](C* to) {
 #pragma omp simd
       for (std::int64_t i = 0; i < cols; ++i) {
@@ -47,8 +49,8 @@ LayerNorm<C> layernorm_of(const OpView& v, std::size_t weight, std::size_t y) {
   const std::int64_t cols = v.in(0).shape[-1];
   return {cols,
           v.op.attrs.number("eps"),
-          in_operand<C>(v, weight, cols),
-          in_operand<C>(v, weight + 1, cols),
+          NormWeight<C>(v, weight, cols, C(1)),
+          NormWeight<C>(v, weight + 1, cols, C(0)),
           out_operand<C>(v, y, cols),
           out_operand<C>(v, y + 1, 1),
           out_operand<C>(v, y + 2, 1)};
@@ -59,15 +61,16 @@ template <class C>
 struct Backward {
   std::int64_t rows, cols;
   bool accumulate, has_residual, rebuilds;
-  Operand<C> dy, x, weight, mean, rstd, residual, bias, dx, dw, db, y;
+  NormWeight<C> weight, bias;
+  Operand<C> dy, x, mean, rstd, residual, dx, dw, db, y;
 
   /// dw[c] (+)= sum_r dy[r, c] * xhat[r, c], db[c] (+)= sum_r dy[r, c]
   void weights(const KernelArgs& args, std::int64_t first, std::int64_t count) const {
     std::array<double, kColumns> dws{};
     std::array<double, kColumns> dbs{};
     if (accumulate) {
-      convert(dw.read(args.out[1], first, count), dws.data(), count);
-      convert(db.read(args.out[2], first, count), dbs.data(), count);
+      if (args.out[1] != nullptr) convert(dw.read(args.out[1], first, count), dws.data(), count);
+      if (args.out[2] != nullptr) convert(db.read(args.out[2], first, count), dbs.data(), count);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       const C m = *mean.read(args.in[3], r, 1);
@@ -79,7 +82,9 @@ struct Backward {
         dbs[static_cast<std::size_t>(i)] += dys[i];
       }
     }
-    dw.write(args.out[1], first, count, [&](C* to) { convert(dws.data(), to, count); });
+    if (args.out[1] != nullptr)
+      dw.write(args.out[1], first, count, [&](C* to) { convert(dws.data(), to, count); });
+    if (args.out[2] == nullptr) return;
     db.write(args.out[2], first, count, [&](C* to) { convert(dbs.data(), to, count); });
   }
 
@@ -87,7 +92,7 @@ struct Backward {
   void row(const KernelArgs& args, std::int64_t r) const {
     const C* dys = dy.read(args.in[0], r * cols, cols);
     const C* xs = x.read(args.in[1], r * cols, cols);
-    const C* ws = weight.read(args.in[2], 0, cols);
+    const C* ws = weight.read(args.in[2], cols);
     const C* rest = has_residual ? residual.read(args.in[5], r * cols, cols) : nullptr;
     const C m = *mean.read(args.in[3], r, 1);
     const C s = *rstd.read(args.in[4], r, 1);
@@ -114,7 +119,7 @@ struct Backward {
   void rebuild(const KernelArgs& args, std::int64_t r, const C* xs, const C* ws) const {
     const C m = *mean.read(args.in[3], r, 1);
     const C s = *rstd.read(args.in[4], r, 1);
-    const C* bs = bias.read(args.in[6], 0, cols);
+    const C* bs = bias.read(args.in[6], cols);
     y.write(args.out[3], r * cols, cols, [&](C* to) {
 #pragma omp simd
       for (std::int64_t i = 0; i < cols; ++i) to[i] = (xs[i] - m) * s * ws[i] + bs[i];
@@ -147,21 +152,23 @@ Kernel make_layernorm_backward(const OpView& v) {
                                v.accumulates(),
                                has_residual,
                                rebuilds,
+                               NormWeight<C>(v, 2, cols, C(1)),
+                               NormWeight<C>(v, 6, cols, C(0)),
                                in_operand<C>(v, 0, cols),
                                in_operand<C>(v, 1, cols),
-                               in_operand<C>(v, 2, cols),
                                in_operand<C>(v, 3, 1),
                                in_operand<C>(v, 4, 1),
                                has_residual ? in_operand<C>(v, 5, cols) : Operand<C>(),
-                               rebuilds ? in_operand<C>(v, 6, cols) : Operand<C>(),
                                out_operand<C>(v, 0, cols),
-                               out_operand<C>(v, 1, kColumns),
-                               out_operand<C>(v, 2, kColumns),
+                               gradient_operand<C>(v, 1),
+                               gradient_operand<C>(v, 2),
                                rebuilds ? out_operand<C>(v, 3, cols) : Operand<C>()};
     // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
-      for_columns(backward.cols,
-                  [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });
+      if (args.out[1] != nullptr || args.out[2] != nullptr) {
+        for_columns(backward.cols,
+                    [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });
+      }
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });

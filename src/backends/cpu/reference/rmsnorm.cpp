@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "backends/cpu/reference/norm_weight.h"
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/reference/producers.h"
 #include "program/ops.h"
@@ -14,12 +15,13 @@ template <class C>
 struct RmsNorm {
   std::int64_t cols;
   double eps;
-  Operand<C> weight, y, rstd;
+  NormWeight<C> weight;
+  Operand<C> y, rstd;
 
   /// Normalises the row x; out: y, rstd.
   void operator()(const C* x, std::int64_t r, const void* w, std::span<void* const> out) const {
     const double s = 1 / std::sqrt(dot(x, x, cols) / static_cast<double>(cols) + eps);
-    const C* ws = weight.read(w, 0, cols);
+    const C* ws = weight.read(w, cols);
     y.write(out[0], r * cols, cols, [&](C* to) {
 #pragma omp simd
       for (std::int64_t i = 0; i < cols; ++i) to[i] = x[i] * static_cast<C>(s) * ws[i];
@@ -32,7 +34,7 @@ struct RmsNorm {
 template <class C>
 RmsNorm<C> rmsnorm_of(const OpView& v, std::size_t weight, std::size_t y) {
   const std::int64_t cols = v.in(0).shape[-1];
-  return {cols, v.op.attrs.number("eps"), in_operand<C>(v, weight, cols), out_operand<C>(v, y, cols),
+  return {cols, v.op.attrs.number("eps"), NormWeight<C>(v, weight, cols, C(1)), out_operand<C>(v, y, cols),
           out_operand<C>(v, y + 1, 1)};
 }
 
@@ -41,7 +43,8 @@ template <class C>
 struct Backward {
   std::int64_t rows, cols;
   bool accumulate, has_residual, rebuilds;
-  Operand<C> dy, x, weight, rstd, residual, dx, dw, y;
+  NormWeight<C> weight;
+  Operand<C> dy, x, rstd, residual, dx, dw, y;
 
   /// dw[c] (+)= sum_r dy[r, c] * x[r, c] * rstd[r]
   void weights(const KernelArgs& args, std::int64_t first, std::int64_t count) const {
@@ -60,7 +63,7 @@ struct Backward {
   void row(const KernelArgs& args, std::int64_t r) const {
     const C* dys = dy.read(args.in[0], r * cols, cols);
     const C* xs = x.read(args.in[1], r * cols, cols);
-    const C* ws = weight.read(args.in[2], 0, cols);
+    const C* ws = weight.read(args.in[2], cols);
     const C* rest = has_residual ? residual.read(args.in[4], r * cols, cols) : nullptr;
     const C s = *rstd.read(args.in[3], r, 1);
     double sum_g_xhat = 0;
@@ -107,18 +110,20 @@ Kernel make_rmsnorm_backward(const OpView& v) {
                                v.accumulates(),
                                has_residual,
                                rebuilds,
+                               NormWeight<C>(v, 2, cols, C(1)),
                                in_operand<C>(v, 0, cols),
                                in_operand<C>(v, 1, cols),
-                               in_operand<C>(v, 2, cols),
                                in_operand<C>(v, 3, 1),
                                has_residual ? in_operand<C>(v, 4, cols) : Operand<C>(),
                                out_operand<C>(v, 0, cols),
-                               out_operand<C>(v, 1, kColumns),
+                               gradient_operand<C>(v, 1),
                                rebuilds ? out_operand<C>(v, 2, cols) : Operand<C>()};
     // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
-      for_columns(backward.cols,
-                  [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });
+      if (args.out[1] != nullptr) {
+        for_columns(backward.cols,
+                    [&](std::int64_t first, std::int64_t count) { backward.weights(args, first, count); });
+      }
       for_rows(backward.rows, [&](std::int64_t r) { backward.row(args, r); });
     };
   });

@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(kPartialCols* kPartialLanes)
 #pragma unroll
   for (int lane = 0; lane < kPartialLanes; ++lane) total += shared[lane][threadIdx.x];
   const auto array = static_cast<int>(col / targets.cols);
+  if (targets.out[array] == nullptr) return;
   float* to = targets.out[array] + (col - array * targets.cols);
   *to = accumulate ? *to + total : total;
 }

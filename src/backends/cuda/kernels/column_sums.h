@@ -20,7 +20,7 @@ void launch_bias_backward(Stream stream, core::DType dtype, std::int64_t rows, s
 /// Number of sums that the first stage makes of a column: it gives every multiprocessor its blocks.
 [[nodiscard]] std::int64_t partial_count(std::int64_t rows, std::int64_t cols);
 
-/// Where sums of partials go: `arrays` results of `cols` columns each.
+/// Where sums of partials go: `arrays` results of `cols` columns each; to null none.
 struct SumTargets {
   std::int64_t cols = 0;
   int arrays = 1;

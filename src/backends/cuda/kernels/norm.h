@@ -25,8 +25,8 @@ struct NormForward {
   float eps = 0;
   const void* x = nullptr;
   const void* addend = nullptr;   // or absent
-  const float* weight = nullptr;  // [cols]
-  const float* bias = nullptr;    // [cols]
+  const float* weight = nullptr;  // [cols], or absent: 1
+  const float* bias = nullptr;    // [cols], or absent: 0
   void* sum = nullptr;            // with addend
   void* y = nullptr;
   float* mean = nullptr;  // [rows]
@@ -48,15 +48,15 @@ struct NormBackward {
   std::int64_t rows = 0, cols = 0;
   const void* dy = nullptr;
   const void* x = nullptr;
-  const float* weight = nullptr;
-  const float* mean = nullptr;  // layernorm
+  const float* weight = nullptr;  // or absent: 1
+  const float* mean = nullptr;    // layernorm
   const float* rstd = nullptr;
   const void* d_residual = nullptr;  // or absent
   const float* bias = nullptr;       // layernorm, with y
   void* dx = nullptr;
-  void* y = nullptr;  // or absent
-  float* dweight = nullptr;
-  float* dbias = nullptr;    // layernorm
+  void* y = nullptr;         // or absent
+  float* dweight = nullptr;  // or absent
+  float* dbias = nullptr;    // layernorm, or absent
   float* dx_sums = nullptr;  // layernorm, or absent
   void* workspace = nullptr;
 };

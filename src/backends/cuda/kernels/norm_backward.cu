@@ -141,7 +141,13 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
   const std::int64_t first = std::int64_t{blockIdx.x} * rows + (kOneWarp ? thread / kWarp : 0);
   const std::int64_t step = std::int64_t{gridDim.x} * rows;
   const float inverse_n = 1.0F / static_cast<float>(a.cols);
-  const auto load = [&](const float* from, int k) {
+  const auto load = [&](const float* from, int k, float otherwise) {
+    if (from == nullptr) {
+      Pack pack;
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) pack[i] = otherwise;
+      return pack;
+    }
     if constexpr (kAligned) return load_floats(from, place, k, a.cols);
     return load_any(core::DType::f32, from, 0, place.col(k), a.cols);
   };
@@ -161,8 +167,8 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
   if constexpr (kHolds) {
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      weights[k] = load(a.weight, k);
-      if (kNorm == Norm::layer && a.y != nullptr) biases[k] = load(a.bias, k);
+      weights[k] = load(a.weight, k, 1);
+      if (kNorm == Norm::layer && a.y != nullptr) biases[k] = load(a.bias, k, 0);
     }
   }
   extern __shared__ uint4 shared[];
@@ -193,7 +199,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
     float2 sums{0, 0};  // sums of g and of g * xhat
 #pragma unroll
     for (int k = 0; k < kPacks; ++k) {
-      const Pack weight = kHolds ? weights[kHolds ? k : 0] : load(a.weight, k);
+      const Pack weight = kHolds ? weights[kHolds ? k : 0] : load(a.weight, k, 1);
       g[k] = operands.get(kDy, k, row);
       xhat[k] = operands.get(kX, k, row);
 #pragma unroll
@@ -208,7 +214,7 @@ __global__ void __launch_bounds__(kOneWarp ? kRowsOfBlock* kWarp : most_threads(
       }
       if (a.y != nullptr) {
         Pack y{};
-        if constexpr (kNorm == Norm::layer) y = kHolds ? biases[kHolds ? k : 0] : load(a.bias, k);
+        if constexpr (kNorm == Norm::layer) y = kHolds ? biases[kHolds ? k : 0] : load(a.bias, k, 0);
 #pragma unroll
         for (int i = 0; i < kPack; ++i) y[i] = scaled(xhat[k][i], weight[i], y[i]);
         store(a.y, row, k, y);

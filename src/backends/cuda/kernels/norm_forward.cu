@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a) 
     x.template store<T>(a.dtype, a.sum, at, a.cols);
   }
   Part weight;
-  weight.template load<Weight>(core::DType::f32, a.weight, 0, a.cols);
+  weight.template load_or<Weight>(a.weight, 1, a.cols);
   const float n = static_cast<float>(a.cols);
   float mean = 0;
   if constexpr (kNorm == Norm::layer) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a) 
   });
   const float rstd = inverse_root(block_sum(square) / n + a.eps);
   Part bias{};
-  if constexpr (kNorm == Norm::layer) bias.template load<Weight>(core::DType::f32, a.bias, 0, a.cols);
+  if constexpr (kNorm == Norm::layer) bias.template load_or<Weight>(a.bias, 0, a.cols);
   Part::for_each(a.cols, [&](int k, int i) {
     x.pack[k][i] = scaled(normalised(x.pack[k][i], mean, rstd), weight.pack[k][i], bias.pack[k][i]);
   });

@@ -121,6 +121,16 @@ struct RowPart {
       }
     }
   }
+  /// An fp32 array of `cols`, or if it is null that number.
+  template <class T>
+  __device__ void load_or(const float* from, float otherwise, std::int64_t cols) {
+    if (from != nullptr) return load<T>(core::DType::f32, from, 0, cols);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) pack[k][i] = otherwise;
+    }
+  }
   template <class T>
   __device__ void store(core::DType dtype, void* to, std::int64_t row, std::int64_t cols) const {
 #pragma unroll

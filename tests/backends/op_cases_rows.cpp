@@ -1,0 +1,139 @@
+// Cases of what is between matmuls in other families than GPT-2 and Llama: activations, multipliers and soft
+// caps, norms without weights, norms of heads, gates and biases of experts.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "program/activation.h"
+#include "program/ops.h"
+#include "tests/backends/op_case_writer.h"
+
+namespace rooflm::tests {
+namespace {
+
+namespace ops = program::ops;
+using core::Shape;
+using program::Activation;
+using program::Attributes;
+using program::TensorId;
+
+void add_activations(std::vector<Case>& cases, const Sizes& s) {
+  for (const auto& [kind, name] : {std::pair(Activation::gelu_tanh, "gelu_tanh"),
+                                   {Activation::gelu, "gelu"},
+                                   {Activation::silu, "silu"},
+                                   {Activation::relu, "relu"},
+                                   {Activation::relu2, "relu2"},
+                                   {Activation::xielu, "xielu"},
+                                   {Activation::clipped_swiglu, "clipped_swiglu"}}) {
+    for (const bool is_gated : {false, true}) {
+      if (is_gated ? kind == Activation::xielu : kind == Activation::clipped_swiglu) continue;
+      CaseWriter w(std::string("activate ") + name + (is_gated ? " gated" : ""));
+      std::vector<TensorId> inputs = {w.activation({s.batch, s.seq, (is_gated ? 2 : 1) * s.width})};
+      const Attributes attrs{{"kind", static_cast<std::int64_t>(kind)}, {"gated", is_gated}};
+      if (kind == Activation::xielu) inputs.push_back(w.weight({2}));
+      const TensorId y = w.op(ops::kActivate, inputs, attrs)[0];
+      if (kind != Activation::xielu) {
+        cases.push_back(w.done({y}));
+        continue;
+      }
+      inputs[0] = y;  // twice, so that the gradient of the weight accumulates
+      cases.push_back(w.done({y, w.op(ops::kActivate, inputs, attrs)[0]}));
+    }
+  }
+  CaseWriter far("activate clipped");  // beyond both limits
+  const TensorId scaled = far.op(ops::kScaleCap, {far.activation({s.batch, s.seq, 2 * s.width})},
+                                 {{"factor", 9.0}, {"cap", 0.0}})[0];
+  const Attributes clipped{{"kind", static_cast<std::int64_t>(Activation::clipped_swiglu)}, {"gated", true}};
+  cases.push_back(far.done(far.op(ops::kActivate, {scaled}, clipped)));
+}
+
+void add_scales(std::vector<Case>& cases, const Sizes& s) {
+  const Shape shape{s.batch, s.seq, s.width};
+  for (const double cap : {0.0, 0.75}) {
+    CaseWriter w(cap > 0 ? "scale_cap capped" : "scale_cap");
+    cases.push_back(w.done(w.op(ops::kScaleCap, {w.activation(shape)}, {{"factor", -1.5}, {"cap", cap}})));
+  }
+  CaseWriter gate("gate_rows");
+  cases.push_back(
+      gate.done(gate.op(ops::kGateRows, {gate.activation(shape), gate.activation({s.batch, s.seq, 1})})));
+}
+
+/// Norms that have no weight, or no bias, behind a residual addition too.
+void add_bare_norms(std::vector<Case>& cases, const Sizes& s) {
+  const Shape shape{s.batch, s.seq, s.channels};
+  const Attributes attrs{{"eps", 1e-5}, {"accumulate", false}};
+  constexpr TensorId kAbsent = program::kNone;
+  for (const bool has_weight : {false, true}) {
+    const std::string suffix = has_weight ? " without bias" : " without weight";
+    CaseWriter w("layernorm" + suffix);
+    const TensorId scale = has_weight ? w.weight({s.channels}) : kAbsent;
+    cases.push_back(w.done({w.op(ops::kLayerNorm, {w.activation(shape), scale, kAbsent}, attrs)[0]}));
+    CaseWriter f("layernorm fused" + suffix);
+    const TensorId of = has_weight ? f.weight({s.channels}) : kAbsent;
+    const auto r = f.op(ops::kAddLayerNorm, {f.activation(shape), f.activation(shape), of, kAbsent}, attrs);
+    const auto gradient = [&](TensorId of_tensor) {
+      return f.add("d", f.shape(of_tensor), program::Role::gradient, true);
+    };
+    const TensorId dx = f.add("dx", shape, program::Role::activation_gradient);
+    f.op_into(ops::kLayerNormBackward, {f.activation(shape), r[0], of, r[2], r[3], f.activation(shape)},
+              attrs, {dx, has_weight ? gradient(of) : kAbsent, kAbsent});
+    cases.push_back(f.done());
+  }
+  CaseWriter w("rmsnorm without weight");
+  cases.push_back(w.done({w.op(ops::kRmsNorm, {w.activation(shape), kAbsent}, attrs)[0]}));
+  CaseWriter f("rmsnorm fused without weight");
+  const auto r = f.op(ops::kAddRmsNorm, {f.activation(shape), f.activation(shape), kAbsent}, attrs);
+  const TensorId dx = f.add("dx", shape, program::Role::activation_gradient);
+  f.op_into(ops::kRmsNormBackward, {f.activation(shape), r[0], kAbsent, r[2], f.activation(shape)}, attrs,
+            {dx, kAbsent});
+  cases.push_back(f.done());
+}
+
+/// Twice with the same weights, so that their gradients accumulate.
+void add_head_norms(std::vector<Case>& cases, const Sizes& s) {
+  struct Kind {
+    const char* name;
+    bool is_whole, is_layer;
+    std::int64_t q, k;  // elements of the weights; 0: none
+  };
+  const std::int64_t q = s.heads * s.head_dim;
+  const std::int64_t k = s.kv_heads * s.head_dim;
+  for (const Kind& kind : {Kind{"head", false, false, s.head_dim, s.head_dim},
+                           {"heads layer", false, true, q, k},
+                           {"whole", true, false, q, k},
+                           {"whole layer", true, true, q, k},
+                           {"unweighted", false, false, 0, 0}}) {
+    CaseWriter w(std::string("head_norm ") + kind.name);
+    const Attributes attrs{{"heads", s.heads},   {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim},
+                           {"eps", 1e-5},        {"whole", kind.is_whole}, {"layer", kind.is_layer},
+                           {"accumulate", false}};
+    std::vector<TensorId> inputs = {w.activation({s.batch, s.seq, q + 2 * k})};
+    if (kind.q > 0) inputs.insert(inputs.end(), {w.weight({kind.q}), w.weight({kind.k})});
+    const TensorId y = w.op(ops::kHeadNorm, inputs, attrs)[0];
+    inputs[0] = y;
+    cases.push_back(w.done({y, w.op(ops::kHeadNorm, inputs, attrs)[0]}));
+  }
+}
+
+/// Twice; the second of three experts has no rows.
+void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter w("grouped_bias_add");
+  const std::int64_t rows = s.batch * s.seq;
+  const TensorId offsets = w.ids({4}, rows + 1);
+  w.fix(offsets, {0, number(rows / 3), number(rows / 3), number(rows)});
+  const TensorId bias = w.weight({3, s.width});
+  const TensorId y = w.op(ops::kGroupedBiasAdd, {w.activation({rows, s.width}), bias, offsets})[0];
+  cases.push_back(w.done({y, w.op(ops::kGroupedBiasAdd, {y, bias, offsets})[0]}));
+}
+
+}  // namespace
+
+void add_row_cases(std::vector<Case>& cases, const Sizes& s) {
+  add_activations(cases, s);
+  add_scales(cases, s);
+  add_bare_norms(cases, s);
+  add_head_norms(cases, s);
+  add_expert_biases(cases, s);
+}
+
+}  // namespace rooflm::tests
