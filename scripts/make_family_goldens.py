@@ -6,7 +6,8 @@
 Each file holds
   config      config.json as transformers writes it
   tokens      [B][T + 1]: inputs are the first T of a row, targets the last T
-  tensors     names and shapes as transformers stores them; weights are made, not stored: see `values`
+  tensors     names and shapes as transformers stores them; weights are made, not stored: see `values`; an
+              exact one is `around`
   loss        mean cross-entropy in nats, fp32, attention of matmuls and softmax; null: not made
   logits      [B][8]: of the last position, the first 8
   gradients   by name and in the layout of the file: Euclidean norm and the first 4 elements
@@ -152,7 +153,11 @@ def golden(model_type, changes):
         first = stored(directory)
         tensors = [{"name": name, "shape": list(tensor.shape), "around": int(bool((tensor == 1).all()))}
                    for name, tensor in sorted(first.items())]
-        made = {t["name"]: values(t["name"], t["shape"], t["around"]) for t in tensors}
+        for t in tensors:
+            if t["name"].endswith((".act_fn.beta", ".act_fn.eps")):  # constants that are stored
+                t.update(around=first[t["name"]].item(), exact=True)
+        made = {t["name"]: first[t["name"]].float() if "exact" in t else values(t["name"], t["shape"], t["around"])
+                for t in tensors}
         for file in os.listdir(directory):
             if "safetensors" in file:
                 os.remove(os.path.join(directory, file))

@@ -100,6 +100,8 @@ class FamilyParity : public testing::TestWithParam<std::string> {
       const auto expected = gradients.find(tensor.name);
       if (expected == gradients.end()) continue;
       ++compared;
+      if (parameters[tensor.pieces.front().parameter].name.ends_with("router.score_bias"))
+        continue;       // no loss trains it: what the file has is the bias itself
       tensor.less = 0;  // of weights, not of gradients
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.numel()));
       for (const model::Piece& piece : tensor.pieces) {
