@@ -299,4 +299,29 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
   return path.inside->base_s + link.step_s + bytes / (link.byte_per_s * link.share);
 }
 
+Ranks ranks_of(program::Group group, const compile::Sharding& sharding) {
+  const auto ranks = [of = sharding.ranks()](int size, int stride) {
+    return Ranks{.size = size, .stride = stride, .of = of};
+  };
+  const int stage = sharding.tensor * sharding.data_ranks();
+  using program::Group;
+  switch (group) {
+    case Group::tensor:
+      return ranks(sharding.tensor, 1);
+    case Group::data:
+      return ranks(sharding.data_ranks(), sharding.tensor);
+    case Group::context:
+      return ranks(sharding.context, sharding.tensor);
+    case Group::expert:
+      return ranks(sharding.expert, sharding.tensor);
+    case Group::copies:
+      return ranks(sharding.data_ranks() / sharding.expert, sharding.tensor * sharding.expert);
+    case Group::pipeline:
+      return ranks(sharding.pipeline, stage);
+    case Group::tied:
+      return ranks(2, stage * std::max(1, sharding.pipeline - 1));
+  }
+  return {};
+}
+
 }  // namespace rooflm::perfmodel

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "compile/sharding.h"
 #include "devices/device.h"
 #include "perfmodel/estimate.h"
+#include "program/shard.h"
 
 namespace rooflm::perfmodel {
 
@@ -85,6 +87,8 @@ struct Ranks {
   int stride = 1;
   int of = 0;  ///< ranks of the job, which such groups share; 0: this group alone
 };
+/// The ranks of a group of a split step.
+Ranks ranks_of(program::Group group, const compile::Sharding& sharding);
 
 /// Seconds of one collective of `bytes` (of the whole tensor) over `ranks`. Rings and, of all_reduce, trees,
 /// whichever is faster: base + steps + traffic / bandwidth, with traffic 2 (n-1)/n of the bytes for

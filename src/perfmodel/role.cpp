@@ -49,37 +49,12 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
   expect(Group::pipeline, sharding.pipeline, "--pp");
 }
 
-Ranks ranks_of(Group group, const compile::Sharding& sharding) {
-  const int of = sharding.ranks();
-  switch (group) {
-    case Group::tensor:
-      return {.size = sharding.tensor, .stride = 1, .of = of};
-    case Group::data:
-      return {.size = sharding.data_ranks(), .stride = sharding.tensor, .of = of};
-    case Group::context:
-      return {.size = sharding.context, .stride = sharding.tensor, .of = of};
-    case Group::expert:
-      return {.size = sharding.expert, .stride = sharding.tensor, .of = of};
-    case Group::copies:
-      return {.size = sharding.data_ranks() / sharding.expert,
-              .stride = sharding.tensor * sharding.expert,
-              .of = of};
-    case Group::pipeline:
-      return {.size = sharding.pipeline, .stride = sharding.tensor * sharding.data_ranks(), .of = of};
-    case Group::tied:
-      return {.size = 2,
-              .stride = sharding.tensor * sharding.data_ranks() * std::max(1, sharding.pipeline - 1),
-              .of = of};
-  }
-  return {};
-}
-
 Collective kind_of(const Op& op) {
   namespace ops = program::ops;
   if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
-  if (op.is(ops::kAllGather)) return Collective::all_gather;
-  // Of its bytes a rank sends all but its own share, as in a gather.
-  if (op.is(ops::kExchangeRows) || op.is(ops::kReturnRows)) return Collective::all_gather;
+  // Of the bytes of an exchange a rank sends all but its own share, as in a gather.
+  if (op.is(ops::kAllGather) || op.is(ops::kExchangeRows) || op.is(ops::kReturnRows))
+    return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
   if (op.is(ops::kPassOn)) return Collective::pass_on;
   return Collective::point_to_point;

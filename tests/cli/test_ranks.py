@@ -20,14 +20,14 @@ SEQUENCES = 8  # of a step
 
 
 class Ranks(TrainingRuns):
-    def words(self, out, *arguments, model=MODEL):
-        return ["train", "--data", self.data, "--out", out, *model, *arguments]
+    def words(self, out, *arguments):
+        return ["train", "--data", self.data, "--out", out, *MODEL, *arguments]
 
-    def numbers(self, name, *arguments, ranks=1, steps=STEPS, by=None, model=MODEL):
+    def numbers(self, name, *arguments, ranks=1, steps=STEPS, by=None):
         """Trains in a directory of that name; the log without its times."""
         out = self.folder / name
         starter = by or (["launch", "-n", ranks, "--"] if ranks > 1 else [])
-        self.ok(*starter, *self.words(out, "--steps", steps, *arguments, model=model))
+        self.ok(*starter, *self.words(out, "--steps", steps, *arguments))
         return numbers_of(out / "log.jsonl")
 
     def expect_near(self, actual, expected, tolerance):
@@ -85,15 +85,6 @@ class Splits(Ranks):
                     data = numbers
                 if name.startswith("zero"):
                     self.assertEqual(numbers, data, "ZeRO gives the bits of data parallel")
-
-    def test_ranks_that_share_experts_train_as_one(self):
-        """Each rank has half of the experts of tiny-moe; a micro-batch of the whole is what a rank has."""
-        model = ["tiny-moe" if word == "tiny" else word for word in MODEL]
-        whole = self.numbers("experts_whole", "--batch", "4", "--grad-accum", "2", model=model)
-        for ranks, name, *arguments in [(2, "ep", "--ep", "2", "--batch", "4"), (2, "ep_zero", "--ep", "2", "--zero", "3", "--batch", "4"),
-                                        (2, "dp", "--batch", "4")]:
-            with self.subTest(split=name):
-                self.expect_near(self.numbers(f"experts_{name}", *arguments, ranks=ranks, model=model), whole, 1e-5)
 
     def test_ranks_that_share_sequences_train_every_kind_of_model(self):
         """Learned positions and rotations, grouped queries, both engines. At --lr 0.01 some of these amplify last bits, however they are split."""

@@ -146,6 +146,7 @@ TEST(Experts, ExpertParallelRanksGiveTheWeightsOfOne) {
       SCOPED_TRACE(testing::Message() << "dp " << one.data << " ep " << one.expert << " zero " << one.zero);
       SplitStep split{.config = expert_model(0), .batch = 2, .seq = 5};
       split.config.experts.count = 6;
+      split.config.experts.biases = split.config.experts.router_bias = true;
       split.options = options_of(one.engine, one.dtype, recompute, 2);
       split.options.optimizer.clip_norm = 0.5;
       split.options.sharding = {.data = one.data, .expert = one.expert, .zero = one.zero};

@@ -40,28 +40,32 @@ class ExpertSplitter {
     if (op.is(ops::kGatherRows)) return send(std::move(op));
     if (op.is(ops::kCombine)) return take_back(std::move(op));
     bool is_of_rows = false;
+    bool is_by_expert = false;
     for (TensorId& id : op.inputs) {
-      if (wide_.contains(id)) is_of_rows = true;
-      if (const auto found = replaced_.find(id); found != replaced_.end()) {
-        id = found->second;
-        is_of_rows = true;
-      }
+      is_of_rows = is_of_rows || wide_.contains(id);
+      const auto found = replaced_.find(id);
+      if (found == replaced_.end()) continue;
+      is_by_expert = is_by_expert || forward_->tensor(id).dtype == core::DType::i32;  // offsets
+      id = found->second;
+      is_of_rows = true;
     }
-    if (is_of_rows) widen(op);
+    if (is_of_rows) widen(op, is_by_expert);
     forward_->ops.push_back(std::move(op));
   }
 
-  /// The rows of all ranks, of this rank's experts.
-  void widen(Op& op) {
+  /// The rows of all ranks, of this rank's experts; an op that knows the rows of each has weights by expert.
+  void widen(Op& op, bool is_by_expert) {
     for (const TensorId id : op.outputs) {
       Tensor& tensor = forward_->tensor(id);
       tensor.shape = tensor.shape.with(0, ranks_ * tensor.shape[0]);
       wide_.insert(id);
     }
+    if (!is_by_expert) return;
+    for (const TensorId id : op.inputs) {
+      if (forward_->tensor(id).role == Role::weight) split(forward_->tensor(id));
+    }
     if (!op.is(ops::kGroupedMatmul)) return;
-    const TensorId weight = op.inputs[1];
-    split(forward_->tensor(weight));
-    const std::int64_t experts = forward_->shape(weight)[0];
+    const std::int64_t experts = forward_->shape(op.inputs[1])[0];
     op.attrs = ops::grouped_matmul(experts, rows_, op.attrs.integer("n"), op.attrs.integer("k"),
                                    op.attrs.flag("trans_b"));
     op.attrs.set("rows", rows_);
