@@ -6,8 +6,9 @@
 Each file holds
   config      config.json as transformers writes it
   tokens      [B][T + 1]: inputs are the first T of a row, targets the last T
-  tensors     names and shapes as transformers stores them; weights are made, not stored: see `values`
-  loss        mean cross-entropy in nats, fp32, attention of matmuls and softmax
+  tensors     names and shapes as transformers stores them; weights are made, not stored: see `values`; an
+              exact one is `around`
+  loss        mean cross-entropy in nats, fp32, attention of matmuls and softmax; null: not made
   logits      [B][8]: of the last position, the first 8
   gradients   by name and in the layout of the file: Euclidean norm and the first 4 elements
 """
@@ -141,6 +142,9 @@ def golden(model_type, changes):
         if not hasattr(default, key):
             sizes.pop(key, None)
     config = transformers.AutoConfig.for_model(model_type, **sizes)
+    for key, value in list(vars(config).items()):  # what training draws at random
+        if value and any(part in key for part in ("dropout", "pdrop", "jitter")):
+            setattr(config, key, 0.0)
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
@@ -149,7 +153,11 @@ def golden(model_type, changes):
         first = stored(directory)
         tensors = [{"name": name, "shape": list(tensor.shape), "around": int(bool((tensor == 1).all()))}
                    for name, tensor in sorted(first.items())]
-        made = {t["name"]: values(t["name"], t["shape"], t["around"]) for t in tensors}
+        for t in tensors:
+            if t["name"].endswith((".act_fn.beta", ".act_fn.eps")):  # constants that are stored
+                t.update(around=first[t["name"]].item(), exact=True)
+        made = {t["name"]: first[t["name"]].float() if "exact" in t else values(t["name"], t["shape"], t["around"])
+                for t in tensors}
         for file in os.listdir(directory):
             if "safetensors" in file:
                 os.remove(os.path.join(directory, file))

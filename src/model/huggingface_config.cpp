@@ -128,7 +128,6 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
   c.qk_norm_rotated = keys.flag("qk_norm_rotated", false);
   if (keys.find("clip_qkv") != nullptr) c.left_out = "queries, keys and values that are clipped";
-  if (const json* part = keys.find("left_out"); part != nullptr && part->is_string()) c.left_out = *part;
   c.sinks = keys.flag("sinks", false);
   const bool has_other_slopes =
       keys.flag("alibi_is_scaled", false) || keys.positive("alibi_bias_max", 8) != 8;
@@ -319,6 +318,7 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
 ModelConfig read_family(const ConfigKeys& keys, const Family& family) {
   refuse_features(keys, family);
   ModelConfig c;
+  c.left_out = family.fixed.value("left_out", "");
   c.arch = Arch::llama;
   read_kinds(keys, c);
   read_sizes(keys, c);

@@ -16,7 +16,7 @@ using program::Role;
 using program::TensorId;
 
 /// What a model's attention may have.
-struct Kind {
+struct AttentionRules {
   std::string name;
   std::int64_t window = 0;
   double cap = 0, scale = 0;
@@ -31,7 +31,7 @@ struct Kind {
   }
 };
 
-std::vector<Kind> kinds(const Sizes& s) {
+std::vector<AttentionRules> kinds(const Sizes& s) {
   return {{.name = "window", .window = 3},
           {.name = "window of one", .window = 1},
           {.name = "window of more", .window = s.seq + 2},
@@ -43,7 +43,7 @@ std::vector<Kind> kinds(const Sizes& s) {
 }
 
 /// Two ops have the same sinks, so one adds to the gradient of the other.
-void add_flash(std::vector<Case>& cases, const Sizes& s, const Kind& kind, const Attributes& heads) {
+void add_flash(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind, const Attributes& heads) {
   CaseWriter w("flash_attention " + kind.name);
   const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.head_dim;
   const TensorId sinks = kind.sinks ? w.weight({s.heads}) : program::kNone;
@@ -56,7 +56,7 @@ void add_flash(std::vector<Case>& cases, const Sizes& s, const Kind& kind, const
   cases.push_back(w.done(outputs));
 }
 
-void add_softmax(std::vector<Case>& cases, const Sizes& s, const Kind& kind) {
+void add_softmax(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind) {
   CaseWriter w("causal_softmax " + kind.name);
   Attributes attrs = kind.with({{"looped", false}, {"batch", s.batch * s.kv_heads}});
   if (kind.scale == 0) attrs.set("scale", 1 / std::sqrt(number(s.head_dim)));
@@ -70,7 +70,7 @@ void add_softmax(std::vector<Case>& cases, const Sizes& s, const Kind& kind) {
   cases.push_back(w.done(outputs));
 }
 
-void add_decode(std::vector<Case>& cases, const Sizes& s, const Kind& kind, const Attributes& heads) {
+void add_decode(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind, const Attributes& heads) {
   CaseWriter w("decode_attention " + kind.name);
   const std::int64_t positions = 3 * s.seq + 1;
   const core::Shape cache{s.batch, s.kv_heads, positions, s.head_dim};
@@ -107,7 +107,7 @@ void add_latent(std::vector<Case>& cases, const Sizes& s, const std::string& nam
 
 void add_attention_cases(std::vector<Case>& cases, const Sizes& s) {
   const Attributes heads{{"heads", s.heads}, {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim}};
-  for (const Kind& kind : kinds(s)) {
+  for (const AttentionRules& kind : kinds(s)) {
     add_flash(cases, s, kind, heads);
     add_softmax(cases, s, kind);
     add_decode(cases, s, kind, heads);

@@ -24,7 +24,7 @@ constexpr double kTolerance = 1e-5;
 
 class FamilyParity : public testing::TestWithParam<std::string> {
  protected:
-  /// The values of `name` that a step with the golden's weights and tokens computes.
+  /// By name: the loss, the logits, and the gradients "d_" + parameter.
   using Results = std::map<std::string, std::vector<double>>;
 
   static Results run(const FamilyGolden& golden, const model::ModelConfig& config, EngineKind engine,
@@ -32,38 +32,48 @@ class FamilyParity : public testing::TestWithParam<std::string> {
     const auto& rows = golden.facts.at("tokens");
     const auto batch = static_cast<std::int64_t>(rows.size());
     const auto seq = static_cast<std::int64_t>(rows[0].size()) - 1;
-    program::Program step = compile::training_step(model::forward(config, batch, seq),
-                                                   {.engine = engine, .attention = attention});
+    const compile::StepOptions options{.engine = engine, .attention = attention};
+    program::Program step = compile::training_step(model::forward(config, batch, seq), options);
     for (program::Tensor& tensor : step.tensors) {
-      if (tensor.role == program::Role::gradient || tensor.name == "logits")
-        tensor.role = program::Role::result;
+      if (tensor.role == program::Role::gradient) tensor.role = program::Role::result;
     }
-    const bool has_logits = step.find("logits") != program::kNone;
+    Results results = values_of(golden, config, engine, std::move(step));
+    const auto logits =
+        compile::inference_step(model::forward(config, batch, seq, model::Head::logits), options);
+    results.merge(values_of(golden, config, engine, logits));
+    return results;
+  }
+
+  /// Runs a program with the golden's weights and tokens.
+  static Results values_of(const FamilyGolden& golden, const model::ModelConfig& config, EngineKind engine,
+                           program::Program program) {
     const auto backend = backends::make_cpu_backend(
         engine == EngineKind::fused ? backends::CpuKernels::fast : backends::CpuKernels::reference, 2);
     engines::TensorStore store(*backend);
-    engines::Engine run(std::move(step), engine, store);
+    std::vector<std::string> names;
+    for (const program::Tensor& tensor : program.tensors)
+      if (tensor.role == program::Role::result || tensor.name == "loss") names.push_back(tensor.name);
+    engines::Engine run(std::move(program), engine, store);
     model::load_weights(golden.directory(), config,
                         [&](const std::string& name, std::span<const float> values) {
                           store.write<float>(name, std::vector<float>(values.begin(), values.end()));
                         });
     std::vector<std::int32_t> tokens, targets;
-    for (const auto& row : rows) {
-      for (std::int64_t i = 0; i < seq; ++i) {
-        tokens.push_back(row[static_cast<std::size_t>(i)]);
-        targets.push_back(row[static_cast<std::size_t>(i + 1)]);
+    for (const auto& row : golden.facts.at("tokens")) {
+      for (std::size_t i = 0; i + 1 < row.size(); ++i) {
+        tokens.push_back(row[i]);
+        targets.push_back(row[i + 1]);
       }
     }
     run.io().write<std::int32_t>("tokens", tokens);
-    run.io().write<std::int32_t>("targets", targets);
-    tests::write_values(run.io(), "hyper", {0, 1, 1, 0});
+    if (run.io().entries().contains("targets")) {
+      run.io().write<std::int32_t>("targets", targets);
+      tests::write_values(run.io(), "hyper", {0, 1, 1, 0});
+    }
     run.setup();
     run.run();
     Results results;
-    results["loss"] = tests::read_values(run.io(), "loss");
-    if (has_logits) results["logits"] = tests::read_values(run.io(), "logits");
-    for (const model::Parameter& p : model::parameters(config))
-      results[p.name] = tests::read_values(run.io(), "d_" + p.name);
+    for (const std::string& name : names) results[name] = tests::read_values(run.io(), name);
     return results;
   }
 
@@ -90,10 +100,12 @@ class FamilyParity : public testing::TestWithParam<std::string> {
       const auto expected = gradients.find(tensor.name);
       if (expected == gradients.end()) continue;
       ++compared;
+      if (parameters[tensor.pieces.front().parameter].name.ends_with("router.score_bias"))
+        continue;       // no loss trains it: what the file has is the bias itself
       tensor.less = 0;  // of weights, not of gradients
       std::vector<float> values(static_cast<std::size_t>(tensor.shape.numel()));
       for (const model::Piece& piece : tensor.pieces) {
-        const auto& all = results.at(parameters[piece.parameter].name);
+        const auto& all = results.at("d_" + parameters[piece.parameter].name);
         model::to_file(tensor, piece, std::vector<float>(all.begin(), all.end()), values);
       }
       double squares = 0;
@@ -117,6 +129,7 @@ TEST_P(FamilyParity, LossLogitsAndGradientsAreThoseOfTransformers) {
   } catch (const core::Unavailable& error) {
     GTEST_SKIP() << error.what();
   }
+  if (golden.facts.at("loss").is_null()) GTEST_SKIP() << "the golden has names and shapes alone";
   if (const std::string lacking = model::uncomputed(config); !lacking.empty())
     GTEST_SKIP() << "not computed yet: " << lacking;
   for (const auto& [engine, attention] : {std::pair{EngineKind::eager, AttentionKind::batched},
@@ -125,7 +138,7 @@ TEST_P(FamilyParity, LossLogitsAndGradientsAreThoseOfTransformers) {
     const Results results = run(golden, config, engine, attention);
     const double loss = golden.facts.at("loss");
     EXPECT_NEAR(results.at("loss").at(0), loss, kTolerance * loss);
-    if (results.contains("logits")) expect_logits(golden, config, results.at("logits"));
+    expect_logits(golden, config, results.at("logits"));
     expect_gradients(golden, config, results);
   }
 }

@@ -51,8 +51,13 @@ class FamilyGolden {
     for (const auto& tensor : facts.at("tensors")) {
       const auto extents = tensor.at("shape").get<std::vector<std::int64_t>>();
       const core::Shape shape{std::span<const std::int64_t>(extents)};
-      list.push_back(source(tensor.at("name"), shape,
-                            values(tensor.at("name"), shape.numel(), tensor.at("around").get<float>())));
+      const float around = tensor.at("around");
+      if (tensor.value("exact", false)) {
+        list.push_back(source(tensor.at("name"), shape,
+                              std::vector<float>(static_cast<std::size_t>(shape.numel()), around)));
+        continue;
+      }
+      list.push_back(source(tensor.at("name"), shape, values(tensor.at("name"), shape.numel(), around)));
     }
     return list;
   }
