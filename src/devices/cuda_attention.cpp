@@ -156,7 +156,8 @@ AttentionFamily attention_family_of(std::string_view device_key, const Attention
                                            : is_short_attention(sizes))));
   const bool is_too_long =
       use.is_gradient && use.is_deterministic && score_bytes_of_group(sizes) > kScoreBytes;
-  const bool stores_hidden = use.is_gradient && use.is_deterministic && use.rules == AttentionRules::window;
+  const bool stores_hidden =
+      on_warp_groups && use.is_gradient && use.is_deterministic && use.rules == AttentionRules::window;
   if (is_own_faster || is_too_long || is_other || stores_hidden || !fits_cudnn_attention(use.dtype, sizes))
     return own;
   return AttentionFamily::cudnn;

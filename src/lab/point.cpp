@@ -43,7 +43,9 @@ void check_magnitude(const model::ModelConfig& config, const Point& point) {
 /// A device that only plans needs no kernels.
 void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
-  const std::string lacking = model::uncomputed(point.config, point.seq);
+  std::string lacking = model::uncomputed(point.config);
+  const bool is_gpu = backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu;
+  if (is_gpu && point.step.sharding.expert > 1) lacking = "experts that ranks on GPUs share (--ep)";
   if (lacking.empty()) return;
   throw core::Unavailable(fmt::format(
       "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));

@@ -121,7 +121,8 @@ void validate(const ModelConfig& c) {
         fmt::format("the gpt2 kind has as many key/value heads as heads: --kv-heads {} with --heads {}",
                     c.kv_heads, c.heads));
   }
-  if (c.arch.positions == Positions::rotary && c.head_dim % 2 != 0) {
+  const bool is_whole_head = c.rotary.dims == 0 && c.latent.kv_rank == 0;
+  if (c.arch.positions == Positions::rotary && is_whole_head && c.head_dim % 2 != 0) {
     throw core::UsageError(
         fmt::format("rotary positions need an even head size, --d-model {} / --heads {} gives {}", c.d_model,
                     c.heads, c.head_dim));
@@ -214,24 +215,16 @@ program::RotaryScaling scaling_of(const ModelConfig& config) {
   return config.rope_scaling == "yarn" ? RotaryScaling::yarn : RotaryScaling::other;
 }
 
-std::string uncomputed(const ModelConfig& c, std::int64_t seq) {
-  if (c.latent.kv_rank > 0) return "multi-head latent attention";
+std::string uncomputed(const ModelConfig& c) {
   if (const Experts& e = c.experts; e.count > 0) {
     if (e.groups > 1) return "experts that are chosen by groups";
     if (e.has_own_norms) return "experts with norms of their own";
   }
-  if (c.arch.positions == Positions::alibi) return "scores with linear biases (ALiBi)";
   if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
     return fmt::format("rotary positions scaled by {}", c.rope_scaling);
-  if (c.rotary.dims > 0 || c.rotary.interleaved) return "rotary positions of a part of a head";
-  if (c.sinks) return "attention sinks";
   if (c.full_values_are_keys) return "attention whose values are its keys";
-  if (c.score_cap > 0) return "soft caps of scores";
-  if (c.query_scale > 0) return "multipliers of scores";
   if (c.arch.position_offset > 0) return "positions with an offset";
-  if (!c.left_out.empty()) return c.left_out;
-  if (c.window == 0 || seq <= c.window) return "";
-  return fmt::format("texts of {} tokens with a window of {}; up to that length they are", seq, c.window);
+  return c.left_out;
 }
 
 namespace {

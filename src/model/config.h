@@ -142,6 +142,7 @@ struct ModelConfig {
   Rotary rotary{};
   std::int64_t window = 0;       ///< keys that a query sees, its own included; 0: all before it
   std::vector<bool> windowed{};  ///< by layer, repeated; empty: all layers have the window
+  double window_theta = 0;       ///< of layers with the window, whose positions are not scaled; 0: as others
   std::int64_t full_head_dim = 0, full_kv_heads = 0;  ///< of layers without the window; 0: as the others
   bool full_values_are_keys = false;
   bool sinks = false;      ///< a score per head that attends to nothing
@@ -165,8 +166,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// What of the model no kernel computes yet for texts of `seq` tokens, in words; empty: it can run.
-std::string uncomputed(const ModelConfig& config, std::int64_t seq);
+/// What of the model no kernel computes yet, in words; empty: it can run.
+std::string uncomputed(const ModelConfig& config);
 
 /// Names of the presets, by kind and then by size.
 const std::vector<std::string>& preset_names();

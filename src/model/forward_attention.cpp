@@ -31,7 +31,7 @@ TensorId Writer::attention(TensorId x, const std::string& prefix, std::int64_t l
       qkv = linear(x, prefix + "qkv", config_.d_model, (size.heads + packed) * size.qk_dim, "qkv");
       if (!config_.qk_norm_rotated) qkv = normed_heads(qkv, prefix, heads, size, layer);
       if (config_.arch.positions == Positions::rotary && config_.rotary.is_in(layer))
-        qkv = rotated(qkv, heads, size);
+        qkv = rotated(qkv, heads, size, window);
       if (config_.qk_norm_rotated) qkv = normed_heads(qkv, prefix, heads, size, layer);
     }
     const TensorId sinks = config_.sinks ? weight(prefix + "sinks") : program::kNone;
@@ -71,15 +71,20 @@ TensorId Writer::normed_heads(TensorId qkv, const std::string& prefix, const Att
   return builder_.op(ops::kHeadNorm, std::move(inputs), norm, "qkv");
 }
 
-TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size) {
+TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size,
+                         std::int64_t window) {
   if (size.values_are_keys) return builder_.op(ops::kMap, {qkv}, {}, "qkv");
-  Attributes rope = heads;
-  rope.set("theta", config_.rope_theta);
+  return rope(qkv, heads, window);
+}
+
+TensorId Writer::rope(TensorId x, Attributes rope, std::int64_t window) {
+  const bool is_other = window > 0 && config_.window_theta > 0;
+  rope.set("theta", is_other ? config_.window_theta : config_.rope_theta);
   rope.set("inverse", false);
-  if (config_.rotary.dims > 0) rope.set("dims", config_.rotary.dims);
-  if (!config_.rope_scaling.empty()) set_scaling(rope);
+  if (config_.rotary.dims > 0 && !rope.has("dims")) rope.set("dims", config_.rotary.dims);
+  if (!config_.rope_scaling.empty() && !is_other) set_scaling(rope);
   if (first_ != program::kNone) rope.set("positions", positions_);
-  return builder_.op(ops::kRope, with_first({qkv}), rope, "qkv");
+  return builder_.op(ops::kRope, with_first({x}), rope, builder_.program().tensor(x).name);
 }
 
 void Writer::set_scaling(Attributes& rope) const {
@@ -105,6 +110,7 @@ TensorId Writer::sized_attention(std::vector<TensorId> inputs, const AttentionSi
   }
   Attributes attrs{{"heads", size.heads}, {"qk_dim", size.qk_dim}, {"v_dim", size.v_dim}};
   if (window > 0 && seq_ > window) attrs.set("window", window);
+  if (config_.query_scale > 0) attrs.set("scale", config_.query_scale);
   const auto part = builder_.scope("flash");
   return builder_.op(ops::kLatentAttention, std::move(inputs), attrs, "attention");
 }
@@ -124,9 +130,21 @@ TensorId Writer::latent_attention(TensorId x, const std::string& prefix, const A
     } else {
       q = linear(x, prefix + "q", config_.d_model, size.heads * size.qk_dim, "q");
     }
-    q = builder_.op(ops::kMap, {q}, {}, "q");  // positions
+    q = rope(q,
+             {{"heads", size.heads},
+              {"kv_heads", std::int64_t{0}},
+              {"head_dim", size.qk_dim},
+              {"dims", l.rotary_dim},
+              {"begin", l.plain_dim}},
+             0);
     TensorId kv = linear(x, prefix + "kv_a", config_.d_model, l.kv_rank, "kv_a");
-    const TensorId rotary = linear(x, prefix + "k_rotary", config_.d_model, l.rotary_dim, "k_rotary");
+    TensorId rotary = linear(x, prefix + "k_rotary", config_.d_model, l.rotary_dim, "k_rotary");
+    rotary = rope(rotary,
+                  {{"heads", std::int64_t{1}},
+                   {"kv_heads", std::int64_t{0}},
+                   {"head_dim", l.rotary_dim},
+                   {"dims", l.rotary_dim}},
+                  0);
     kv = builder_.op(ops::kRmsNorm, {kv, weight(prefix + "kv_norm.weight")}, norm, "kv_norm");
     kv = linear(kv, prefix + "kv_b", l.kv_rank, size.heads * (l.plain_dim + l.v_dim), "kv");
     inputs = {q, kv, rotary};

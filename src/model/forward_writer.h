@@ -85,7 +85,10 @@ class Writer {
   TensorId normed_heads(TensorId qkv, const std::string& prefix, const Attributes& heads,
                         const AttentionSize& size, std::int64_t layer);
 
-  TensorId rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size);
+  TensorId rotated(TensorId qkv, const Attributes& heads, const AttentionSize& size, std::int64_t window);
+
+  /// x rotated. `attributes`: those of its heads. `window`: of the layer.
+  TensorId rope(TensorId x, Attributes attributes, std::int64_t window);
 
   /// Of frequencies, as program/rotary.h reads it.
   void set_scaling(Attributes& rope) const;

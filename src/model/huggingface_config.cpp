@@ -130,6 +130,10 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.find("clip_qkv") != nullptr) c.left_out = "queries, keys and values that are clipped";
   if (const json* part = keys.find("left_out"); part != nullptr && part->is_string()) c.left_out = *part;
   c.sinks = keys.flag("sinks", false);
+  const bool has_other_slopes =
+      keys.flag("alibi_is_scaled", false) || keys.positive("alibi_bias_max", 8) != 8;
+  if (c.arch.positions == Positions::alibi && has_other_slopes)
+    c.left_out = "linear biases (ALiBi) with other slopes";
   c.score_cap = keys.positive("attn_logit_softcapping", 0);
   c.logit_cap = keys.positive("final_logit_softcapping", 0);
   c.query_scale = keys.positive("attention_multiplier", 0);
@@ -165,32 +169,6 @@ void read_latent(const ConfigKeys& keys, ModelConfig& c) {
   c.head_dim = l.plain_dim + l.rotary_dim;
 }
 
-/// One object of rope_scaling or rope_parameters. The type "default" scales nothing.
-void read_rope(const ConfigKeys& keys, const char* key, const json& rope, ModelConfig& c) {
-  const json type = rope.is_object() ? rope.value("rope_type", rope.value("type", json("default"))) : json();
-  if (!type.is_string()) keys.refuse(key, "an object with a rope_type");
-  const auto number = [&](const char* name, double otherwise) {
-    const auto found = rope.find(name);
-    return found == rope.end() || found->is_null() ? otherwise : keys.positive(*found, key);
-  };
-  c.rope_theta = number("rope_theta", c.rope_theta);
-  if (rope.contains("partial_rotary_factor"))
-    c.rotary.dims = std::llround(number("partial_rotary_factor", 1) * static_cast<double>(c.head_dim));
-  if (type == "default" || type == "mrope") return;
-  c.rope_scaling = type.get<std::string>();
-  Rotary& r = c.rotary;
-  r.factor = number("factor", 1);
-  r.low = number("low_freq_factor", 1);
-  r.high = number("high_freq_factor", 4);
-  r.original = number("original_max_position_embeddings",
-                      keys.positive("original_max_position_embeddings", static_cast<double>(c.max_seq)));
-  r.beta_fast = number("beta_fast", 32);
-  r.beta_slow = number("beta_slow", 1);
-  r.attention = number("attention_factor", 0);
-  const auto truncate = rope.find("truncate");
-  r.truncate = truncate == rope.end() || *truncate != false;
-}
-
 void read_positions(const ConfigKeys& keys, ModelConfig& c) {
   if (c.arch.positions != Positions::rotary) return;
   c.rope_theta = keys.positive("rope_theta", 10000.0);
@@ -200,17 +178,15 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
       keys.optional_size("rotary_dim")
           .value_or(std::llround(keys.positive("partial_rotary_factor", 1.0) * static_cast<double>(dims)));
   r.interleaved = keys.flag("rope_interleaved", false);
+  bool is_by_kind = false;
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const json* rope = keys.find(key);
     if (rope == nullptr) continue;
-    const bool is_by_kind = rope->is_object() && rope->contains("full_attention");
-    read_rope(keys, key, is_by_kind ? rope->at("full_attention") : *rope, c);
-    if (is_by_kind &&
-        rope->value("sliding_attention", rope->at("full_attention")) != rope->at("full_attention"))
-      c.left_out = "rotary positions that differ by kind of layer";
+    is_by_kind = read_rope(keys, key, *rope, c);
   }
-  if (keys.find("rope_local_base_freq") != nullptr)
-    c.left_out = "rotary positions that differ by kind of layer";
+  if (!is_by_kind && keys.find("rope_local_base_freq") != nullptr)
+    c.window_theta = keys.positive("rope_local_base_freq", c.rope_theta);
+  if (c.window_theta == c.rope_theta && c.rope_scaling.empty()) c.window_theta = 0;
   if (r.dims > dims || r.dims <= 0)
     keys.fail(fmt::format("{} rotated elements of a head of {}", r.dims, dims));
   if (r.dims % 2 != 0)
@@ -260,6 +236,9 @@ void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   if (std::ranges::find(c.windowed, true) == c.windowed.end() && !c.windowed.empty()) c.window = 0;
   if (c.window == 0) return;
   if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
+  const json* types = keys.find("layer_types");
+  if (types != nullptr && std::ranges::find(*types, "chunked_attention") != types->end())
+    c.left_out = "windows that begin at multiples of their size";
   c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
   c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
   if (c.full_values_are_keys) {

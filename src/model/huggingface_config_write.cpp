@@ -133,7 +133,7 @@ class Keys {
     if (has_default("query_scale_of")) {
       const double of = 1 / (scale * scale);
       put("query_scale_of", std::abs(of - std::round(of)) < 1e-9 * of ? std::round(of) : of);
-    } else if (c_.query_scale > 0 || has_default("attention_multiplier")) {
+    } else if (c_.latent.kv_rank == 0 && (c_.query_scale > 0 || has_default("attention_multiplier"))) {
       put("attention_multiplier", scale);
     }
     if (!is_fixed("embedding_multiplier_sqrt")) put_known("embedding_multiplier", c_.embedding_scale);
@@ -175,6 +175,8 @@ class Keys {
         (!r.in_layer.empty() || has_default("no_rope_layer_interval"))) {
       for (std::int64_t i = 0; i < c_.layers; ++i) root_["no_rope_layers"].push_back(r.is_in(i) ? 1 : 0);
     }
+    if (has_default("rope_local_base_freq"))
+      put("rope_local_base_freq", c_.window_theta > 0 ? c_.window_theta : c_.rope_theta);
     if (c_.rope_scaling.empty()) return;
     root_["rope_scaling"] = {
         {"rope_type", c_.rope_scaling}, {"factor", r.factor},
@@ -182,6 +184,10 @@ class Keys {
         {"beta_fast", r.beta_fast},     {"beta_slow", r.beta_slow},
         {"truncate", r.truncate},       {"original_max_position_embeddings", r.original}};
     if (r.attention > 0) root_["rope_scaling"]["attention_factor"] = r.attention;
+    if (c_.latent.kv_rank > 0 && c_.query_scale > 0) {  // DeepSeek's factor of queries and keys
+      const double factor = std::sqrt(c_.query_scale * std::sqrt(static_cast<double>(c_.head_dim)));
+      root_["rope_scaling"]["mscale_all_dim"] = (factor - 1) / (0.1 * std::log(r.factor));
+    }
   }
 
   void windows() {

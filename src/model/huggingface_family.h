@@ -25,6 +25,10 @@ inline constexpr auto kActivations =
 /// The model that the keys of a config.json describe, without name, family and padding.
 ModelConfig read_family(const ConfigKeys& keys, const Family& family);
 
+/// What the value `rope` of the key (rope_scaling or rope_parameters) says of the model's rotary positions.
+/// Returns whether it has an object for each kind of layer.
+bool read_rope(const ConfigKeys& keys, const char* key, const nlohmann::json& rope, ModelConfig& c);
+
 /// The row of the model: that of its file, else the first of the rows of presets whose config.json says all
 /// of it. Throws core::Unavailable if there is none.
 const Family& family_of(const ModelConfig& config);

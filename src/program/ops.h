@@ -44,6 +44,8 @@ extern const OpDef kSplitHeads, kJoinHeads, kMergeHeads, kUnmergeHeads;
 extern const OpDef kCausalSoftmax, kCausalSoftmaxBackward;
 // attention.cpp
 extern const OpDef kAttention, kFlashAttention, kFlashAttentionBackward;
+// latent_attention.cpp
+extern const OpDef kLatentAttention, kLatentAttentionBackward;
 // ring.cpp
 extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
 // cache.cpp

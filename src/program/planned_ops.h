@@ -8,7 +8,5 @@ namespace rooflm::program::ops {
 
 // map.cpp
 extern const OpDef kMap, kMapBackward;
-// latent_attention.cpp
-extern const OpDef kLatentAttention, kLatentAttentionBackward;
 
 }  // namespace rooflm::program::ops

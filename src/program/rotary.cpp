@@ -44,6 +44,8 @@ std::int64_t rotated_dims(const Attributes& a) {
   return a.has("dims") ? a.integer("dims") : a.integer("head_dim");
 }
 
+std::int64_t rotated_begin(const Attributes& a) { return a.has("begin") ? a.integer("begin") : 0; }
+
 Rotary Rotary::of(const Attributes& a) {
   const std::int64_t dim = rotated_dims(a);
   const auto width = static_cast<double>(dim);

@@ -20,8 +20,10 @@ enum class RotaryScaling : std::int64_t {
            ///< turn more than beta_fast times, between them a mean of both (Peng et al., 2023)
 };
 
-/// How many elements of a head are rotated, the first ones: the attribute `dims`, or head_dim.
+/// How many elements of a head are rotated: the attribute `dims`, or head_dim.
 std::int64_t rotated_dims(const Attributes& attributes);
+/// The first of them: the attribute `begin`, or 0.
+std::int64_t rotated_begin(const Attributes& attributes);
 
 /// Element t, i of the tables is amplitude * cos(t * frequencies[i]), and sin likewise.
 struct Rotary {

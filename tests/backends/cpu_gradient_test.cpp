@@ -76,7 +76,8 @@ TEST(CpuGradient, EveryRuleMatchesCentralDifferences) {
 /// More rows than the reference takes at a time.
 TEST(CpuGradient, FlashAttentionOfSeveralBlocks) {
   const Sizes sizes{"blocks", 1, 35, 7, 9, 2, 1, 4, 11, 13};
-  check_gradients(find_case(sizes, "flash_attention grouped"));
+  for (const char* name : {"flash_attention grouped", "flash_attention window", "flash_attention everything"})
+    check_gradients(find_case(sizes, name));
 }
 
 TEST(CpuGradient, CasesCoverEveryGradientRule) {

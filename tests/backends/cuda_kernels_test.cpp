@@ -1,13 +1,10 @@
-// CUDA launchers against plain loops: elementwise maps, sums over rows, norms, heads, rotary positions,
-// softmax.
+// CUDA launchers against plain loops: elementwise maps, sums over rows, norms, heads, rotary
+// positions.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,7 +14,6 @@
 #include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/norm.h"
-#include "backends/cuda/kernels/softmax.h"
 #include "tests/backends/cuda_testing.h"
 
 namespace rooflm::tests {
@@ -27,17 +23,6 @@ using namespace backends::cuda;  // NOLINT(google-build-using-namespace): the la
 using core::DType;
 using Values = std::vector<double>;
 
-/// Both element types, aligned and not.
-void for_types(const std::function<void(DType, std::size_t)>& body) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
-      SCOPED_TRACE(std::string(core::name_of(dtype)) + (shift > 0 ? ", unaligned" : ""));
-      body(dtype, shift);
-    }
-  }
-}
-
-double number(std::int64_t x) { return static_cast<double>(x); }
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -366,15 +351,25 @@ TEST_F(CudaKernels, HeadsMoveThereAndBack) {
 }
 
 struct RotaryCase {
-  std::int64_t dim, pairs;  ///< of a head
+  std::int64_t dim, pairs, begin = 0;  ///< of a head
 };
 
 /// Pairs of a head by eights, fours, twos and one by one; some heads rotate a part of their elements.
 TEST_F(CudaKernels, RotaryPositions) {
   constexpr double kAmplitude = 1.25;
-  for (const auto [dim, half] : {RotaryCase{32, 16}, {40, 20}, {12, 6}, {10, 5}, {80, 16}, {24, 4}, {9, 2}}) {
+  for (const auto [dim, half, begin] : {RotaryCase{32, 16},
+                                        {40, 20},
+                                        {12, 6},
+                                        {10, 5},
+                                        {80, 16},
+                                        {24, 4},
+                                        {9, 2},
+                                        {48, 8, 32},
+                                        {40, 4, 12},
+                                        {9, 3, 2}}) {
     for_types([&](DType dtype, std::size_t shift) {
-      SCOPED_TRACE("heads of " + std::to_string(dim) + ", pairs " + std::to_string(half));
+      SCOPED_TRACE("heads of " + std::to_string(dim) + ", pairs " + std::to_string(half) + " from " +
+                   std::to_string(begin));
       const HeadsShape s{.batch = 2, .seq = 9, .heads = 4, .kv_heads = 2, .head_dim = dim};
       const Values x = random_values(dtype, s.batch * s.seq * s.width(), 9);
       Values frequencies;
@@ -384,7 +379,7 @@ TEST_F(CudaKernels, RotaryPositions) {
       for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
         for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * half; ++i) {
           const double angle = static_cast<double>(r % s.seq) * frequencies[at(i % half)];
-          const std::size_t a = at(r * s.width() + i / half * dim + i % half);
+          const std::size_t a = at(r * s.width() + i / half * dim + begin + i % half);
           const std::size_t b = a + at(half);
           expected[a] = kAmplitude * (x[a] * std::cos(angle) - x[b] * std::sin(angle));
           expected[b] = kAmplitude * (x[b] * std::cos(angle) + x[a] * std::sin(angle));
@@ -400,127 +395,23 @@ TEST_F(CudaKernels, RotaryPositions) {
                          kAmplitude, {}, cosines.floats(), sines.floats());
       const DeviceArray from(dtype, x, shift);
       const DeviceArray to(dtype, x.size(), shift);
-      launch_rope(nullptr, dtype, s, half, from.data(), cosines.floats(), sines.floats(), false, nullptr,
-                  to.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, from.data(), cosines.floats(), sines.floats(), false,
+                  nullptr, to.data());
       expect_close(to.read(), expected, tolerance_of(dtype));
       const DeviceArray in_place(dtype, x, shift);
-      launch_rope(nullptr, dtype, s, half, in_place.data(), cosines.floats(), sines.floats(), false, nullptr,
-                  in_place.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, in_place.data(), cosines.floats(), sines.floats(), false,
+                  nullptr, in_place.data());
       EXPECT_EQ(in_place.read(), to.read());
-      launch_rope(nullptr, dtype, s, half, to.data(), cosines.floats(), sines.floats(), true, nullptr,
-                  to.data());
+      launch_rope(nullptr, dtype, s, {half, begin}, to.data(), cosines.floats(), sines.floats(), true,
+                  nullptr, to.data());
       Values back = x;
       for (std::int64_t r = 0; r < s.batch * s.seq; ++r) {
         for (std::int64_t i = 0; i < (s.heads + s.kv_heads) * 2 * half; ++i) {
-          back[at(r * s.width() + i / (2 * half) * dim + i % (2 * half))] *= kAmplitude * kAmplitude;
+          back[at(r * s.width() + i / (2 * half) * dim + begin + i % (2 * half))] *= kAmplitude * kAmplitude;
         }
       }
       expect_close(to.read(), back, 4 * tolerance_of(dtype));
     });
-  }
-}
-
-TEST_F(CudaKernels, CausalSoftmaxAndItsGradient) {
-  for (const std::int64_t seq : {1, 8, 37, 600}) {
-    for_types([&](DType dtype, std::size_t shift) {
-      constexpr double kScale = 0.3;
-      const std::int64_t rows = 2 * seq;
-      const Values s = random_values(dtype, rows * seq, 10, 4);
-      const Values dp = random_values(dtype, rows * seq, 11);
-      const DeviceArray device(dtype, s, shift);
-      const DeviceArray device_dp(dtype, dp);
-      launch_causal_softmax(nullptr, dtype, rows, seq, static_cast<float>(kScale), device.data(),
-                            device.data());
-      const Values p = device.read();
-      Values expected(p.size()), ds(p.size());
-      for (std::int64_t r = 0; r < rows; ++r) {
-        double total = 0;
-        double dot = 0;
-        for (std::int64_t j = 0; j <= r % seq; ++j) {
-          total += std::exp(kScale * s[at(r * seq + j)]);
-          dot += p[at(r * seq + j)] * dp[at(r * seq + j)];
-        }
-        for (std::int64_t j = 0; j <= r % seq; ++j) {
-          expected[at(r * seq + j)] = std::exp(kScale * s[at(r * seq + j)]) / total;
-          ds[at(r * seq + j)] = kScale * p[at(r * seq + j)] * (dp[at(r * seq + j)] - dot);
-        }
-      }
-      expect_close(p, expected, tolerance_of(dtype), 0.05);
-      launch_causal_softmax_backward(nullptr, dtype, rows, seq, static_cast<float>(kScale), device_dp.data(),
-                                     device.data(), device_dp.data());
-      expect_close(device_dp.read(), ds, tolerance_of(dtype), 0.05);
-    });
-  }
-}
-
-/// p of one row of scores and its sink, by rules.
-Values row_softmax(const ScoreRules& rules, std::int64_t head, std::int64_t heads, double scale, double sink,
-                   std::span<const double> s, std::int64_t t) {
-  Values p(s.size() + 1);
-  if (rules.sinks) p.back() = std::exp(sink);
-  double total = p.back();
-  for (std::int64_t j = rules.window > 0 ? std::max<std::int64_t>(t - rules.window + 1, 0) : 0; j <= t; ++j) {
-    double score = scale * s[at(j)];
-    if (rules.cap > 0) score = rules.cap * std::tanh(score / rules.cap);
-    // Heads are a power of two here.
-    const double slope = rules.alibi ? std::pow(2, -8.0 * number(head + 1) / number(heads)) : 0;
-    total += p[at(j)] = std::exp(score - slope * number(t - j));
-  }
-  for (double& x : p) x /= total;
-  return p;
-}
-
-TEST_F(CudaKernels, CausalSoftmaxByRules) {
-  constexpr std::int64_t kBatch = 2, kHeads = 4;
-  constexpr double kScale = 0.3;
-  const std::vector<ScoreRules> all = {{.window = 5},
-                                       {.cap = 0.7F},
-                                       {.alibi = true},
-                                       {.sinks = true},
-                                       {.window = 300, .cap = 1.1F, .alibi = true, .sinks = true}};
-  for (const ScoreRules& rules : all) {
-    for (const std::int64_t seq : {8, 37, 600}) {
-      for_types([&](DType dtype, std::size_t shift) {
-        const std::int64_t rows = kBatch * kHeads * seq;
-        const Values s = random_values(dtype, rows * seq, 10, 4);
-        const Values dp = random_values(dtype, rows * seq, 11);
-        const Values sinks = random_values(DType::f32, kHeads, 12);
-        const DeviceArray scores(dtype, s, shift);
-        const DeviceArray sink_values(DType::f32, sinks);
-        const DeviceArray p(dtype, s.size(), shift);
-        const SoftmaxRules softmax{
-            .rules = rules, .heads = kHeads, .sinks = {.data = rules.sinks ? sink_values.data() : nullptr}};
-        launch_causal_softmax(nullptr, dtype, rows, seq, static_cast<float>(kScale), scores.data(), p.data(),
-                              softmax);
-        const DeviceArray ds(dtype, dp);
-        const DeviceArray sink_rows(DType::f32, at(rows));
-        launch_causal_softmax_backward(nullptr, dtype, rows, seq, static_cast<float>(kScale), ds.data(),
-                                       p.data(), ds.data(), softmax, scores.data(),
-                                       rules.sinks ? sink_rows.floats() : nullptr);
-        Values expected(s.size()), expected_ds(s.size()), d_sinks(kHeads);
-        for (std::int64_t r = 0; r < rows; ++r) {
-          const std::int64_t head = r / seq % kHeads;
-          const std::span<const double> row(&s[at(r * seq)], at(seq));
-          const Values own = row_softmax(rules, head, kHeads, kScale, sinks[at(head)], row, r % seq);
-          double dot = 0;
-          for (std::int64_t j = 0; j < seq; ++j) dot += own[at(j)] * dp[at(r * seq + j)];
-          for (std::int64_t j = 0; j < seq; ++j) {
-            const double bent = rules.cap > 0 ? std::tanh(kScale * row[at(j)] / rules.cap) : 0;
-            expected[at(r * seq + j)] = own[at(j)];
-            expected_ds[at(r * seq + j)] =
-                kScale * (1 - bent * bent) * own[at(j)] * (dp[at(r * seq + j)] - dot);
-          }
-          d_sinks[at(head)] -= own.back() * dot;
-        }
-        expect_close(p.read(), expected, tolerance_of(dtype), 0.05);
-        expect_close(ds.read(), expected_ds, 2 * tolerance_of(dtype), 0.05);
-        if (!rules.sinks) return;
-        const DeviceArray sums(DType::f32, at(kHeads));
-        launch_sum_sinks(nullptr, {.batch = kBatch, .seq = seq, .heads = kHeads}, sink_rows.floats(), nullptr,
-                         {}, sums.floats(), false);
-        expect_close(sums.read(), d_sinks, dtype == DType::f32 ? 1e-4 : 5e-2);
-      });
-    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -173,5 +174,15 @@ inline void expect_close(std::span<const double> actual, std::span<const double>
 /// Of single elements: fp32 functions are right to a few units in the last place; bf16 results are rounded,
 /// 2^-9, once more in the worst case where an intermediate is stored.
 inline double tolerance_of(core::DType dtype) { return dtype == core::DType::f32 ? 2e-6 : 8e-3; }
+
+/// Both element types, aligned and not.
+inline void for_types(const std::function<void(core::DType, std::size_t)>& body) {
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    for (const std::size_t shift : {std::size_t{0}, std::size_t{1}}) {
+      SCOPED_TRACE(std::string(core::name_of(dtype)) + (shift > 0 ? ", unaligned" : ""));
+      body(dtype, shift);
+    }
+  }
+}
 
 }  // namespace rooflm::tests

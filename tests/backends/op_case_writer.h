@@ -64,6 +64,9 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s);
 void add_loss_scale_cases(std::vector<Case>& cases, const Sizes& s);
 void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped, bool copies);
 
+/// op_cases_attention.cpp.
+void add_attention_cases(std::vector<Case>& cases, const Sizes& s);
+
 /// op_cases_cache.cpp.
 void add_cache_cases(std::vector<Case>& cases, const Sizes& s);
 

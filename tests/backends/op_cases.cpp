@@ -253,6 +253,7 @@ std::vector<Case> all_cases(const Sizes& sizes) {
   add_optimizer_cases(cases, sizes, true, true);
   add_fp8_cases(cases, sizes);
   add_cache_cases(cases, sizes);
+  add_attention_cases(cases, sizes);
   add_expert_cases(cases, sizes);
   add_row_cases(cases, sizes);
   return cases;

@@ -67,8 +67,9 @@ TEST(CudaAttention, RulesOfScoresThatCudnnDoesNotTake) {
   EXPECT_EQ(of(DType::bf16, AttentionRules::window, false), AttentionFamily::cudnn);
   EXPECT_EQ(of(DType::bf16, AttentionRules::window, true), AttentionFamily::one_pass);
   EXPECT_EQ(of(DType::bf16, AttentionRules::sinks, true), AttentionFamily::one_pass);
-  EXPECT_EQ(family(DType::f16, 4096, 64, {.is_gradient = true, .rules = AttentionRules::window}),
-            AttentionFamily::tensor_cores)
+  EXPECT_EQ(family(DType::bf16, 4096, 128, {.is_gradient = true}), AttentionFamily::cudnn);
+  EXPECT_EQ(family(DType::bf16, 4096, 128, {.is_gradient = true, .rules = AttentionRules::window}),
+            AttentionFamily::warp_groups)
       << "cuDNN would store what the window hides";
   EXPECT_EQ(of(DType::bf16, AttentionRules::other, false), AttentionFamily::warp_groups);
   EXPECT_EQ(of(DType::bf16, AttentionRules::other, true), AttentionFamily::warp_groups);

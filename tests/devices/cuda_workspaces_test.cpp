@@ -64,5 +64,13 @@ TEST(CudaWorkspaces, NormGradientsGrowWithRowsUntilTheGpuIsFull) {
   EXPECT_EQ(devices::norm_gradient_bytes(512, 768, 132, 3), 3 * 4 * 512 * 768);
 }
 
+/// A warp sorts 256 choices and counts each expert's.
+TEST(CudaWorkspaces, OfExpertsHaveCountsOfWarps) {
+  EXPECT_EQ(devices::dispatch_bytes(256, 8), 4 * 8);
+  EXPECT_EQ(devices::dispatch_bytes(257, 8), 2 * 4 * 8);
+  EXPECT_EQ(devices::dispatch_bytes(32768 * 8, 128), 1024 * 4 * 128);
+  EXPECT_EQ(devices::route_gradient_bytes(128), 4 * 128);
+}
+
 }  // namespace
 }  // namespace rooflm

@@ -128,10 +128,12 @@ class Families : public testing::TestWithParam<Kind> {
             .dtype = dtype,
             .recompute = recompute};
   }
-  /// Weights as they begin, and biases and the like that are not all 0 or 1.
+  /// Weights as they begin, but biases and the like that are not all 0 or 1.
   [[nodiscard]] static StepRunner::Weights weights_of(const ModelConfig& config) {
     StepRunner::Weights weights = initial_weights(config);
     for (auto& [name, values] : weights) {
+      // Scores of experts that are far apart: which are chosen must not hang on rounding.
+      for (double& value : values) value *= name.ends_with("router.weight") ? 20 : 1;
       const bool is_even =
           std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
       for (std::size_t i = 0; is_even && i < values.size(); ++i)
@@ -154,7 +156,7 @@ class Families : public testing::TestWithParam<Kind> {
   }
 };
 
-TEST_P(Families, CanRun) { EXPECT_EQ(model::uncomputed(config(), kTokens), ""); }
+TEST_P(Families, CanRun) { EXPECT_EQ(model::uncomputed(config()), ""); }
 
 TEST_P(Families, EnginesFollowDoublePrecision) {
   const auto fp64 = losses(options_of(EngineKind::eager, core::DType::f64));

@@ -12,7 +12,6 @@
 #include "backends/thread_team.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
-#include "program/scores.h"
 
 namespace rooflm::backends {
 namespace {
@@ -36,7 +35,6 @@ Kernel with_threads(Kernel kernel, int threads) {
 
 KernelRow bind(const cpu::MakerRow& row, const std::shared_ptr<cpu::Resources>& resources) {
   return {row.op, [row, resources](const program::Program& program, const program::Op& op) {
-            if (!program::beyond_plain(op).empty()) return Kernel{};
             use_team(resources->threads());
             return with_threads(make_named(row, {program, op, resources}), resources->threads());
           }};

@@ -216,11 +216,13 @@ class RingWriter {
   RingKind kind_;
 };
 
-/// Sets the attributes that tell ops which positions their rows have.
+/// Sets the attributes that tell ops which positions their rows have. Latent attention of a part of a text
+/// has no kernel, and no rewrite.
 void tell_pieces(Program& step, const program::Pieces& own) {
   for (Op& op : step.ops) {
     const bool has_positions = op.is(ops::kRope) || op.is(ops::kAddPositions) ||
-                               op.is(ops::kAddPositionsBackward) || op.is(ops::kEmbeddingPositions);
+                               op.is(ops::kAddPositionsBackward) || op.is(ops::kEmbeddingPositions) ||
+                               op.is(ops::kLatentAttention) || op.is(ops::kLatentAttentionBackward);
     if (has_positions) own.write_to(op.attrs);
   }
 }

@@ -1,13 +1,17 @@
-// latent_attention: causal attention whose queries and keys have other sizes than values, or whose values are
-// its keys: y [B, T, H Dv]. Inputs: q [B, T, ..], and tensors with the keys and values, in any packing.
-// Attributes: heads, qk_dim, v_dim, window (keys that a query sees; absent: all). No backend has a kernel:
-// models with it are planned. Costs are those of flash_attention.
-//
+// latent_attention: causal attention whose queries and keys have another size than values (DeepSeek-V2,
+// 2024): y [B, T, H Dv] = softmax(scale q k^T) v per head. Inputs: q [B, T, H Dqk]; kv [B, T, H (P + Dv)], of
+// each head P elements of its key and its value; rotary [B, T, Dqk - P], the rest of the key, which heads
+// share. Attributes: heads, qk_dim, v_dim, scale (absent: 1 / sqrt(Dqk)). Costs are those of flash_attention.
 // Outputs: y, lse [B, H, T].
+// With other inputs (one more that chooses keys, or q packed with keys that are the values), and with a
+// window, no backend has a kernel: such models are planned.
+#include <fmt/format.h>
+
+#include <cstddef>
+
 #include "core/checked.h"
 #include "program/gradient.h"
 #include "program/ops.h"
-#include "program/planned_ops.h"
 
 namespace rooflm::program::ops {
 namespace {
@@ -17,6 +21,18 @@ using core::Count;
 std::vector<Tensor> infer_latent_attention(const Program& p, const Op& op) {
   const core::Shape& q = p.shape(op.inputs.at(0));
   const Count heads = op.attrs.integer("heads");
+  constexpr std::size_t kComputed = 3;
+  if (op.inputs.size() == kComputed) {
+    const Count key = p.shape(op.inputs[2])[-1];
+    const Count width = heads * (op.attrs.integer("qk_dim") - key + op.attrs.integer("v_dim"));
+    const bool fits = q.rank() == 3 && q[2] == heads * op.attrs.integer("qk_dim") &&
+                      p.shape(op.inputs[1]) == q.with(-1, width) && p.shape(op.inputs[2]) == q.with(-1, key);
+    expect(fits, op, [&] {
+      return fmt::format("expected queries [B, T, {}] and keys and values [B, T, {}], got {} and {}",
+                         std::int64_t{heads * op.attrs.integer("qk_dim")}, std::int64_t{width}, q.str(),
+                         p.shape(op.inputs[1]).str());
+    });
+  }
   return {{.shape = q.with(-1, heads * op.attrs.integer("v_dim"))},
           {.shape = {q[0], heads, q[1]}, .full_precision = true}};
 }

@@ -1,9 +1,10 @@
 // rope: rotary position embedding (Su et al., 2021) of the q and k heads of a packed projection qkv [B, T, (H
 // + 2K) D]; v passes through. Rotate-half convention, as in Hugging Face's Llama: element i of a head pairs
-// with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta, inverse; dims, if
-// only so many first elements of a head are rotated: then D is dims in these formulas. On a context-parallel
-// rank (program/pieces.h) t is the position in the whole sequence. When generation continues a text, a second
-// input `first` [B] int32 gives the position: row t is at first[b] + t, below the attribute `positions`.
+// with i + D/2, angle = t * theta^(-2i/D). Attributes: heads, kv_heads, head_dim, theta, inverse; dims,
+// if only so many elements of a head are rotated, from `begin` (0) on: then D is dims in these formulas. On a
+// context-parallel rank (program/pieces.h) t is the position in the whole sequence. When generation continues
+// a text, a second input `first` [B] int32 gives the position: row t is at first[b] + t, below the attribute
+// `positions`.
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -23,8 +24,9 @@ std::vector<Tensor> infer_rope(const Program& p, const Op& op) {
          [&] { return fmt::format("expected [B, T, {}], got {}", width, x.str()); });
   const std::int64_t dims = rotated_dims(op.attrs);
   expect(dims % 2 == 0, op, [&] { return fmt::format("rotates pairs, but the head size {} is odd", dims); });
-  expect(dims > 0 && dims <= d, op,
-         [&] { return fmt::format("rotates {} elements of a head of {}", dims, d); });
+  const std::int64_t begin = rotated_begin(op.attrs);
+  expect(dims > 0 && begin >= 0 && dims <= d - begin, op,
+         [&] { return fmt::format("rotates {} elements of a head of {} from {} on", dims, d, begin); });
   if (op.inputs.size() > 1) expect_per_text(p, op, 1, x[0]);
   return {{.shape = x}};
 }

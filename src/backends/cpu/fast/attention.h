@@ -20,6 +20,9 @@ struct AttentionShape {
   // For blocks, without `causal`: queries from `first_query` on see the first `keys` keys; 0: all.
   std::int64_t first_query = 0;
   std::int64_t keys = 0;
+  std::int64_t window = 0;  ///< of causal attention: keys that a query sees, its own included; 0: all
+  float cap = 0;            ///< scores are cap tanh(score / cap); 0: as they are
+  bool alibi = false;       ///< scores are less slope(head) (t - j) (program/scores.h)
 };
 
 /// Bytes of scratch memory (64-byte aligned) for this shape and the current thread count, for any storage
@@ -27,19 +30,22 @@ struct AttentionShape {
 std::size_t attention_forward_scratch_bytes(const AttentionShape& shape);
 std::size_t attention_backward_scratch_bytes(const AttentionShape& shape);
 
-/// o = softmax(mask(q·kᵀ·scale))·v per head, and lse = log(sum(exp(.))) of every row of scores.
-/// qkv [B, T, (H+2K)*D]: the H query heads, then K key heads, then K value heads; o [B, T, H*D]; lse f32 [B,
-/// H, T]. Nothing may alias. Scores, softmax and sums are fp32. Results do not depend on the thread count.
-/// Dao et al., "FlashAttention", NeurIPS 2022. Throws core::UsageError on extents that do not fit.
+/// o = softmax(mask(q·kᵀ·scale))·v per head, and lse = log(sum(exp(.))) of every row of scores. Both sums
+/// have exp(sinks[head]), too, if there are sinks [H]. qkv [B, T, (H+2K)*D]: the H query heads, then K key
+/// heads, then K value heads; o [B, T, H*D]; lse f32 [B, H, T]. Nothing may alias. Scores, softmax and sums
+/// are fp32. Results do not depend on the thread count. Dao et al., "FlashAttention", NeurIPS 2022. Throws
+/// core::UsageError on extents that do not fit.
 template <Storage S>
 [[gnu::noipa]] void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse,
-                                      void* scratch);
+                                      void* scratch, const float* sinks = nullptr);
 
 /// Gradient of the above: d_qkv (layout of qkv, fully written) from d_o (layout of o), recomputing the scores
-/// tile by tile from qkv and lse. Nothing may alias. Results do not depend on the thread count.
+/// tile by tile from qkv and lse. Nothing may alias. Results do not depend on the thread count. With sinks
+/// also the sums over the queries of their gradients, d_sinks [B, H].
 template <Storage S>
 [[gnu::noipa]] void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o,
-                                       const float* lse, S* d_qkv, void* scratch);
+                                       const float* lse, S* d_qkv, void* scratch,
+                                       const float* sinks = nullptr, float* d_sinks = nullptr);
 
 /// attention_forward with keys and values from another tensor: the query heads of qkv [B, T, (H+2K)*D], and
 /// keys_values [B, T, 2K*D] with K key heads, then K value heads. Nothing may alias. Queries that see no key

@@ -1,8 +1,10 @@
 // Flash attention, backward: one task per key/value head; scores are recomputed tile by tile.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "backends/cpu/fast/attention.h"
 #include "backends/cpu/fast/attention_tiles.h"
@@ -106,17 +108,23 @@ ROOFLM_INLINE void store_gradients(const Workspace<Bf16Pair>& w, std::int64_t c,
   store_pairs(w.d_score_terms + c / 2 * kQ + v * kLanes, low.d_score, high.d_score);
 }
 
-// p = 2^(score * factor - lse), zero where invisible; d_score = p (d_p - delta).
-template <TileElement E>
-void softmax_backward(const ScoreTile& t, const Workspace<E>& w, float factor) {
+// p = 2^(score * factor - lse), zero where invisible; d_score = p (d_p - delta). With kShaped the form makes
+// the scores.
+template <bool kShaped, TileElement E>
+void softmax_backward(const ScoreForm& form, const ScoreTile& t, const Workspace<E>& w, float factor) {
   for (std::int64_t v = 0; v < kVectors; ++v) {
     const Floats lse = load(w.lse + v * kLanes);
     const Floats delta = load(w.delta + v * kLanes);
     const auto gradients = [&](std::int64_t c, bool masked) {
       const std::int64_t at = c * kQ + v * kLanes;
-      Floats p = exp2_nonpositive<float, Floats>(load(w.scores + at) * factor - lse);
+      const Floats product = load(w.scores + at) * factor;
+      ScoreForm::Score score{product, splat(1.0F)};
+      if constexpr (kShaped) score = form.of(product, t.query + v * kLanes - t.key - c);
+      Floats p = exp2_nonpositive<float, Floats>(score.score - lse);
       if (masked) p = t.hides(c, v) ? Floats{} : p;
-      return Gradients{p, p * (load(w.d_scores + at) - delta)};
+      const Floats d_score = p * (load(w.d_scores + at) - delta);
+      if constexpr (kShaped) return Gradients{p, d_score * score.derivative};
+      return Gradients{p, d_score};
     };
     const std::int64_t count = t.visible_count(v);
     const auto run = [&](std::int64_t begin, std::int64_t end, bool masked) {
@@ -128,7 +136,7 @@ void softmax_backward(const ScoreTile& t, const Workspace<E>& w, float factor) {
         if (c < end) store_gradients(w, c, v, gradients(c, masked), Gradients{});
       }
     };
-    const std::int64_t whole = t.masked ? t.seen_by_all(v) / 2 * 2 : count;
+    const std::int64_t whole = t.masked || t.window > 0 ? t.seen_by_all(v) / 2 * 2 : count;
     run(0, whole, false);
     run(whole, count, true);
   }
@@ -215,17 +223,30 @@ void load_queries(const AttentionLayout& l, const QueryHead<S, D>& h, std::int64
   }
 }
 
+// d_sink of a tile of queries: the sink's p is exp(sink - lse), and its dp is 0.
+template <TileElement E>
+float sink_gradient(const Workspace<E>& w, std::int64_t queries, float sink) {
+  float sum = 0;
+  for (std::int64_t i = 0; i < queries; ++i) sum -= std::exp2(sink * kLog2e - w.lse[i]) * w.delta[i];
+  return sum;
+}
+
 template <TileElement E, Storage S, Storage D>
-void query_tile(const AttentionLayout& l, const QueryHead<S, D>& h, const Gradient<D>& d, std::int64_t query,
-                const Workspace<E>& w) {
+void query_tile(const AttentionLayout& l, const ScoreForm& form, const QueryHead<S, D>& h,
+                const Gradient<D>& d, std::int64_t query, const Workspace<E>& w) {
   const std::int64_t queries = std::min(kQ, l.seq - query);
   load_queries(l, h, query, queries, w);
   const std::int64_t keys = l.visible_keys(query, queries);
-  for (std::int64_t key = 0; key < keys; key += kC) {
+  const float factor = kTerms<E> == 1 ? 1.0F : l.scale * kLog2e;
+  for (std::int64_t key = l.first_tile(query); key < keys; key += kC) {
     const std::int64_t count = std::min(kC, keys - key);
-    const ScoreTile tile{query, key, count, l.causal && key + count - 1 > query};
+    const auto tile = ScoreTile::of(l, query, queries, key, count);
     compute_scores(l, tile, w);
-    softmax_backward(tile, w, kTerms<E> == 1 ? 1.0F : l.scale * kLog2e);
+    if (l.is_shaped()) {
+      softmax_backward<true>(form, tile, w, factor);
+    } else {
+      softmax_backward<false>(form, tile, w, factor);
+    }
     accumulate_gradients(l, tile, queries, w);
   }
   unpack_rows(queries, l.dim, w.d_q, l.padded_dim, l.scale, h.d_q + query * d.stride, d.stride, d.accumulate);
@@ -233,7 +254,8 @@ void query_tile(const AttentionLayout& l, const QueryHead<S, D>& h, const Gradie
 
 template <TileElement E, Storage S, Storage D>
 void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
-              const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch) {
+              const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch,
+              const float* sinks, float* d_sinks) {
   parallel_tasks(shape.batch * shape.kv_heads, [&](std::int64_t task, int worker) {
     const Workspace<E> w(scratch, l, worker);
     const std::int64_t batch = task / shape.kv_heads;
@@ -252,7 +274,13 @@ void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_
       const QueryHead<S, D> h{qkv + row + head * l.dim, o + out, d_o + out,
                               lse + (batch * shape.heads + head) * l.seq,
                               d.queries + batch * l.seq * d.stride + head * l.dim};
-      for (std::int64_t query = l.first_query; query < l.seq; query += kQ) query_tile(l, h, d, query, w);
+      const ScoreForm form(l, head);
+      float d_sink = 0;
+      for (std::int64_t query = l.first_query; query < l.seq; query += kQ) {
+        query_tile(l, form, h, d, query, w);
+        if (sinks != nullptr) d_sink += sink_gradient(w, std::min(kQ, l.seq - query), sinks[head]);
+      }
+      if (sinks != nullptr) d_sinks[batch * shape.heads + head] = d_sink;
     }
     unpack_rows(l.keys, l.dim, w.d_keys, l.padded_dim, l.scale, d.keys_values + key, l.kv_stride,
                 d.accumulate);
@@ -264,12 +292,14 @@ void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_
 // Runs with the element type that GEMMs of S use on this CPU.
 template <Storage S, Storage D>
 void backward_of(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
-                 const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch) {
+                 const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch,
+                 const float* sinks = nullptr, float* d_sinks = nullptr) {
   check_attention(shape);
   if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
-    if (l.dim % 2 == 0) return backward<Bf16Pair>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
+    if (l.dim % 2 == 0)
+      return backward<Bf16Pair>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch, sinks, d_sinks);
   }
-  backward<float>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch);
+  backward<float>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch, sinks, d_sinks);
 }
 
 }  // namespace
@@ -282,14 +312,15 @@ std::size_t attention_backward_scratch_bytes(const AttentionShape& shape) {
 
 template <Storage S>
 void attention_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* o, const float* lse,
-                        S* d_qkv, void* scratch) {
+                        S* d_qkv, void* scratch, const float* sinks, float* d_sinks) {
   const AttentionLayout l(shape);
-  backward_of(shape, l, d_o, qkv, qkv, o, lse, Gradient<S>{d_qkv, l.qkv_stride, d_qkv, false}, scratch);
+  backward_of(shape, l, d_o, qkv, qkv, o, lse, Gradient<S>{d_qkv, l.qkv_stride, d_qkv, false}, scratch, sinks,
+              d_sinks);
 }
 template void attention_backward(const AttentionShape&, const float*, const float*, const float*,
-                                 const float*, float*, void*);
+                                 const float*, float*, void*, const float*, float*);
 template void attention_backward(const AttentionShape&, const core::Bf16*, const core::Bf16*,
-                                 const core::Bf16*, const float*, core::Bf16*, void*);
+                                 const core::Bf16*, const float*, core::Bf16*, void*, const float*, float*);
 
 template <Storage S>
 void attention_block_backward(const AttentionShape& shape, const S* d_o, const S* qkv, const S* keys_values,
@@ -306,21 +337,37 @@ template void attention_block_backward(const AttentionShape&, const core::Bf16*,
 }  // namespace rooflm::backends::cpu
 
 namespace rooflm::backends::cpu::fast {
+namespace {
 
-/// Inputs: dy, qkv, y, lse.
+/// to [H] (+)= the sum over the batch of parts [B, H].
+void add_batch(const std::vector<float>& parts, std::int64_t heads, bool accumulates, float* to) {
+  if (!accumulates) std::fill_n(to, heads, 0.0F);
+  for (std::size_t i = 0; i < parts.size(); ++i) to[static_cast<std::int64_t>(i) % heads] += parts[i];
+}
+
+}  // namespace
+
+/// Inputs: dy, qkv, y, lse [, sinks].
 Kernel make_flash_attention_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!v.inputs_are({1, 2}, dtype) || !v.inputs_are({3}, DType::f32) || !v.outputs_are({0}, dtype)) {
     return {};
   }
+  const bool has_sinks = v.has_in(4);
+  if (has_sinks && !(v.inputs_are({4}, DType::f32) && v.outputs_are({1}, DType::f32))) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const AttentionShape shape = attention_shape(v, v.in(1).shape);
     const std::size_t scratch_bytes = attention_backward_scratch_bytes(shape);
     v.context->scratch().reserve(scratch_bytes);
-    const auto run = [shape, resources = v.context](const KernelArgs& args) {
+    const auto parts = has_sinks ? std::make_shared<std::vector<float>>(shape.batch * shape.heads) : nullptr;
+    const auto run = [shape, parts, accumulates = v.accumulates(),
+                      resources = v.context](const KernelArgs& args) {
       attention_backward(shape, static_cast<const S*>(args.in[0]), static_cast<const S*>(args.in[1]),
                          static_cast<const S*>(args.in[2]), static_cast<const float*>(args.in[3]),
-                         static_cast<S*>(args.out[0]), resources->scratch().data());
+                         static_cast<S*>(args.out[0]), resources->scratch().data(),
+                         parts ? static_cast<const float*>(args.in[4]) : nullptr,
+                         parts ? parts->data() : nullptr);
+      if (parts) add_batch(*parts, shape.heads, accumulates, static_cast<float*>(args.out[1]));
     };
     return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
   });
@@ -329,6 +376,7 @@ Kernel make_flash_attention_backward(const OpView& v) {
 /// Inputs: dy, qkv, keys_values, y, lse [, dq, d_keys_values to accumulate into].
 Kernel make_attention_block_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
+  if (!program::beyond_plain(v.op).empty()) return {};
   if (!v.inputs_are({1, 2, 3}, dtype) || !v.inputs_are({4}, DType::f32) || !v.outputs_are({0, 1}, DType::f32))
     return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {

@@ -76,6 +76,14 @@ void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
   }
 }
 
+// Products of vector v become scores.
+void shape_scores(const ScoreForm& form, const ScoreTile& t, float* scores, std::int64_t v, float factor) {
+  for (std::int64_t c = 0; c < t.visible_count(v); ++c) {
+    float* s = scores + c * kQ + v * kLanes;
+    store(s, form.of(load(s) * factor, t.query + v * kLanes - t.key - c).score);
+  }
+}
+
 // Online softmax: scores of vector v become 2^(score * factor - top) with the new top; updates the sums.
 template <TileElement E>
 void softmax_vector(const Workspace<E>& w, std::int64_t v, std::int64_t count, float factor) {
@@ -126,29 +134,31 @@ void accumulate_output(const AttentionLayout& l, const ScoreTile& t, const Works
   }
 }
 
-// One tile of queries of one head against all keys that it sees.
+// One tile of queries of one head against all keys that it sees. `sink`: null if there is none.
 template <TileElement E, Storage S>
-void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const S* k, const S* v, S* o,
-                float* lse, const Workspace<E>& w) {
+void query_tile(const AttentionLayout& l, const ScoreForm& form, std::int64_t query, const S* q, const S* k,
+                const S* v, S* o, float* lse, const float* sink, const Workspace<E>& w) {
   // The scale is folded into fp32 queries. Pairs would be rounded, so in bf16 the scores are scaled instead.
   const float factor = l.scale * kLog2e;
+  const float left = kTerms<E> == 1 ? 1.0F : factor;
   const std::int64_t queries = std::min(kQ, l.seq - query);
   if (queries < kQ)
     std::memset(static_cast<void*>(w.queries), 0, static_cast<std::size_t>(l.dim * kQ) * sizeof(E));
   pack_lanes(queries, l.dim, q + query * l.qkv_stride, l.qkv_stride, factor, w.queries, kQ);
   std::fill(w.output, w.output + l.dim * kQ, 0.0F);
-  std::fill(w.top, w.top + kQ, kMasked);
-  std::fill(w.sum, w.sum + kQ, 0.0F);
+  std::fill(w.top, w.top + kQ, sink != nullptr ? *sink * kLog2e : kNoScore);
+  std::fill(w.sum, w.sum + kQ, sink != nullptr ? 1.0F : 0.0F);
   const std::int64_t keys = l.visible_keys(query, queries);
-  for (std::int64_t key = 0; key < keys; key += kC) {
+  for (std::int64_t key = l.first_tile(query); key < keys; key += kC) {
     const std::int64_t count = std::min(kC, keys - key);
-    const ScoreTile tile{query, key, count, l.causal && key + count - 1 > query};
+    const auto tile = ScoreTile::of(l, query, queries, key, count);
     pack_rows(count, l.dim, k + key * l.kv_stride, l.kv_stride, w.keys, l.padded_dim);
     pack_terms(count, l.dim, v + key * l.kv_stride, l.kv_stride, w.values, l.padded_dim);
     compute_scores(l, tile, w);
     for (std::int64_t vector = 0; vector < kVectors; ++vector) {
+      if (l.is_shaped()) shape_scores(form, tile, w.scores, vector, left);
       mask_scores(tile, w.scores, vector);
-      softmax_vector(w, vector, tile.visible_count(vector), kTerms<E> == 1 ? 1.0F : factor);
+      softmax_vector(w, vector, tile.visible_count(vector), l.is_shaped() ? 1.0F : left);
     }
     accumulate_output(l, tile, w);
   }
@@ -161,7 +171,7 @@ void query_tile(const AttentionLayout& l, std::int64_t query, const S* q, const 
 
 template <TileElement E, Storage S>
 void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values, S* o,
-             float* lse, void* scratch) {
+             float* lse, void* scratch, const float* sinks) {
   // Head by head, so keys and values stay in cache; within a head the longest tile first.
   parallel_tasks(shape.batch * shape.heads * l.query_tiles, [&](std::int64_t task, int worker) {
     const std::int64_t head_task = task / l.query_tiles;
@@ -170,21 +180,21 @@ void forward(const AttentionShape& shape, const AttentionLayout& l, const S* qkv
     const std::int64_t head = head_task % shape.heads;
     const S* row = qkv + batch * l.seq * l.qkv_stride;
     const S* kv = keys_values + batch * l.seq * l.kv_stride + head / l.group * l.dim;
-    query_tile(l, l.first_query + tile * kQ, row + head * l.dim, kv + l.key_begin, kv + l.value_begin,
-               o + batch * l.seq * l.o_stride + head * l.dim, lse + head_task * l.seq,
-               Workspace<E>(scratch, l, worker));
+    query_tile(l, ScoreForm(l, head), l.first_query + tile * kQ, row + head * l.dim, kv + l.key_begin,
+               kv + l.value_begin, o + batch * l.seq * l.o_stride + head * l.dim, lse + head_task * l.seq,
+               sinks == nullptr ? nullptr : sinks + head, Workspace<E>(scratch, l, worker));
   });
 }
 
 // Runs with the element type that GEMMs of S use on this CPU.
 template <Storage S>
 void forward_of(const AttentionShape& shape, const AttentionLayout& l, const S* qkv, const S* keys_values,
-                S* o, float* lse, void* scratch) {
+                S* o, float* lse, void* scratch, const float* sinks = nullptr) {
   check_attention(shape);
   if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
-    if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, keys_values, o, lse, scratch);
+    if (l.dim % 2 == 0) return forward<Bf16Pair>(shape, l, qkv, keys_values, o, lse, scratch, sinks);
   }
-  forward<float>(shape, l, qkv, keys_values, o, lse, scratch);
+  forward<float>(shape, l, qkv, keys_values, o, lse, scratch, sinks);
 }
 
 // The result of queries that see no key.
@@ -208,11 +218,13 @@ std::size_t attention_forward_scratch_bytes(const AttentionShape& shape) {
 }
 
 template <Storage S>
-void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch) {
-  forward_of(shape, AttentionLayout(shape), qkv, qkv, o, lse, scratch);
+void attention_forward(const AttentionShape& shape, const S* qkv, S* o, float* lse, void* scratch,
+                       const float* sinks) {
+  forward_of(shape, AttentionLayout(shape), qkv, qkv, o, lse, scratch, sinks);
 }
-template void attention_forward(const AttentionShape&, const float*, float*, float*, void*);
-template void attention_forward(const AttentionShape&, const core::Bf16*, core::Bf16*, float*, void*);
+template void attention_forward(const AttentionShape&, const float*, float*, float*, void*, const float*);
+template void attention_forward(const AttentionShape&, const core::Bf16*, core::Bf16*, float*, void*,
+                                const float*);
 
 template <Storage S>
 void attention_block_forward(const AttentionShape& shape, const S* qkv, const S* keys_values, S* o,
@@ -241,10 +253,11 @@ void check_attention(const AttentionShape& s) {
 
 namespace {
 
-// FLOP of one matmul [T, D] x [D, T], or of its visible half.
+// FLOP of one matmul [T, D] x [D, T], or of its visible part.
 double matmul_flop(const AttentionShape& s) {
   const auto seq = static_cast<double>(s.seq);
-  const double scores = s.causal ? seq * (seq + 1) / 2 : seq * seq;
+  const auto unseen = static_cast<double>(s.window > 0 ? std::max<std::int64_t>(0, s.seq - s.window) : 0);
+  const double scores = s.causal ? seq * (seq + 1) / 2 - unseen * (unseen + 1) / 2 : seq * seq;
   return 2.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * scores;
 }
 
@@ -259,13 +272,16 @@ namespace rooflm::backends::cpu::fast {
 
 Kernel make_flash_attention(const OpView& v) {
   if (!v.outputs_are({0}, v.in(0).dtype) || !v.outputs_are({1}, DType::f32)) return {};
+  const bool has_sinks = v.has_in(1);
+  if (has_sinks && !v.inputs_are({1}, DType::f32)) return {};
   return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
     const AttentionShape shape = attention_shape(v, v.in(0).shape);
     const std::size_t scratch_bytes = attention_forward_scratch_bytes(shape);
     v.context->scratch().reserve(scratch_bytes);
-    const auto run = [shape, resources = v.context](const KernelArgs& args) {
+    const auto run = [shape, has_sinks, resources = v.context](const KernelArgs& args) {
       attention_forward(shape, static_cast<const S*>(args.in[0]), static_cast<S*>(args.out[0]),
-                        static_cast<float*>(args.out[1]), resources->scratch().data());
+                        static_cast<float*>(args.out[1]), resources->scratch().data(),
+                        has_sinks ? static_cast<const float*>(args.in[1]) : nullptr);
     };
     return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
   });
@@ -273,6 +289,7 @@ Kernel make_flash_attention(const OpView& v) {
 
 Kernel make_attention_block(const OpView& v) {
   const DType dtype = v.in(0).dtype;
+  if (!program::beyond_plain(v.op).empty()) return {};
   if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype) || !v.outputs_are({1}, DType::f32)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const AttentionShape shape = block_shape(v, v.in(0).shape);

@@ -10,12 +10,14 @@
 #include "backends/cpu/fast/vec_math.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
+#include "program/scores.h"
 
 namespace rooflm::backends::cpu::fast {
 namespace {
 
 struct Extents {
   std::int64_t batch, heads, kv_heads, dim, positions;
+  program::Scores scores;
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
 };
 
@@ -40,16 +42,33 @@ void add_row(float p, const S* row, std::int64_t dim, float* to) {
 
 /// State of one query head during the pass over its keys.
 struct Head {
-  float* q;       // [D], times log2(e) / sqrt(D)
+  float* q;       // [D], times log2(e) scale
   float* output;  // [D]
   float top, sum;
+  float slope;  // of ALiBi, times log2(e)
 };
 
-/// p = 2^(score - top) for `count` keys; rescales the sums so far to the new top.
+constexpr float kLog2e = 1.44269504F;
+
+/// Products become scores, in units of log2; the first is of a key `distance` before the query.
+void shape_scores(float cap, float slope, std::int64_t distance, std::int64_t count, float* p) {
+  const float scaled_cap = cap * kLog2e;
+  for (std::int64_t t = 0; t < count; ++t) {
+    if (cap > 0) p[t] = scaled_cap * std::tanh(p[t] / scaled_cap);
+    p[t] -= slope * static_cast<float>(distance - t);
+  }
+}
+
+/// p = 2^(score - top) for `count` keys, the first one `distance` before the query; rescales the sums so far
+/// to the new top.
 template <Storage S>
-void attend(Head& head, const S* keys, const S* values, std::int64_t count, std::int64_t dim) {
+void attend(Head& head, const Extents& e, const S* keys, const S* values, std::int64_t distance,
+            std::int64_t count) {
+  const std::int64_t dim = e.dim;
   float p[kTile];
   for (std::int64_t t = 0; t < count; ++t) p[t] = dot_product(head.q, keys + t * dim, dim);
+  if (e.scores.cap > 0 || e.scores.alibi)
+    shape_scores(static_cast<float>(e.scores.cap), head.slope, distance, count, p);
   const float top = std::max(head.top, *std::max_element(p, p + count));
   const float rescale = std::exp2(head.top - top);
   head.top = top;
@@ -65,33 +84,38 @@ void attend(Head& head, const S* keys, const S* values, std::int64_t count, std:
 }
 
 /// All query heads of one key/value head of one text. `qkv`: the text's row; k, v: the head's caches [P, D];
-/// y: the text's [H D]; `work`: 2 group D floats.
+/// y: the text's [H D]; `sinks` [H], or null; `work`: 2 group D floats.
 template <Storage S>
 void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, const S* qkv, S* k, S* v,
-                 S* y, float* work) {
+                 S* y, const float* sinks, float* work) {
   const std::int64_t group = e.heads / e.kv_heads;
   const auto row_bytes = static_cast<std::size_t>(e.dim) * sizeof(S);
   const S* new_key = qkv + (e.heads + kv_head) * e.dim;
   std::memcpy(static_cast<void*>(k + position * e.dim), new_key, row_bytes);
   std::memcpy(static_cast<void*>(v + position * e.dim), new_key + e.kv_heads * e.dim, row_bytes);
-  constexpr float kLog2e = 1.44269504F;
   constexpr float kNothing = -3e38F;
-  const float scale = kLog2e / std::sqrt(static_cast<float>(e.dim));
+  const float scale = kLog2e * static_cast<float>(e.scores.scale);
   constexpr std::int64_t kMostHeads = 16;
   for (std::int64_t begin = 0; begin < group; begin += kMostHeads) {
     Head heads[kMostHeads];
     const std::int64_t count = std::min(kMostHeads, group - begin);
     for (std::int64_t i = 0; i < count; ++i) {
-      heads[i] = {.q = work + 2 * i * e.dim, .output = work + (2 * i + 1) * e.dim, .top = kNothing, .sum = 0};
-      const S* q = qkv + (kv_head * group + begin + i) * e.dim;
+      const std::int64_t head = kv_head * group + begin + i;
+      heads[i] = {.q = work + 2 * i * e.dim,
+                  .output = work + (2 * i + 1) * e.dim,
+                  .top = sinks == nullptr ? kNothing : sinks[head] * kLog2e,
+                  .sum = sinks == nullptr ? 0.0F : 1.0F,
+                  .slope = static_cast<float>(e.scores.slope(head, e.heads)) * kLog2e};
+      const S* q = qkv + head * e.dim;
       for_lanes(0, e.dim, [&](auto j, auto n) {
         store_at(heads[i].q + j, load_at(q + j, n) * scale, n);
         store_at(heads[i].output + j, Floats{}, n);
       });
     }
-    for (std::int64_t t = 0; t <= position; t += kTile) {
+    for (std::int64_t t = e.scores.first_key(position); t <= position; t += kTile) {
       const std::int64_t keys = std::min(kTile, position + 1 - t);
-      for (std::int64_t i = 0; i < count; ++i) attend(heads[i], k + t * e.dim, v + t * e.dim, keys, e.dim);
+      for (std::int64_t i = 0; i < count; ++i)
+        attend(heads[i], e, k + t * e.dim, v + t * e.dim, position - t, keys);
     }
     for (std::int64_t i = 0; i < count; ++i) {
       S* to = y + (kv_head * group + begin + i) * e.dim;
@@ -104,16 +128,18 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
 
 }  // namespace
 
-/// Inputs: qkv, first, k, v. Outputs: y, k, v.
+/// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v.
 Kernel make_decode_attention(const OpView& view) {
   const DType dtype = view.in(0).dtype;
-  if (!view.outputs_are({0, 1, 2}, dtype)) return {};
+  const bool has_sinks = view.has_in(4);
+  if (!view.outputs_are({0, 1, 2}, dtype) || (has_sinks && !view.inputs_are({4}, DType::f32))) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const Extents e{.batch = view.in(0).shape[0],
                     .heads = view.integer("heads"),
                     .kv_heads = view.integer("kv_heads"),
                     .dim = view.integer("head_dim"),
-                    .positions = view.in(2).shape[2]};
+                    .positions = view.in(2).shape[2],
+                    .scores = program::Scores::of(view.op.attrs)};
     const std::int64_t floats = (2 * e.heads / e.kv_heads * e.dim + kLanes - 1) / kLanes * kLanes;
     const auto work =
         std::make_shared<std::vector<float>>(static_cast<std::size_t>(floats * view.context->threads()));
@@ -123,11 +149,12 @@ Kernel make_decode_attention(const OpView& view) {
       auto* y = static_cast<S*>(args.out[0]);
       auto* k = static_cast<S*>(args.out[1]);
       auto* v = static_cast<S*>(args.out[2]);
+      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[4]) : nullptr;
       parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int worker) {
         const std::int64_t b = task / e.kv_heads;
         const std::int64_t cache = task * e.positions * e.dim;
         decode_head(e, task % e.kv_heads, first[b], qkv + b * e.width(), k + cache, v + cache,
-                    y + b * e.heads * e.dim, work->data() + worker * floats);
+                    y + b * e.heads * e.dim, sinks, work->data() + worker * floats);
       });
     };
   });

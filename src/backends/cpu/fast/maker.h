@@ -5,6 +5,7 @@
 #include "backends/cpu/resources.h"
 #include "core/dtype.h"
 #include "program/pieces.h"
+#include "program/scores.h"
 
 namespace rooflm::backends::cpu::fast {
 
@@ -20,11 +21,16 @@ Kernel with_storage(DType dtype, Make&& make) {
 
 /// `qkv`: the shape of packed projections [B, T, (H + 2K) D].
 inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
+  const auto scores = program::Scores::of(v.op.attrs);
   return {.batch = qkv[0],
           .seq = qkv[1],
           .heads = v.integer("heads"),
           .kv_heads = v.integer("kv_heads"),
-          .head_dim = v.integer("head_dim")};
+          .head_dim = v.integer("head_dim"),
+          .scale = v.op.attrs.has("scale") ? static_cast<float>(scores.scale) : 0,
+          .window = scores.window,
+          .cap = static_cast<float>(scores.cap),
+          .alibi = scores.alibi};
 }
 /// The same for attention_block: its queries see keys of the rank `from`.
 inline AttentionShape block_shape(const OpView& v, const core::Shape& qkv) {

@@ -1,6 +1,7 @@
 // Rotary position embedding on packed projections.
 #include "backends/cpu/fast/rope.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cpu/fast/attention.h"
@@ -10,6 +11,7 @@
 #include "backends/cpu/resources.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cpu {
 
@@ -27,16 +29,18 @@ void rope_tables(std::int64_t seq, std::int64_t head_dim, double theta, float* c
 
 template <Storage S>
 void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* in, const float* cosines,
-          const float* sines, bool inverse, const std::int32_t* begin, S* out) {
-  const std::int64_t half = shape.head_dim / 2;
+          const float* sines, bool inverse, const std::int32_t* begin, S* out, const RotatedPart& part) {
+  const std::int64_t dim = shape.head_dim;
+  const std::int64_t half = (part.dims > 0 ? part.dims : dim) / 2;
+  const std::int64_t before = part.begin;
   const std::int64_t rotated = shape.heads + shape.kv_heads;
   const std::int64_t row_size = (rotated + shape.kv_heads) * shape.head_dim;
   const std::int64_t value_begin = rotated * shape.head_dim;
   const float sign = inverse ? -1.0F : 1.0F;
   const std::int64_t seq = shape.seq;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(S));
-  const bool streams =
-      in != out && half * kBytes % kLineBytes == 0 && is_streamed(shape.batch * seq * row_size * kBytes);
+  const bool streams = in != out && 2 * half == dim && half * kBytes % kLineBytes == 0 &&
+                       is_streamed(shape.batch * seq * row_size * kBytes);
   parallel_for(shape.batch * seq, 4, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const std::int64_t position =
@@ -44,8 +48,8 @@ void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* i
       const float* c = cosines + position * half;
       const float* s = sines + position * half;
       for (std::int64_t head = 0; head < rotated; ++head) {
-        const S* x = in + row * row_size + head * 2 * half;
-        S* y = out + row * row_size + head * 2 * half;
+        const S* x = in + row * row_size + head * dim + before;
+        S* y = out + row * row_size + head * dim + before;
         for_lanes_to(y, streams, 0, half, [=](auto i, auto group) ROOFLM_INLINE_LAMBDA {
           const Floats cosine = load_at(c + i, group);
           const Floats sine = load_at(s + i, group) * sign;
@@ -54,6 +58,10 @@ void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* i
           store_at(y + i, a * cosine - b * sine, group);
           store_at(y + half + i, b * cosine + a * sine, group);
         });
+        if (in != out) {
+          std::copy(x - before, x, y - before);
+          std::copy(x + 2 * half, x - before + dim, y + 2 * half);
+        }
       }
       if (in != out) {
         const S* values = in + row * row_size;
@@ -68,9 +76,9 @@ void rope(const AttentionShape& shape, const program::Pieces& pieces, const S* i
 }
 
 template void rope(const AttentionShape&, const program::Pieces&, const float*, const float*, const float*,
-                   bool, const std::int32_t*, float*);
+                   bool, const std::int32_t*, float*, const RotatedPart&);
 template void rope(const AttentionShape&, const program::Pieces&, const core::Bf16*, const float*,
-                   const float*, bool, const std::int32_t*, core::Bf16*);
+                   const float*, bool, const std::int32_t*, core::Bf16*, const RotatedPart&);
 
 }  // namespace rooflm::backends::cpu
 
@@ -82,13 +90,14 @@ Kernel make_rope(const OpView& v) {
     const AttentionShape shape = attention_shape(v, v.in(0).shape);
     const bool inverse = v.op.attrs.flag("inverse");
     const bool has_first = v.has_in(1);
+    const RotatedPart part{program::rotated_begin(v.op.attrs), program::rotated_dims(v.op.attrs)};
     const auto pieces = program::Pieces::of(v.op.attrs);
     const std::int64_t positions = has_first ? v.integer("positions") : shape.seq * pieces.parts;
     const auto tables = v.context->rope_tables<float>(positions, program::Rotary::of(v.op.attrs));
     return [=](const KernelArgs& args) {
       const auto* first = has_first ? checked_first(args.in[1], shape.batch, shape.seq, positions) : nullptr;
       rope(shape, pieces, static_cast<const S*>(args.in[0]), tables->cosines(), tables->sines(), inverse,
-           first, static_cast<S*>(args.out[0]));
+           first, static_cast<S*>(args.out[0]), part);
     };
   });
 }

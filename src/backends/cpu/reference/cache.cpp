@@ -4,6 +4,7 @@
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/scores.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 
@@ -46,6 +47,8 @@ template <class C>
 struct Decode {
   Extents e;
   Operand<C> qkv, y, k, v;
+  ScoreRows<C> score;
+  Sinks<C> sinks;
   std::shared_ptr<C[]> scores;  // [threads, P rounded up]
 
   /// Row `position` of one head's caches becomes that of qkv.
@@ -55,21 +58,27 @@ struct Decode {
     copy_row(qkv, args.in[0], e.qkv_at(b, 0, e.heads + e.kv_heads + head), e.dim, v, args.out[2], at);
   }
 
-  /// softmax(q k^T / sqrt(D)) v over `keys` rows.
-  void attend(Index b, Index h, Index keys, const KernelArgs& args) const {
+  /// softmax(q k^T / sqrt(D)) v over rows up to `position`.
+  void attend(Index b, Index h, Index position, const KernelArgs& args) const {
+    const Index first = score.rule.first_key(position);
+    const Index keys = position + 1 - first;
     const Index head = h / e.group();
     C* p = scores.get() + omp_get_thread_num() * e.score_stride();
     const C* q = qkv.read(args.in[0], e.qkv_at(b, 0, h), e.dim);
     for (Index t = 0; t < keys; ++t)
-      p[t] = static_cast<C>(dot(q, k.read(args.out[1], e.cache_at(b, head, t), e.dim), e.dim));
-    const C greatest = array(p, keys).maxCoeff();
-    const auto scale = static_cast<C>(1 / std::sqrt(static_cast<double>(e.dim)));
+      p[t] = static_cast<C>(dot(q, k.read(args.out[1], e.cache_at(b, head, first + t), e.dim), e.dim));
+    score.apply(h, position, first, keys, p);
+    const C scale = score.factor();
+    C greatest = array(p, keys).maxCoeff();
+    if (sinks) greatest = std::max(greatest, sinks.of_head(args, h) / scale);
     array(p, keys) = (scale * (array(p, keys) - greatest)).exp();
-    array(p, keys) *= static_cast<C>(1 / sum(p, keys));
+    double total = sum(p, keys);
+    if (sinks) total += std::exp(static_cast<double>(sinks.of_head(args, h) - scale * greatest));
+    array(p, keys) *= static_cast<C>(1 / total);
     y.write(args.out[0], (b * e.heads + h) * e.dim, e.dim, [&](C* to) {
       std::fill_n(to, e.dim, C(0));
       for (Index t = 0; t < keys; ++t)
-        array(to, e.dim) += p[t] * array(v.read(args.out[2], e.cache_at(b, head, t), e.dim), e.dim);
+        array(to, e.dim) += p[t] * array(v.read(args.out[2], e.cache_at(b, head, first + t), e.dim), e.dim);
     });
   }
 };
@@ -98,7 +107,8 @@ Kernel make_append_cache(const OpView& view) {
   });
 }
 
-/// Inputs: qkv, first, k, v. Outputs: y, k, v. One thread computes all query heads of a key/value head.
+/// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v. One thread computes all query heads of a key/value
+/// head.
 Kernel make_decode_attention(const OpView& view) {
   return with_compute_type(view, [&]<class C>(C) -> Kernel {
     const Extents e(view, view.in(2).shape);
@@ -107,6 +117,8 @@ Kernel make_decode_attention(const OpView& view) {
                            .y = out_operand<C>(view, 0, e.dim),
                            .k = out_operand<C>(view, 1, e.dim),
                            .v = out_operand<C>(view, 2, e.dim),
+                           .score = {program::Scores::of(view.op.attrs), e.heads},
+                           .sinks = Sinks<C>::of(view, 4),
                            .scores = aligned_array<C>(view.context->threads() * e.score_stride())};
     return [decode, e](const KernelArgs& args) {
       const std::int32_t* first = checked_first(args.in[1], e.batch, 1, e.positions);
@@ -114,8 +126,7 @@ Kernel make_decode_attention(const OpView& view) {
         const Index b = task / e.kv_heads;
         const Index head = task % e.kv_heads;
         decode.append(b, head, first[b], args);
-        for (Index h = head * e.group(); h < (head + 1) * e.group(); ++h)
-          decode.attend(b, h, first[b] + 1, args);
+        for (Index h = head * e.group(); h < (head + 1) * e.group(); ++h) decode.attend(b, h, first[b], args);
       });
     };
   });

@@ -1,8 +1,10 @@
-// rope: rotary position embedding of the q and k heads of qkv [B, T, (H + 2K) D], rotate-half convention.
+// rope: rotary position embedding of the q and k heads of qkv [B, T, (H + 2K) D], rotate-half convention;
+// of all elements of a head or some of them.
 #include "backends/cpu/reference/operand.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
 #include "program/pieces.h"
+#include "program/rotary.h"
 
 namespace rooflm::backends::cpu::reference {
 
@@ -13,7 +15,8 @@ Kernel make_rope(const OpView& v) {
     const std::int64_t width = shape[2];
     const std::int64_t rows = shape[0] * seq;
     const std::int64_t dim = v.integer("head_dim");
-    const std::int64_t half = dim / 2;
+    const std::int64_t half = program::rotated_dims(v.op.attrs) / 2;
+    const std::int64_t begin = program::rotated_begin(v.op.attrs);
     const std::int64_t rotated = (v.integer("heads") + v.integer("kv_heads")) * dim;
     const C sign = v.op.attrs.flag("inverse") ? C(-1) : C(1);
     const bool has_first = v.has_in(1);
@@ -30,7 +33,8 @@ Kernel make_rope(const OpView& v) {
         const C* cosines = all_cosines + position * half;
         const C* sines = all_sines + position * half;
         y.write(args.out[0], r * width, width, [&](C* to) {
-          for (std::int64_t head = 0; head < rotated; head += dim) {
+          if (to != from) std::copy(from, from + width, to);
+          for (std::int64_t head = begin; head < rotated; head += dim) {
 #pragma omp simd
             for (std::int64_t i = 0; i < half; ++i) {
               const C a = from[head + i];
@@ -39,7 +43,6 @@ Kernel make_rope(const OpView& v) {
               to[head + half + i] = b * cosines[i] + a * sign * sines[i];
             }
           }
-          if (to != from) std::copy(from + rotated, from + width, to + rotated);
         });
       });
     };

@@ -70,8 +70,7 @@ struct Tile {
   int col;
   int first;  ///< of the summed index
   int depth;
-
-  [[nodiscard]] __device__ int steps() const { return (depth + kStep - 1) / kStep; }
+  int steps;
 };
 
 /// The tiles of a block, one after the other.
@@ -109,6 +108,7 @@ class Walk {
       tile.first = 0;
       tile.depth = depth_;
     }
+    tile.steps = (tile.depth + kStep - 1) / kStep;
     return true;
   }
 
@@ -144,6 +144,8 @@ __device__ void count_tiles(const Grouped& g, int* offsets, int* tiles) {
   if (lane == 0) offsets[0] = tiles[0] = 0;
 }
 
+// What [[maybe_unused]] marks is called by templates alone, which other GPUs' code has no instances of.
+
 /// A ring of stages, each with two barriers: it is full; nobody reads it any more.
 struct Ring {
   unsigned char* tiles;
@@ -153,15 +155,18 @@ struct Ring {
 
   [[nodiscard]] __device__ PhaseBarrier full() const { return PhaseBarrier(barriers + stage * 16); }
   [[nodiscard]] __device__ PhaseBarrier empty() const { return PhaseBarrier(barriers + stage * 16 + 8); }
-  [[nodiscard]] __device__ unsigned char* a() const { return tiles + stage * kStageBytes; }
-  [[nodiscard]] __device__ unsigned char* b() const { return a() + kBytesOfA; }
   __device__ void next() {
     stage = stage + 1 == kStages ? 0 : stage + 1;
     if (stage == 0) phase ^= 1U;
   }
 };
 
-__device__ void await(PhaseBarrier barrier, unsigned phase) {
+/// A stage has a's part of a step, then b's.
+[[maybe_unused]] __device__ unsigned char* stage_of(const Ring& ring) {
+  return ring.tiles + ring.stage * kStageBytes;
+}
+
+[[maybe_unused]] __device__ void await(PhaseBarrier barrier, unsigned phase) {
   while (!barrier.has_completed(phase)) {
   }
 }
@@ -171,13 +176,13 @@ template <Product kProduct>
 __device__ void load(const Grouped& g, Walk<kProduct> walk, Ring ring) {
   Tile tile;
   while (walk.next(tile)) {
-    for (int step = 0; step < tile.steps(); ++step, ring.next()) {
+    for (int step = 0; step < tile.steps; ++step, ring.next()) {
       await(ring.empty(), ring.phase ^ 1U);
       const PhaseBarrier full = ring.full();
       full.expect(kStageBytes);
       const int k = tile.first + step * kStep;
-      const unsigned a = shared_address(ring.a());
-      const unsigned b = shared_address(ring.b());
+      const unsigned a = shared_address(stage_of(ring));
+      const unsigned b = shared_address(stage_of(ring) + kBytesOfA);
       if constexpr (kProduct == Product::weight) {
 #pragma unroll
         for (int i = 0; i < kRows / kPanelCols; ++i)
@@ -198,7 +203,7 @@ __device__ void load(const Grouped& g, Walk<kProduct> walk, Ring ring) {
 }
 
 /// Of a step across the rows of both factors: sets those from `rows` on to zero. By all consumers.
-__device__ void clear_rows(unsigned char* stage, int rows) {
+[[maybe_unused]] __device__ void clear_rows(unsigned char* stage, int rows) {
   constexpr int kChunks = kPanelRowBytes / 16;
   constexpr int kOfRow = kStageBytes / kPanelOfStep * kChunks;
   const int thread = static_cast<int>(threadIdx.x) - kGroupThreads;
@@ -219,8 +224,9 @@ __device__ void issue_step(float (&sums)[kWideSums], const Ring& ring, int group
   constexpr bool kAcrossB = kProduct != Product::forward;
   constexpr int kAlong = 16 * 2;  // bytes of 16 steps
   constexpr int kAcross = 16 * kPanelRowBytes;
-  const std::uint64_t a = describe(ring.a() + group * (kAcrossA ? kPanelOfStep : 64 * kPanelRowBytes));
-  const std::uint64_t b = kAcrossB ? describe_columns(ring.b(), kPanelOfStep) : describe(ring.b());
+  const std::uint64_t a = describe(stage_of(ring) + group * (kAcrossA ? kPanelOfStep : 64 * kPanelRowBytes));
+  const std::uint64_t b = kAcrossB ? describe_columns(stage_of(ring) + kBytesOfA, kPanelOfStep)
+                                   : describe(stage_of(ring) + kBytesOfA);
 #pragma unroll
   for (int i = 0; i < kStep / 16; ++i) {
     issue_wide<E, kAcrossA, kAcrossB>(sums, behind(a, i * (kAcrossA ? kAcross : kAlong)),
@@ -262,8 +268,8 @@ __device__ void store(const float (&sums)[kWideSums], unsigned char* out, E* to,
 }
 
 /// Sums in fp32, added to what is there or not.
-__device__ void store(const float (&sums)[kWideSums], float* to, std::int64_t stride, int rows, int cols,
-                      bool accumulate) {
+[[maybe_unused]] __device__ void store(const float (&sums)[kWideSums], float* to, std::int64_t stride,
+                                       int rows, int cols, bool accumulate) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16 + lane / 4;
 #pragma unroll
@@ -297,11 +303,11 @@ __device__ void consume(const Grouped& g, Walk<kProduct> walk, Ring ring, unsign
     float sums[kWideSums] = {};
     receive(sums);
     Ring before = ring;
-    for (int step = 0; step < tile.steps(); ++step) {
+    for (int step = 0; step < tile.steps; ++step) {
       await(ring.full(), ring.phase);
       if constexpr (kProduct == Product::weight) {
         const int left = tile.depth - step * kStep;
-        if (left < kStep) clear_rows(ring.a(), left);
+        if (left < kStep) clear_rows(stage_of(ring), left);
       }
       begin_products();
       issue_step<kProduct, E>(sums, ring, group);
@@ -312,7 +318,7 @@ __device__ void consume(const Grouped& g, Walk<kProduct> walk, Ring ring, unsign
       ring.next();
     }
     await_products<0>();
-    if (tile.steps() > 0 && is_first_lane) before.empty().arrive();
+    if (tile.steps > 0 && is_first_lane) before.empty().arrive();
     receive(sums);
     const int row = tile.row + group * (kRows / 2);
     const int rows = tile.rows - group * (kRows / 2);

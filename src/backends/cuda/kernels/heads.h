@@ -34,12 +34,17 @@ void launch_unmerge_heads(Stream stream, core::DType dtype, const HeadsShape& sh
 /// fp64. `frequencies` [half] is in device memory.
 void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t half, const double* frequencies,
                         double amplitude, const TokenPlaces& places, float* cosines, float* sines);
-/// Rotates the first 2 `pairs` elements of the q and k heads of x = qkv [B, T, (H + 2K) D]. With (c, s) the
-/// entries of (t, i) of the tables [T, pairs]:
-///   y[i] = x[i] c - x[i + pairs] s,  y[i + pairs] = x[i + pairs] c + x[i] s   for i < pairs of each head
+/// Of each head 2 `pairs` elements are rotated, from `begin` on.
+struct RotaryPart {
+  std::int64_t pairs = 0, begin = 0;
+};
+/// Rotates a part of the q and k heads of x = qkv [B, T, (H + 2K) D]. With (c, s) the entries of (t, i) of
+/// the tables [T, pairs], of each head from `begin` on:
+///   y[i] = x[i] c - x[i + pairs] s,  y[i + pairs] = x[i + pairs] c + x[i] s   for i < pairs
 /// `inverse` negates s. v and the rest of a head are copied. y may be x. Row t of text b is at position
 /// first[b] + t, first int32 [B]; t if `first` is null.
-void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, std::int64_t pairs, const void* x,
-                 const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y);
+void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const RotaryPart& part,
+                 const void* x, const float* cosines, const float* sines, bool inverse,
+                 const std::int32_t* first, void* y);
 
 }  // namespace rooflm::backends::cuda

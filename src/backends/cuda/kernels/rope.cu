@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 
 struct Rope {
   std::int64_t seq, width;
-  int rotated_heads, head_dim, half;  ///< half: pairs of a head, of its first 2 half elements
+  int rotated_heads, head_dim, begin, half;  ///< half: pairs of a head, of 2 half elements from `begin` on
   float sign;
   bool copies_rest;
 };
@@ -47,7 +47,8 @@ __device__ void store_run(T* to, const Run<T, N>& run) {
   *reinterpret_cast<Run<T, N>*>(to) = run;
 }
 
-/// N divides the pairs of a head and its elements: heads of 40 have 20 pairs, so 4 at a time.
+/// N divides the pairs of a head, its elements and those before them: heads of 40 have 20 pairs, so 4 at a
+/// time.
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     rope(Rope r, const T* x, const float* cosines, const float* sines, const std::int32_t* first, T* y) {
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
        task += static_cast<int>(blockDim.x)) {
     const int head = task / runs;
     const int i = (task - head * runs) * N;
-    const std::int64_t at = std::int64_t{head} * r.head_dim + i;
+    const std::int64_t at = std::int64_t{head} * r.head_dim + r.begin + i;
     const Run<T, N> a = load_run<N>(from + at);
     const Run<T, N> b = load_run<N>(from + at + r.half);
     const Run<float, N> c = load_run<N>(row_cosines + i);
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int task = static_cast<int>(threadIdx.x); task < r.rotated_heads * rests;
        task += static_cast<int>(blockDim.x)) {
     const int head = task / rests;
-    const std::int64_t at = std::int64_t{head} * r.head_dim + (2 * runs + task - head * rests) * N;
+    const int place = (task - head * rests) * N;
+    const std::int64_t at = std::int64_t{head} * r.head_dim + place + (place < r.begin ? 0 : 2 * r.half);
     store_run<N>(to + at, load_run<N>(from + at));
   }
   for (std::int64_t i = std::int64_t{r.rotated_heads} * r.head_dim + threadIdx.x * N; i < r.width;
@@ -111,19 +113,22 @@ void launch_rope_tables(Stream stream, std::int64_t seq, std::int64_t half, cons
   check_launch("rope_tables");
 }
 
-void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, std::int64_t pairs, const void* x,
-                 const float* cosines, const float* sines, bool inverse, const std::int32_t* first, void* y) {
-  const auto half = static_cast<int>(pairs);
+void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, const RotaryPart& part,
+                 const void* x, const float* cosines, const float* sines, bool inverse,
+                 const std::int32_t* first, void* y) {
+  const auto half = static_cast<int>(part.pairs);
+  const auto begin = static_cast<int>(part.begin);
   const auto head_dim = static_cast<int>(shape.head_dim);
   const Rope r{.seq = shape.seq,
                .width = shape.width(),
                .rotated_heads = static_cast<int>(shape.heads + shape.kv_heads),
                .head_dim = head_dim,
+               .begin = begin,
                .half = half,
                .sign = inverse ? -1.0F : 1.0F,
                .copies_rest = x != y};
   constexpr std::int64_t kWhole = 32;
-  with_run(std::gcd(half, head_dim), are_aligned({x, cosines, sines, y}),
+  with_run(std::gcd(std::gcd(half, head_dim), begin), are_aligned({x, cosines, sines, y}),
            [&]<int N>(std::integral_constant<int, N>) {
              const std::int64_t tasks = std::int64_t{r.rotated_heads} * (half / N);
              const auto threads =

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kWarp* kRows)
   dot = warp_sum(dot);
   if (kRules && sink_rows != nullptr) {
     sum = warp_sum(sum);
-    if (threadIdx.x == 0) sink_rows[row.number] = fmaxf(1.0F - sum, 0.0F) * dot;  // p of the sink
+    if (threadIdx.x == 0) sink_rows[row.number] = (1.0F - sum) * dot;  // p of the sink
   }
   for (std::int64_t j = row.first; j < seq; j += kStep) {
     Pack y{};

@@ -150,7 +150,8 @@ Kernel make_cudnn_attention_backward(const OpView& v) {
   const AttentionShape shape = shape_of(v, v.in(1));
   const GradientOrder order{.deterministic = v.context->options().deterministic};
   // In a fixed order it stores the gradients of all scores, also of those that a window hides.
-  const bool stores_hidden = order.deterministic && shape.rules.window > 0;
+  const bool stores_hidden =
+      order.deterministic && shape.rules.window > 0 && runs_on_warp_groups(dtype, shape);
   if (!is_gradient(v, dtype) || !is_for_cudnn(shape, false) || stores_hidden ||
       is_own_gradient_faster(dtype, shape, order.deterministic)) {
     return {};

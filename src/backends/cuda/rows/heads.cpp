@@ -64,10 +64,11 @@ Kernel make_rope(const OpView& v) {
   const bool has_first = v.has_in(1);
   const std::int64_t positions = has_first ? v.integer("positions") : shape.seq;
   const auto rotary = program::Rotary::of(v.op.attrs);
-  const auto pairs = static_cast<std::int64_t>(rotary.frequencies.size());
+  const RotaryPart part{.pairs = static_cast<std::int64_t>(rotary.frequencies.size()),
+                        .begin = program::rotated_begin(v.op.attrs)};
   const auto tables = v.context->rope_tables(positions, rotary, places_of(v, positions));
   return [=, context = v.context, inverse = v.op.attrs.flag("inverse")](const KernelArgs& args) {
-    launch_rope(context->stream(), dtype, shape, pairs, args.in[0], floats(tables->cosines.data()),
+    launch_rope(context->stream(), dtype, shape, part, args.in[0], floats(tables->cosines.data()),
                 floats(tables->sines.data()), inverse, has_first ? ids(args.in[1]) : nullptr, args.out[0]);
   };
 }
