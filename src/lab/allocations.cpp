@@ -1,3 +1,4 @@
+// Counts the allocations of a step, and what the allocator holds at its peak.
 #include "lab/allocations.h"
 
 #include <optional>
