@@ -32,7 +32,7 @@ const std::vector<std::string> kKeys = {"title", "question",  "kind",    "answer
 /// Options of a run's configuration, of measuring, and of single ops.
 std::vector<std::string> study_options() {
   std::vector<std::string> keys = {"steps",     "min-steps", "max-steps", "max-seconds", "memory-limit",
-                                   "precision", "strategy",  "n",         "count"};
+                                   "precision", "strategy",  "n",         "count",       "window"};
   for (const auto& [name, help] : serving_options()) keys.push_back(name);
   for (const record::Field& field : record::config_fields()) {
     if (field.option.starts_with("--") && field.type != record::FieldType::flag) {

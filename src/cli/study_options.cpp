@@ -8,7 +8,7 @@ namespace rooflm::cli {
 
 StudyOptions::StudyOptions() {
   config.clear();
-  for (const char* single : {"n", "count", "strategy"}) others[single] = "";
+  for (const char* single : {"n", "count", "strategy", "window"}) others[single] = "";
   for (const auto& [option, help] : serving_options()) others[option] = "";
 }
 

@@ -178,7 +178,7 @@ TEST_P(Families, GradientsAreThoseOfTheLoss) {
   const Batch batch = random_batch(kTexts * kTokens, config.vocab, 1);
   StepRunner moved(config, kTexts, kTokens, options, weights, 1);
   constexpr double kRate = 1e-3;
-  constexpr double kShift = 1e-6;
+  constexpr double kShift = 1e-7;  // with more, a token may change its experts, where the loss jumps
   static_cast<void>(moved.step(batch, kRate));
   double expected = 0;
   std::uint64_t number = 0;

@@ -367,7 +367,7 @@ constexpr const char* kOfServing = "Study serving";
 /// read all but those of the two groups above.
 const std::map<std::string_view, const char*> kRead = {
     {"gemm", "n,count,strategy,device,dtype,threads,autotune"},
-    {"attention", "head-dim,device,dtype,engine,attention,batch,heads,kv-heads,seq,threads,autotune"},
+    {"attention", "head-dim,window,device,dtype,engine,attention,batch,heads,kv-heads,seq,threads,autotune"},
     // The training run is in fp8 and op by op: lab::fp8_cells sets the other options of a run.
     {"formats",
      "n,model,arch,layers,heads,kv-heads,d-model,head-dim,d-ff,positions,vocab,batch,seq,grad-accum,device,"
@@ -435,7 +435,8 @@ Body declare_study(CommandLine& line) {
   for (const auto& [name, text] :
        {std::pair{"n", "Matmul sizes; for study formats the matrix: one size, or rows,columns"},
         {"count", "Number of matmuls, for study gemm"},
-        {"strategy", "big, looped, batched, for study gemm"}}) {
+        {"strategy", "big, looped, batched, for study gemm"},
+        {"window", "Keys that a query sees, for study attention_sweep (default: all before it)"}}) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group(kSingleOps);
   }
   for (const auto& [name, text] : serving_options())
