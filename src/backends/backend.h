@@ -151,7 +151,8 @@ class Backend {
   /// Bytes that an engine may still allocate.
   [[nodiscard]] virtual double free_bytes() const = 0;
 
-  /// What the allocator behind `allocate` has given out, and what it holds for that; absent where nobody counts.
+  /// What the allocator behind `allocate` has given out, and what it holds for that; absent where nobody
+  /// counts.
   struct AllocatorBytes {
     double given_out = 0, held = 0;
   };

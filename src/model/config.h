@@ -138,7 +138,7 @@ struct ModelConfig {
   bool qkv_bias = false, proj_bias = false, mlp_bias = false, head_bias = false;
   QkNorm qk_norm = QkNorm::none;
   bool qk_norm_rotated = false;  ///< norms of queries and keys follow their rotation
-  std::string rope_scaling{};  ///< "llama3", "yarn", ..; empty: positions are not scaled
+  std::string rope_scaling{};    ///< "llama3", "yarn", ..; empty: positions are not scaled
   Rotary rotary{};
   std::int64_t window = 0;       ///< keys that a query sees, its own included; 0: all before it
   std::vector<bool> windowed{};  ///< by layer, repeated; empty: all layers have the window

@@ -43,7 +43,8 @@ std::vector<AttentionRules> kinds(const Sizes& s) {
 }
 
 /// Two ops have the same sinks, so one adds to the gradient of the other.
-void add_flash(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind, const Attributes& heads) {
+void add_flash(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind,
+               const Attributes& heads) {
   CaseWriter w("flash_attention " + kind.name);
   const std::int64_t width = (s.heads + 2 * s.kv_heads) * s.head_dim;
   const TensorId sinks = kind.sinks ? w.weight({s.heads}) : program::kNone;
@@ -70,7 +71,8 @@ void add_softmax(std::vector<Case>& cases, const Sizes& s, const AttentionRules&
   cases.push_back(w.done(outputs));
 }
 
-void add_decode(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind, const Attributes& heads) {
+void add_decode(std::vector<Case>& cases, const Sizes& s, const AttentionRules& kind,
+                const Attributes& heads) {
   CaseWriter w("decode_attention " + kind.name);
   const std::int64_t positions = 3 * s.seq + 1;
   const core::Shape cache{s.batch, s.kv_heads, positions, s.head_dim};

@@ -75,7 +75,7 @@ std::optional<Backend::AllocatorBytes> allocator_bytes() {
   const auto all = mallinfo2();
   const auto mapped = static_cast<double>(all.hblkhd);
   return Backend::AllocatorBytes{.given_out = static_cast<double>(all.uordblks) + mapped,
-                                           .held = static_cast<double>(all.arena) + mapped};
+                                 .held = static_cast<double>(all.arena) + mapped};
 #else
   return std::nullopt;
 #endif
