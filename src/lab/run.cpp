@@ -355,7 +355,7 @@ class Run {
                                              .max_steps = settings_->max_steps,
                                              .max_seconds = settings_->max_seconds};
     trace::OpRecorder recorder(engine.program(), backend, kExpectedSteps);
-    const ExpertReader experts(engine, 2 * settings_->max_steps);
+    const ExpertReader experts(engine, std::int64_t{2} * settings_->max_steps);
     std::vector<record::ExpertRows> expert_rows;
     const auto clock_before = host_clock();
     const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {

@@ -77,14 +77,14 @@ TensorId Writer::rotated(TensorId qkv, const Attributes& heads, const AttentionS
   return rope(qkv, heads, window);
 }
 
-TensorId Writer::rope(TensorId x, Attributes rope, std::int64_t window) {
+TensorId Writer::rope(TensorId x, Attributes attributes, std::int64_t window) {
   const bool is_other = window > 0 && config_.window_theta > 0;
-  rope.set("theta", is_other ? config_.window_theta : config_.rope_theta);
-  rope.set("inverse", false);
-  if (config_.rotary.dims > 0 && !rope.has("dims")) rope.set("dims", config_.rotary.dims);
-  if (!config_.rope_scaling.empty() && !is_other) set_scaling(rope);
-  if (first_ != program::kNone) rope.set("positions", positions_);
-  return builder_.op(ops::kRope, with_first({x}), rope, builder_.program().tensor(x).name);
+  attributes.set("theta", is_other ? config_.window_theta : config_.rope_theta);
+  attributes.set("inverse", false);
+  if (config_.rotary.dims > 0 && !attributes.has("dims")) attributes.set("dims", config_.rotary.dims);
+  if (!config_.rope_scaling.empty() && !is_other) set_scaling(attributes);
+  if (first_ != program::kNone) attributes.set("positions", positions_);
+  return builder_.op(ops::kRope, with_first({x}), attributes, builder_.program().tensor(x).name);
 }
 
 void Writer::set_scaling(Attributes& rope) const {
