@@ -236,8 +236,11 @@ void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   if (c.window == 0) return;
   if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
   const json* types = keys.find("layer_types");
-  if (types != nullptr && std::ranges::find(*types, "chunked_attention") != types->end())
-    c.left_out = "windows that begin at multiples of their size";
+  const bool is_listed = types != nullptr && std::ranges::find(*types, "chunked_attention") != types->end();
+  if (is_listed || rule == "rotary") {  // Llama 4's
+    c.left_out += c.left_out.empty() ? "" : " and ";
+    c.left_out += "windows that begin at multiples of their size";
+  }
   c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
   c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
   if (c.full_values_are_keys) {

@@ -94,9 +94,7 @@ class Models(unittest.TestCase):
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_what_no_kernel_computes_is_described_and_not_run(self):
-        for keys, seq, says in ((dict(model_type="qwen3"), 32, "norms of queries and keys"),
-                                (dict(model_type="llama", rope_scaling={"type": "longrope"}), 32, "longrope"),
-                                (dict(model_type="mistral", sliding_window=16), 32, "a window of 16")):
+        for keys, seq, says in ((dict(model_type="llama", rope_scaling={"type": "longrope"}), 32, "longrope"),):
             model = self.directory(**keys)
             done = run("program", "--model", model, "--seq", seq, "--device", "cpu", "--totals", "--format", "json")
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -106,10 +104,11 @@ class Models(unittest.TestCase):
                 self.assertIn(says, done.stderr)
             done = run("bench", "--device", "null", "--model", model, "--seq", seq)
             self.assertEqual(done.returncode, 0, done.stderr)
-        # As long as the window sees all, it is computed.
-        done = run("bench", "--device", "cpu", "--model", self.directory(model_type="mistral", sliding_window=16),
-                      "--seq", 16, "--batch", 1, "--steps", 1, "--warmup", 0, "--layers", 1)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        # Norms of queries and keys, and windows, are computed.
+        for keys in (dict(model_type="qwen3"), dict(model_type="mistral", sliding_window=16)):
+            done = run("bench", "--device", "cpu", "--model", self.directory(**keys), "--seq", 32, "--batch", 1, "--steps", 1,
+                       "--warmup", 0, "--layers", 1)
+            self.assertEqual(done.returncode, 0, done.stderr)
         for model_type, says in (("qwen3_next", "layers of linear attention"), ("mamba2", "state-space layers")):
             for command in (["plan", "--device", "h100-sxm"], ["program"], ["bench", "--device", "cpu"]):
                 done = run(*command, "--model", self.directory(model_type=model_type))
@@ -173,9 +172,7 @@ class Weights(TrainingRuns):
         self.assertEqual(self.loss(window), plain)
         self.ok("generate", "--model", window, "--prompt", "a", "--tokens", 4, "--window", 16, "--device", "cpu")
         for command in (["eval", "--data", next(self.data.glob("val*.bin")), "--seq", 17], ["generate", "--prompt", "a", "--window", 32]):
-            done = self.run_rooflm(*command, "--model", window, "--device", "cpu")
-            self.assertEqual(done.returncode, 5, done.stderr)
-            self.assertIn("window", done.stderr)
+            self.ok(*command, "--model", window, "--device", "cpu")
 
     def test_inference_in_16_bits_keeps_two_bytes_a_weight(self):
         model = self.model("bf16", biases=1, model_type="qwen2")
@@ -202,7 +199,7 @@ class Experts(TrainingRuns):
                 row, = plan("--model", name, "--device", "h100-sxm", "--seq", 1024)
                 totals = json.loads(self.ok("program", "--model", name, "--seq", 128, "--batch", 1, "--device", "cpu", "--totals", "--format", "json"))
                 self.assertEqual(row["params"], totals["totals"]["params"])
-        self.fails(5, "bench", "--model", "deepseek-v3", "--device", "cpu", says=["multi-head latent attention"])
+        self.fails(5, "bench", "--model", "deepseek-v3", "--device", "cpu", says=["experts that are chosen by groups"])
 
     def test_records_have_the_rows_of_experts(self):
         for routing, least, most in (("balanced", 1, 1), ("random", 1.001, 4), ("learned", 1, 4)):

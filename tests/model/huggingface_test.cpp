@@ -353,10 +353,11 @@ TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
   EXPECT_EQ(pattern.window_of(0), 16);
   EXPECT_EQ(pattern.window_of(1), 0);
 
-  const ModelConfig gemma3 = read(
-      R"("model_type":"gemma3_text","head_dim":4,"sliding_window":16,"layer_types":["sliding_attention",)"
-      R"("full_attention","sliding_attention","full_attention"],"rope_parameters":{"full_attention":)"
-      R"({"rope_theta":1e6,"rope_type":"linear","factor":8},"sliding_attention":{"rope_theta":1e4}})");
+  const ModelConfig gemma3 =
+      read(R"("model_type":"gemma3_text","head_dim":4,"num_key_value_heads":2,"sliding_window":16,)"
+           R"("layer_types":["sliding_attention",)"
+           R"("full_attention","sliding_attention","full_attention"],"rope_parameters":{"full_attention":)"
+           R"({"rope_theta":1e6,"rope_type":"linear","factor":8},"sliding_attention":{"rope_theta":1e4}})");
   EXPECT_EQ(gemma3.rope_theta, 1e6);
   EXPECT_EQ(gemma3.rope_scaling, "linear");
   EXPECT_EQ(gemma3.window_theta, 1e4);
@@ -365,9 +366,9 @@ TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
   EXPECT_PRED_FORMAT2(IsSubstring, "other slopes", uncomputed(read(R"("model_type":"falcon","alibi":true)")));
   const ModelConfig deepseek =
       read(R"("model_type":"deepseek_v3","q_lora_rank":4,"kv_lora_rank":6,"qk_nope_head_dim":3,)"
-           R"("qk_rope_head_dim":2,"v_head_dim":3,"n_routed_experts":4,"num_experts_per_tok":2,)"
+           R"("qk_rope_head_dim":2,"v_head_dim":3,"n_routed_experts":4,"n_group":1,"num_experts_per_tok":2,)"
            R"("moe_intermediate_size":3,"rope_scaling":{"type":"yarn","factor":40,"mscale":1.0,)"
-           R"("mscale_all_dim":1.0,"original_max_position_embeddings":4096}})");
+           R"("mscale_all_dim":1.0,"original_max_position_embeddings":4096})");
   EXPECT_EQ(deepseek.rotary.attention, 1);
   EXPECT_NEAR(deepseek.query_scale, std::pow(0.1 * std::log(40.0) + 1, 2) / std::sqrt(5.0), 1e-12);
 

@@ -54,20 +54,15 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::map<std::string, std::string> words = {{"engine", "fused"},
-                                                      {"attention", "flash"},
-                                                      {"dtype", "fp32"},
-                                                      {"optimizer", "sgd"},
-                                                      {"schedule", "linear"},
-                                                      {"recompute", "full"},
-                                                      {"fp8-gradients", "e5m2"},
-                                                      {"fp8-scaling", "current"},
-                                                      {"pipeline-schedule", "gpipe"},
-                                                      {"sequence-parallel", "yes"},
-                                                      {"dp", "2"},
-                                                      {"fp8-fast-sums", "all"},
-                                                      {"checkpoint-layout", "parts"},
-                                                      {"fp8-weights", "keep"}};
+    const std::map<std::string, std::string> words = {
+        {"engine", "fused"},          {"routing", "random"},
+        {"attention", "flash"},       {"dtype", "fp32"},
+        {"optimizer", "sgd"},         {"schedule", "linear"},
+        {"recompute", "full"},        {"fp8-gradients", "e5m2"},
+        {"fp8-scaling", "current"},   {"pipeline-schedule", "gpipe"},
+        {"sequence-parallel", "yes"}, {"dp", "2"},
+        {"fp8-fast-sums", "all"},     {"checkpoint-layout", "parts"},
+        {"fp8-weights", "keep"}};
     const auto word = words.find(field.name);
     const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <ranges>
 #include <set>
 #include <utility>
 #include <vector>
@@ -113,8 +114,8 @@ class ExpertSplitter {
 
   /// The third output of the `dispatch` that made the order of the rows.
   [[nodiscard]] TensorId offsets_of(const Op& gather) const {
-    for (auto op = forward_->ops.rbegin(); op != forward_->ops.rend(); ++op)
-      if (op->is(ops::kDispatch) && op->outputs[0] == gather.inputs.at(1)) return op->outputs.at(2);
+    for (const Op& op : forward_->ops | std::views::reverse)
+      if (op.is(ops::kDispatch) && op.outputs[0] == gather.inputs.at(1)) return op.outputs.at(2);
     return program::kNone;
   }
 
