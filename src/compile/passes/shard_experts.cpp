@@ -1,9 +1,9 @@
 // Expert parallelism: ranks have some of the experts of each layer.
 #include "compile/passes/shard_experts.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
-#include <ranges>
 #include <set>
 #include <utility>
 #include <vector>
@@ -114,9 +114,11 @@ class ExpertSplitter {
 
   /// The third output of the `dispatch` that made the order of the rows.
   [[nodiscard]] TensorId offsets_of(const Op& gather) const {
-    for (const Op& op : forward_->ops | std::views::reverse)
-      if (op.is(ops::kDispatch) && op.outputs[0] == gather.inputs.at(1)) return op.outputs.at(2);
-    return program::kNone;
+    const auto& all = forward_->ops;
+    const auto dispatch = std::find_if(all.rbegin(), all.rend(), [&](const Op& op) {
+      return op.is(ops::kDispatch) && op.outputs[0] == gather.inputs.at(1);
+    });
+    return dispatch == all.rend() ? program::kNone : dispatch->outputs.at(2);
   }
 
   /// What became of the rows comes back.
