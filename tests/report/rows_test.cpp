@@ -350,5 +350,29 @@ TEST(CeilingRows, WhyThereIsNoInstructionPeakStandsBehindTheProducts) {
   EXPECT_EQ(record::missing_peak_of("cpu"), std::nullopt);
 }
 
+/// Others use the last cache of a machine where it is hardly faster than memory: it is no limit there.
+TEST(Ceilings, ACacheThatIsHardlyFasterThanMemoryIsNoLimit) {
+  const auto of = [](const char* level, double value) {
+    return record::Ceiling{.what = "read",
+                           .level = level,
+                           .dtype = "fp64",
+                           .threads = 1,
+                           .value = value,
+                           .unit = "byte/s",
+                           .ci_low = 0.99 * value,
+                           .ci_high = 1.01 * value,
+                           .samples = 20};
+  };
+  record::Config config;
+  config.set("device", std::string("cpu"));
+  config.set("threads", std::int64_t{1});
+  const auto uncertain = [&](double cache) {
+    const std::vector<record::Ceiling> ceilings = {of("L2", 110e9), of("L3", cache), of("DRAM", 28e9)};
+    return uncertain_bounds(ceilings, config);
+  };
+  EXPECT_EQ(uncertain(34e9).count("L3"), 1U);
+  EXPECT_TRUE(uncertain(60e9).empty());
+}
+
 }  // namespace
 }  // namespace rooflm::report

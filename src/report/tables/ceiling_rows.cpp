@@ -143,6 +143,14 @@ std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceil
   for (const auto& [bound, ceiling] : best) {
     if (std::string why = record::why_uncertain(ceiling); !why.empty()) uncertain[bound] = std::move(why);
   }
+  // A last cache that virtual machines share: an array of its whole size finds a part of it taken, a smaller
+  // one does not.
+  constexpr double kHardlyFaster = 1.5;
+  const auto memory = best.find("DRAM");
+  const auto cache = best.find("L3");
+  if (memory != best.end() && cache != best.end() && !uncertain.contains("L3") &&
+      cache->second.value < kHardlyFaster * memory->second.value)
+    uncertain["L3"] = "L3 was hardly faster than memory: others use it";
   return uncertain;
 }
 

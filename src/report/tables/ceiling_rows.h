@@ -27,6 +27,7 @@ std::vector<CeilingRow> ceiling_rows(std::span<const record::Ceiling> ceilings);
 
 /// Ceilings of a run's device and threads that are no limits: why (record::why_uncertain) by the name that
 /// roofs give their bound ("matmul fp32", "DRAM"). A level has several loops, of which the fastest counts.
+/// Nor is an L3 that is hardly faster than memory.
 std::map<std::string, std::string> uncertain_bounds(std::span<const record::Ceiling> ceilings,
                                                     const record::Config& config);
 
