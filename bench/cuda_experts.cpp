@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "backends/cuda/kernels/elementwise.h"
-#include "backends/cuda/kernels/experts.h"
-#include "backends/cuda/kernels/grouped_gemm.h"
+#include "backends/cuda/kernels/experts/experts.h"
+#include "backends/cuda/kernels/experts/grouped_gemm.h"
 #include "backends/cuda/kernels_file.h"
 #include "core/dtype.h"
 #include "core/f16.h"

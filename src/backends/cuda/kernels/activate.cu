@@ -1,9 +1,8 @@
 // activate of all kinds, scale_cap, and their gradients: eight elements per thread.
 #include "backends/cuda/kernels/activate.h"
 #include "backends/cuda/kernels/column_sums.h"
+#include "backends/cuda/kernels/elementwise.cuh"
 #include "backends/cuda/kernels/gelu.cuh"
-#include "backends/cuda/kernels/launch.cuh"
-#include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/swiglu.cuh"
 
@@ -12,7 +11,6 @@ namespace {
 
 using program::Activation;
 
-constexpr int kThreads = 256;
 constexpr int kSumBlocks = 512;  // of the gradient of xIELU's weights
 
 constexpr auto kMost = static_cast<float>(program::kClipped);
@@ -71,23 +69,9 @@ __device__ Point up_of(float up) {
   return {fminf(fmaxf(up, -kMost), kMost) + 1, fabsf(up) <= kMost ? 1.0F : 0.0F};
 }
 
-/// Row and column of the thread's pack.
-struct Place {
-  std::int64_t row, col;
-  __device__ explicit Place(std::int64_t cols) {
-    const std::int64_t pack = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-    const std::int64_t per_row = (cols + kPack - 1) / kPack;
-    constexpr std::int64_t kNarrow = 0xffffffff;
-    row = pack <= kNarrow && per_row <= kNarrow  // 64-bit division is several times slower
-              ? static_cast<unsigned>(pack) / static_cast<unsigned>(per_row)
-              : pack / per_row;
-    col = (pack - row * per_row) * kPack;
-  }
-};
-
 template <Activation kKind, class T>
-__global__ void __launch_bounds__(kThreads) activate(Activate a, bool aligned, const T* h, T* y) {
-  const Place at(a.width);
+__global__ void __launch_bounds__(kElementThreads) activate(Activate a, bool aligned, const T* h, T* y) {
+  const Place at(own_pack(), a.width);
   if (at.row >= a.rows) return;
   const Xielu xielu = Xielu::of(a.weights);
   const T* row = h + at.row * (a.is_gated ? 2 : 1) * a.width;
@@ -103,9 +87,9 @@ __global__ void __launch_bounds__(kThreads) activate(Activate a, bool aligned, c
 }
 
 template <Activation kKind, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     activate_backward(Activate a, bool aligned, const T* dy, const T* h, T* dh) {
-  const Place at(a.width);
+  const Place at(own_pack(), a.width);
   if (at.row >= a.rows) return;
   const Xielu xielu = Xielu::of(a.weights);
   const std::int64_t begin = at.row * (a.is_gated ? 2 : 1) * a.width;
@@ -127,11 +111,11 @@ __global__ void __launch_bounds__(kThreads)
 /// partials [blocks, 2]: sums of dy x^2 where x > 0 and of dy times n's factor elsewhere, times the slopes of
 /// p and n.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     xielu_sums(std::int64_t count, const float* w, const T* dy, const T* h, float* partials) {
   float2 sums{0, 0};
-  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kElementThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kElementThreads + threadIdx.x; i < count; i += step) {
     const float x = to_float(h[i]);
     const float d = to_float(dy[i]);
     if (x > 0) {
@@ -167,10 +151,6 @@ void with_kind(Activation kind, Body&& body) {
   }
 }
 
-unsigned blocks_of(const Activate& a, const char* what) {
-  return grid_size(ceil_div(a.rows * ceil_div(a.width, kPack), kThreads), what);
-}
-
 /// factor x, or cap tanh(factor x / cap).
 struct ScaleCap {
   float factor, cap;
@@ -186,21 +166,6 @@ struct ScaleCapGradient {
   }
 };
 
-/// out[i] = f(in[i] ..)
-template <class F, class Out, class... In>
-__global__ void __launch_bounds__(kThreads)
-    scale_cap(std::int64_t count, bool aligned, F f, Out* out, const In*... in) {
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPack;
-  if (first >= count) return;
-  const auto apply = [&](const auto&... packs) {
-    Pack result;
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) result[i] = f(packs[i]...);
-    return result;
-  };
-  store_pack(out, first, count, aligned, apply(load_pack(in, first, count, aligned)...));
-}
-
 }  // namespace
 
 void launch_activate(Stream stream, const Activate& a, const void* h, void* y) {
@@ -208,7 +173,7 @@ void launch_activate(Stream stream, const Activate& a, const void* h, void* y) {
   with_element(a.dtype, "activate", [&]<class T>(T) {
     with_kind(a.kind, [&]<Activation kKind>() {
       const bool aligned = a.width % kPack == 0 && are_aligned({h, y});
-      activate<kKind, T><<<blocks_of(a, "activate"), kThreads, 0, stream>>>(
+      activate<kKind, T><<<row_blocks(a.rows, a.width, "activate"), kElementThreads, 0, stream>>>(
           a, aligned, static_cast<const T*>(h), static_cast<T*>(y));
     });
   });
@@ -220,13 +185,14 @@ void launch_activate_backward(Stream stream, const Activate& a, const void* dy, 
   if (a.rows == 0) return;
   with_element(a.dtype, "activate_backward", [&]<class T>(T) {
     if (dweights != nullptr) {  // before dh, which may be h
-      xielu_sums<T><<<kSumBlocks, kThreads, 0, stream>>>(
+      xielu_sums<T><<<kSumBlocks, kElementThreads, 0, stream>>>(
           a.rows * a.width, a.weights, static_cast<const T*>(dy), static_cast<const T*>(h), workspace);
     }
     with_kind(a.kind, [&]<Activation kKind>() {
       const bool aligned = a.width % kPack == 0 && are_aligned({dy, h, dh});
-      activate_backward<kKind, T><<<blocks_of(a, "activate_backward"), kThreads, 0, stream>>>(
-          a, aligned, static_cast<const T*>(dy), static_cast<const T*>(h), static_cast<T*>(dh));
+      activate_backward<kKind, T>
+          <<<row_blocks(a.rows, a.width, "activate_backward"), kElementThreads, 0, stream>>>(
+              a, aligned, static_cast<const T*>(dy), static_cast<const T*>(h), static_cast<T*>(dh));
     });
   });
   check_launch("activate_backward");
@@ -238,27 +204,20 @@ std::size_t activate_workspace_bytes() { return 2 * kSumBlocks * sizeof(float); 
 
 void launch_scale_cap(Stream stream, std::int64_t count, float factor, float cap, core::DType from,
                       const void* x, core::DType to, void* y) {
-  if (count == 0) return;
   with_element(from, "scale_cap", [&]<class In>(In) {
     with_element(to, "scale_cap", [&]<class Out>(Out) {
-      const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), "scale_cap");
-      scale_cap<<<blocks, kThreads, 0, stream>>>(count, are_aligned({x, y}), ScaleCap{factor, cap},
-                                                 static_cast<Out*>(y), static_cast<const In*>(x));
+      launch_map(stream, "scale_cap", count, ScaleCap{factor, cap}, static_cast<Out*>(y),
+                 static_cast<const In*>(x));
     });
   });
-  check_launch("scale_cap");
 }
 
 void launch_scale_cap_backward(Stream stream, core::DType dtype, std::int64_t count, float factor, float cap,
                                const void* dy, const void* x, void* dx) {
-  if (count == 0) return;
   with_element(dtype, "scale_cap_backward", [&]<class T>(T) {
-    const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), "scale_cap_backward");
-    scale_cap<<<blocks, kThreads, 0, stream>>>(count, are_aligned({dy, x, dx}), ScaleCapGradient{factor, cap},
-                                               static_cast<T*>(dx), static_cast<const T*>(dy),
-                                               static_cast<const T*>(x));
+    launch_map(stream, "scale_cap_backward", count, ScaleCapGradient{factor, cap}, static_cast<T*>(dx),
+               static_cast<const T*>(dy), static_cast<const T*>(x));
   });
-  check_launch("scale_cap_backward");
 }
 
 }  // namespace rooflm::backends::cuda

@@ -1,14 +1,11 @@
 // Elementwise kernels: eight elements per thread.
+#include "backends/cuda/kernels/elementwise.cuh"
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/gelu.cuh"
-#include "backends/cuda/kernels/launch.cuh"
-#include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/swiglu.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 struct Add {
   __device__ float operator()(float x, float y) const { return x + y; }
@@ -18,46 +15,8 @@ struct Identity {
   __device__ float operator()(float x) const { return x; }
 };
 
-/// out[i] = f(in[i] ...)
-template <class F, class Out, class... In>
-__global__ void __launch_bounds__(kThreads)
-    map(std::int64_t count, bool aligned, F f, Out* out, const In*... in) {
-  const std::int64_t first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kPack;
-  if (first >= count) return;
-  const auto apply = [&](const auto&... packs) {
-    Pack result;
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) result[i] = f(packs[i]...);
-    return result;
-  };
-  store_pack(out, first, count, aligned, apply(load_pack(in, first, count, aligned)...));
-}
-
-template <class F, class Out, class... In>
-void launch_map(Stream stream, const char* what, std::int64_t count, F f, Out* out, const In*... in) {
-  if (count == 0) return;
-  const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kThreads} * kPack), what);
-  map<<<blocks, kThreads, 0, stream>>>(count, are_aligned({out, in...}), f, out, in...);
-  check_launch(what);
-}
-
-/// Row and column of pack number i, with rows of `cols` elements.
-struct Place {
-  std::int64_t row, col;
-  __device__ Place(std::int64_t pack, std::int64_t cols) {
-    const std::int64_t per_row = (cols + kPack - 1) / kPack;
-    constexpr std::int64_t kNarrow = 0xffffffff;
-    row = pack <= kNarrow && per_row <= kNarrow  // 64-bit division is several times slower
-              ? static_cast<unsigned>(pack) / static_cast<unsigned>(per_row)
-              : pack / per_row;
-    col = (pack - row * per_row) * kPack;
-  }
-};
-
-__device__ inline std::int64_t own_pack() { return std::int64_t{blockIdx.x} * kThreads + threadIdx.x; }
-
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     sum_parts(std::int64_t count, int parts, bool aligned, const T* x, T* y, bool accumulate) {
   const std::int64_t at = own_pack() * kPack;
   if (at >= count) return;
@@ -76,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     swiglu(std::int64_t rows, std::int64_t width, bool aligned, const T* h, T* y) {
   const Place at(own_pack(), width);
   if (at.row >= rows) return;
@@ -87,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     swiglu_backward(std::int64_t rows, std::int64_t width, bool aligned, const T* dy, const T* h, T* dh,
                     T* y) {
   const Place at(own_pack(), width);
@@ -105,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     bias_add(std::int64_t rows, std::int64_t cols, bool aligned, const T* x, const float* bias, T* y) {
   const Place at(own_pack(), cols);
   if (at.row >= rows) return;
@@ -114,10 +73,6 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kPack; ++i) result[i] += b[i];
   store_pack(y + at.row * cols, at.col, cols, aligned, result);
-}
-
-unsigned row_blocks(std::int64_t rows, std::int64_t cols, const char* what) {
-  return grid_size(ceil_div(rows * ceil_div(cols, kPack), kThreads), what);
 }
 
 }  // namespace
@@ -134,7 +89,7 @@ void launch_sum_parts(Stream stream, core::DType dtype, std::int64_t count, int 
   if (count == 0) return;
   with_element(dtype, "sum_parts", [&]<class T>(T) {
     const bool aligned = count % kPack == 0 && are_aligned({x, y});
-    sum_parts<<<row_blocks(1, count, "sum_parts"), kThreads, 0, stream>>>(
+    sum_parts<<<row_blocks(1, count, "sum_parts"), kElementThreads, 0, stream>>>(
         count, parts, aligned, static_cast<const T*>(x), static_cast<T*>(y), accumulate);
   });
   check_launch("sum_parts");
@@ -160,7 +115,7 @@ void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int
   if (rows == 0) return;
   with_element(dtype, "swiglu", [&]<class T>(T) {
     const bool aligned = width % kPack == 0 && are_aligned({h, y});
-    swiglu<<<row_blocks(rows, width, "swiglu"), kThreads, 0, stream>>>(
+    swiglu<<<row_blocks(rows, width, "swiglu"), kElementThreads, 0, stream>>>(
         rows, width, aligned, static_cast<const T*>(h), static_cast<T*>(y));
   });
   check_launch("swiglu");
@@ -171,7 +126,7 @@ void launch_swiglu_backward(Stream stream, core::DType dtype, std::int64_t rows,
   if (rows == 0) return;
   with_element(dtype, "swiglu_backward", [&]<class T>(T) {
     const bool aligned = width % kPack == 0 && are_aligned({dy, h, dh, y});
-    swiglu_backward<<<row_blocks(rows, width, "swiglu_backward"), kThreads, 0, stream>>>(
+    swiglu_backward<<<row_blocks(rows, width, "swiglu_backward"), kElementThreads, 0, stream>>>(
         rows, width, aligned, static_cast<const T*>(dy), static_cast<const T*>(h), static_cast<T*>(dh),
         static_cast<T*>(y));
   });
@@ -183,7 +138,7 @@ void launch_bias_add(Stream stream, core::DType dtype, std::int64_t rows, std::i
   if (rows == 0) return;
   with_element(dtype, "bias_add", [&]<class T>(T) {
     const bool aligned = cols % kPack == 0 && are_aligned({x, bias, y});
-    bias_add<<<row_blocks(rows, cols, "bias_add"), kThreads, 0, stream>>>(
+    bias_add<<<row_blocks(rows, cols, "bias_add"), kElementThreads, 0, stream>>>(
         rows, cols, aligned, static_cast<const T*>(x), bias, static_cast<T*>(y));
   });
   check_launch("bias_add");

@@ -1,7 +1,7 @@
 // Binds the choice, the sort, the copies, the sums and the matmuls of experts to their ops.
-#include "backends/cuda/kernels/experts.h"
+#include "backends/cuda/kernels/experts/experts.h"
 
-#include "backends/cuda/kernels/grouped_gemm.h"
+#include "backends/cuda/kernels/experts/grouped_gemm.h"
 #include "backends/cuda/rows/rows.h"
 #include "devices/cuda_workspaces.h"
 #include "program/ops.h"

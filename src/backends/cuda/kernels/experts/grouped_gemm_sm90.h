@@ -1,7 +1,7 @@
 // Matmuls of experts on Hopper's matrix instructions. Of kernels/ alone: grouped_gemm.h has the launchers.
 #pragma once
 
-#include "backends/cuda/kernels/grouped_gemm.h"
+#include "backends/cuda/kernels/experts/grouped_gemm.h"
 
 namespace rooflm::backends::cuda {
 

@@ -1,7 +1,7 @@
 // The choice of experts and its gradient: a warp for each token, its scores in shared memory.
 #include <algorithm>
 
-#include "backends/cuda/kernels/experts.h"
+#include "backends/cuda/kernels/experts/experts.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/loss_scale.cuh"
 #include "backends/cuda/kernels/pack.cuh"

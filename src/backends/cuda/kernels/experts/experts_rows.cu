@@ -1,7 +1,7 @@
 // Rows of experts: the sort by expert, the copies of tokens to rows, and the sums of rows to tokens.
 #include <algorithm>
 
-#include "backends/cuda/kernels/experts.h"
+#include "backends/cuda/kernels/experts/experts.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"

@@ -13,8 +13,8 @@
 //                          and a last step may reach into the next expert's, whose rows are set to zero
 #include <algorithm>
 
-#include "backends/cuda/kernels/expert_tiles.cuh"
-#include "backends/cuda/kernels/grouped_gemm_sm90.h"
+#include "backends/cuda/kernels/experts/expert_tiles.cuh"
+#include "backends/cuda/kernels/experts/grouped_gemm_sm90.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/tensor_copy.cuh"
 #include "backends/cuda/kernels/tensor_map.cuh"

@@ -1,8 +1,8 @@
 // Matmuls of experts for all dtypes, GPUs and sizes: tiles in shared memory, sums in fp32 registers. Where
 // they can, launchers take the kernels of grouped_gemm_sm90.cu.
-#include "backends/cuda/kernels/expert_tiles.cuh"
-#include "backends/cuda/kernels/grouped_gemm.h"
-#include "backends/cuda/kernels/grouped_gemm_sm90.h"
+#include "backends/cuda/kernels/experts/expert_tiles.cuh"
+#include "backends/cuda/kernels/experts/grouped_gemm.h"
+#include "backends/cuda/kernels/experts/grouped_gemm_sm90.h"
 #include "backends/cuda/kernels/half_pointer.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 
