@@ -47,24 +47,30 @@ struct Rows {
   }
 };
 
+/// f(m, n, i) for each sum of a thread.
+template <int kM, int kN, class F>
+__device__ void each_sum(F&& f) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(m, n, i);
+    }
+  }
+}
+
 /// scores := p of rows from `row` on and keys from `key` on. kMasked: some keys are behind their query.
 template <bool kMasked, int kM, int kN>
 __device__ void probabilities_of(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,
                                  std::int64_t key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto ahead = static_cast<int>(key - row) + lane % 4 * 2 - lane / 4;  // of c[0] over the diagonal
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const bool seen = !kMasked || ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 <= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][i / 2]));
-        scores.v[m][n][i] = seen ? p : 0.0F;
-      }
-    }
-  }
+  each_sum<kM, kN>([&](int m, int n, int i) {
+    const bool seen = !kMasked || ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 <= 0;
+    const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -rows.lse2[m][i / 2]));
+    scores.v[m][n][i] = seen ? p : 0.0F;
+  });
 }
 
 template <int kM, int kN>
@@ -85,18 +91,11 @@ __device__ void probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, co
   const auto first = static_cast<int>(row - key) + lane / 4 - lane % 4 * 2;  // distance of c[0]
   const float scale2 = rules.scale * kLog2E;
   const auto for_each = [&](auto&& p_of) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int distance = first + m * 16 + i / 2 * 8 - n * 8 - i % 2;
-          const float p = p_of(scores.v[m][n][i], distance, rows.lse2[m][i / 2]);
-          scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
-        }
-      }
-    }
+    each_sum<kM, kN>([&](int m, int n, int i) {
+      const int distance = first + m * 16 + i / 2 * 8 - n * 8 - i % 2;
+      const float p = p_of(scores.v[m][n][i], distance, rows.lse2[m][i / 2]);
+      scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
+    });
   };
   if (!rules.bend())
     return for_each([&](float product, int, float lse2) { return exp2_fast(fmaf(product, scale2, -lse2)); });
@@ -109,14 +108,23 @@ __device__ void probabilities(const HeadRules<>& rules, Sums<kM, kN>& scores, co
 /// dp := ds without the factor scale.
 template <int kM, int kN>
 __device__ void gradient_of_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const Rows<kM>& rows) {
+  each_sum<kM, kN>(
+      [&](int m, int n, int i) { dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - rows.delta[m][i / 2]); });
+}
+
+/// f(m, n, i, value of the query times the factor) for each sum of a thread whose columns are the queries at
+/// `values`.
+template <int kM, int kN, class F>
+__device__ void each_transposed_sum(const float* values, float factor, F&& f) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int m = 0; m < kM; ++m) {
+  for (int n = 0; n < kN; ++n) {
+    const float2 read = *reinterpret_cast<const float2*>(values + n * 8 + lane % 4 * 2);
+    const float own[2] = {read.x * factor, read.y * factor};
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
+    for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - rows.delta[m][i / 2]);
-      }
+      for (int i = 0; i < 4; ++i) f(m, n, i, own[i % 2]);
     }
   }
 }
@@ -127,21 +135,12 @@ template <bool kMasked, int kM, int kN>
 __device__ void transposed_probabilities_of(Sums<kM, kN>& scores, const float* lse, float scale2,
                                             std::int64_t key, std::int64_t query) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto behind = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // c[0]'s query after its key
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
-    const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const bool seen = !kMasked || behind + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
-        const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -lse2[i % 2]));
-        scores.v[m][n][i] = seen ? p : 0.0F;
-      }
-    }
-  }
+  const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
+  each_transposed_sum<kM, kN>(lse, kLog2E, [&](int m, int n, int i, float own) {
+    const bool seen = !kMasked || first + n * 8 + i % 2 - m * 16 - i / 2 * 8 >= 0;
+    const float p = exp2_fast(fmaf(scores.v[m][n][i], scale2, -own));
+    scores.v[m][n][i] = seen ? p : 0.0F;
+  });
 }
 
 template <int kM, int kN>
@@ -162,20 +161,11 @@ __device__ void transposed_probabilities(const HeadRules<>& rules, Sums<kM, kN>&
   const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
   const float scale2 = rules.scale * kLog2E;
   const auto for_each = [&](auto&& p_of) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
-      const float lse2[2] = {own_lse.x * kLog2E, own_lse.y * kLog2E};
-#pragma unroll
-      for (int m = 0; m < kM; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
-          const float p = p_of(scores.v[m][n][i], distance, lse2[i % 2]);
-          scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
-        }
-      }
-    }
+    each_transposed_sum<kM, kN>(lse, kLog2E, [&](int m, int n, int i, float own) {
+      const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
+      const float p = p_of(scores.v[m][n][i], distance, own);
+      scores.v[m][n][i] = rules.sees(distance) ? p : 0.0F;
+    });
   };
   if (!rules.bend())
     return for_each([&](float product, int, float lse2) { return exp2_fast(fmaf(product, scale2, -lse2)); });
@@ -187,19 +177,9 @@ __device__ void transposed_probabilities(const HeadRules<>& rules, Sums<kM, kN>&
 /// dp := ds without the factor scale; delta of the queries lies at the pointer.
 template <int kM, int kN>
 __device__ void gradient_of_transposed_scores(const Sums<kM, kN>& p, Sums<kM, kN>& dp, const float* delta) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const float2 own_delta = *reinterpret_cast<const float2*>(delta + n * 8 + lane % 4 * 2);
-    const float deltas[2] = {own_delta.x, own_delta.y};
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - deltas[i % 2]);
-      }
-    }
-  }
+  each_transposed_sum<kM, kN>(delta, 1, [&](int m, int n, int i, float own) {
+    dp.v[m][n][i] = p.v[m][n][i] * (dp.v[m][n][i] - own);
+  });
 }
 
 /// Behind gradient_of_transposed_scores: dp times the derivative of the score, which p tells; registers do
@@ -210,21 +190,12 @@ __device__ void derive_transposed(const HeadRules<>& rules, const Sums<kM, kN>& 
   if (!(rules.cap > 0)) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first = static_cast<int>(query - key) + lane % 4 * 2 - lane / 4;  // distance of c[0]
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const float2 own_lse = *reinterpret_cast<const float2*>(lse + n * 8 + lane % 4 * 2);
-    const float lses[2] = {own_lse.x, own_lse.y};
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float own = p.v[m][n][i];
-        const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
-        const float factor = rules.derivative(__logf(own) + lses[i % 2], distance);
-        dp.v[m][n][i] = own > 0 ? dp.v[m][n][i] * factor : 0.0F;
-      }
-    }
-  }
+  each_transposed_sum<kM, kN>(lse, 1, [&](int m, int n, int i, float own) {
+    const float kept = p.v[m][n][i];
+    const int distance = first + n * 8 + i % 2 - m * 16 - i / 2 * 8;
+    const float factor = rules.derivative(__logf(kept) + own, distance);
+    dp.v[m][n][i] = kept > 0 ? dp.v[m][n][i] * factor : 0.0F;
+  });
 }
 
 }  // namespace rooflm::backends::cuda
