@@ -164,11 +164,11 @@ void MicroBench::trace(std::span<MeasuredGemm> rows) {
   }
 }
 
-std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
-  for (const GemmCase& each : cases) backend_of(each.device);
-  std::vector<MeasuredGemm> rows;
+template <class Case>
+auto MicroBench::measure_all(std::span<const Case> cases) {
+  std::vector<decltype(measure(cases.front()))> rows;
   WorkLeft left(cases.size());
-  for (const GemmCase& each : cases) {
+  for (const Case& each : cases) {
     left.begin(describe(each));
     try {
       rows.push_back(measure(each));
@@ -177,6 +177,12 @@ std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
       break;
     }
   }
+  return rows;
+}
+
+std::vector<MeasuredGemm> MicroBench::run(std::span<const GemmCase> cases) {
+  for (const GemmCase& each : cases) backend_of(each.device);
+  auto rows = measure_all(cases);
   trace(rows);
   return rows;
 }
@@ -186,18 +192,7 @@ std::vector<MeasuredAttention> MicroBench::run(std::span<const AttentionCase> ca
     require_runs(each.device, "measured");
     make_backend(each.device, each.problem.engine, settings_.backend);
   }
-  std::vector<MeasuredAttention> rows;
-  WorkLeft left(cases.size());
-  for (const AttentionCase& each : cases) {
-    left.begin(describe(each));
-    try {
-      rows.push_back(measure(each));
-    } catch (const core::Stopped&) {
-      if (rows.empty()) throw;
-      break;
-    }
-  }
-  return rows;
+  return measure_all(cases);
 }
 
 std::vector<record::Cell> cells_of(std::span<const MeasuredGemm> rows) {

@@ -65,6 +65,8 @@ class MicroBench {
 
  private:
   backends::Backend& backend_of(const std::string& device);
+  template <class Case>
+  auto measure_all(std::span<const Case> cases);
   MeasuredGemm measure(const GemmCase& what);
   MeasuredAttention measure(const AttentionCase& what);
   void trace(std::span<MeasuredGemm> rows);

@@ -190,6 +190,19 @@ struct Sums {
   float v[kM][kN][4];
 };
 
+/// f(m, n, i) for each sum of a thread.
+template <int kM, int kN, class F>
+__device__ void each_sum(F&& f) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) f(m, n, i);
+    }
+  }
+}
+
 /// One warp's left factor in registers: kM by kK tiles of 16 x kDepth.
 template <int kM, int kK, class E = __nv_bfloat16>
 struct Factor {

@@ -47,19 +47,6 @@ struct Rows {
   }
 };
 
-/// f(m, n, i) for each sum of a thread.
-template <int kM, int kN, class F>
-__device__ void each_sum(F&& f) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) f(m, n, i);
-    }
-  }
-}
-
 /// scores := p of rows from `row` on and keys from `key` on. kMasked: some keys are behind their query.
 template <bool kMasked, int kM, int kN>
 __device__ void probabilities_of(Sums<kM, kN>& scores, const Rows<kM>& rows, float scale2, std::int64_t row,

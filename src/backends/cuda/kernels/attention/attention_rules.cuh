@@ -69,14 +69,8 @@ __device__ void apply_rules(const HeadRules<kBends>& rules, Sums<kM, kN>& scores
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto first = static_cast<int>(row - key) + lane / 4 - lane % 4 * 2;  // distance of c[0]
   const auto for_each = [&](auto&& body) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) body(scores.v[m][n][i], first + m * 16 + i / 2 * 8 - n * 8 - i % 2);
-      }
-    }
+    each_sum<kM, kN>(
+        [&](int m, int n, int i) { body(scores.v[m][n][i], first + m * 16 + i / 2 * 8 - n * 8 - i % 2); });
   };
   if (rules.bend()) for_each([&](float& score, int distance) { score = rules.score(score, distance); });
   if (key + kN * 8 <= row + 1 && row + 16 * kM - key <= rules.window) return;

@@ -76,16 +76,9 @@ template <int kM, int kN>
 __device__ void mask(Sums<kM, kN>& scores, std::int64_t row, std::int64_t key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto ahead = static_cast<int>(key - row) + lane % 4 * 2 - lane / 4;  // of c[0] over the diagonal
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 > 0) scores.v[m][n][i] = -INFINITY;
-      }
-    }
-  }
+  each_sum<kM, kN>([&](int m, int n, int i) {
+    if (ahead + n * 8 + i % 2 - m * 16 - i / 2 * 8 > 0) scores.v[m][n][i] = -INFINITY;
+  });
 }
 
 }  // namespace rooflm::backends::cuda
