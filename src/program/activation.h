@@ -19,6 +19,28 @@ enum class Activation : std::uint8_t {
   /// (gpt-oss, 2025).
   clipped_swiglu,
 };
+/// Calls body.template operator()<kind>().
+template <class Body>
+auto with_activation(Activation kind, Body&& body) {
+  switch (kind) {
+    case Activation::gelu_tanh:
+      return body.template operator()<Activation::gelu_tanh>();
+    case Activation::gelu:
+      return body.template operator()<Activation::gelu>();
+    case Activation::silu:
+      return body.template operator()<Activation::silu>();
+    case Activation::relu:
+      return body.template operator()<Activation::relu>();
+    case Activation::relu2:
+      return body.template operator()<Activation::relu2>();
+    case Activation::xielu:
+      return body.template operator()<Activation::xielu>();
+    case Activation::clipped_swiglu:
+      break;
+  }
+  return body.template operator()<Activation::clipped_swiglu>();
+}
+
 inline constexpr double kClipped = 7, kClippedSlope = 1.702;
 inline constexpr double kXieluLinear = 0.5, kXieluBelow = -1e-6;
 

@@ -211,23 +211,13 @@ namespace {
 /// Calls make.template operator()<kind>(); an empty Kernel for xIELU.
 template <class Make>
 Kernel with_kind(const OpView& v, Make&& make) {
-  switch (static_cast<Activation>(v.integer("kind"))) {
-    case Activation::gelu_tanh:
-      return make.template operator()<Activation::gelu_tanh>();
-    case Activation::gelu:
-      return make.template operator()<Activation::gelu>();
-    case Activation::silu:
-      return make.template operator()<Activation::silu>();
-    case Activation::relu:
-      return make.template operator()<Activation::relu>();
-    case Activation::relu2:
-      return make.template operator()<Activation::relu2>();
-    case Activation::clipped_swiglu:
-      return make.template operator()<Activation::clipped_swiglu>();
-    case Activation::xielu:
-      break;
-  }
-  return {};
+  return program::with_activation(static_cast<Activation>(v.integer("kind")),
+                                  [&]<Activation kKind>() -> Kernel {
+                                    if constexpr (kKind == Activation::xielu)
+                                      return {};
+                                    else
+                                      return make.template operator()<kKind>();
+                                  });
 }
 
 Activate shape_of(const OpView& v, const program::Tensor& y) {

@@ -130,27 +130,6 @@ __global__ void __launch_bounds__(kElementThreads)
   partials[2 * blockIdx.x + 1] = sums.y / (1 + expf(-w[1]));
 }
 
-/// Calls body.template operator()<kind>().
-template <class Body>
-void with_kind(Activation kind, Body&& body) {
-  switch (kind) {
-    case Activation::gelu_tanh:
-      return body.template operator()<Activation::gelu_tanh>();
-    case Activation::gelu:
-      return body.template operator()<Activation::gelu>();
-    case Activation::silu:
-      return body.template operator()<Activation::silu>();
-    case Activation::relu:
-      return body.template operator()<Activation::relu>();
-    case Activation::relu2:
-      return body.template operator()<Activation::relu2>();
-    case Activation::xielu:
-      return body.template operator()<Activation::xielu>();
-    case Activation::clipped_swiglu:
-      return body.template operator()<Activation::clipped_swiglu>();
-  }
-}
-
 /// factor x, or cap tanh(factor x / cap).
 struct ScaleCap {
   float factor, cap;
@@ -171,7 +150,7 @@ struct ScaleCapGradient {
 void launch_activate(Stream stream, const Activate& a, const void* h, void* y) {
   if (a.rows == 0) return;
   with_element(a.dtype, "activate", [&]<class T>(T) {
-    with_kind(a.kind, [&]<Activation kKind>() {
+    program::with_activation(a.kind, [&]<Activation kKind>() {
       const bool aligned = a.width % kPack == 0 && are_aligned({h, y});
       activate<kKind, T><<<row_blocks(a.rows, a.width, "activate"), kElementThreads, 0, stream>>>(
           a, aligned, static_cast<const T*>(h), static_cast<T*>(y));
@@ -188,7 +167,7 @@ void launch_activate_backward(Stream stream, const Activate& a, const void* dy, 
       xielu_sums<T><<<kSumBlocks, kElementThreads, 0, stream>>>(
           a.rows * a.width, a.weights, static_cast<const T*>(dy), static_cast<const T*>(h), workspace);
     }
-    with_kind(a.kind, [&]<Activation kKind>() {
+    program::with_activation(a.kind, [&]<Activation kKind>() {
       const bool aligned = a.width % kPack == 0 && are_aligned({dy, h, dh});
       activate_backward<kKind, T>
           <<<row_blocks(a.rows, a.width, "activate_backward"), kElementThreads, 0, stream>>>(
