@@ -60,7 +60,9 @@ class Profile(unittest.TestCase):
             self.skipTest("no namespaces of mounts here, or no sizes of caches to hide")
         record = self.folder / "no_caches.rooflm"
         for command in (["profile", *SMALL, *QUICK, "-o", record, "--view", "overview"], ["verify", record]):
-            subprocess.run([*hidden, BINARY, *map(str, command)], capture_output=True, timeout=TIMEOUT, env=self.environment, check=True)
+            result = subprocess.run([*hidden, BINARY, *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT,
+                                    env=self.environment, check=False)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         with sqlite3.connect(record) as db:
             self.assertEqual(db.execute("SELECT DISTINCT source FROM ceiling WHERE level = 'DRAM'").fetchall(),
                              [("measured, sizes of caches unknown",)])
