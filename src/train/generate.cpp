@@ -25,13 +25,6 @@ constexpr std::uint64_t kSamplingStream = 0x73616d706c65;  // "sample"
 constexpr std::int64_t kWindowWithoutPositions = 1024;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Uniform in [0, 1) with 53 random bits.
-double uniform_number(std::uint64_t seed, std::uint64_t index) {
-  const auto words = core::philox(seed, kSamplingStream, index);
-  const std::uint64_t bits = (std::uint64_t{words[0]} << 32U) | words[1];
-  return static_cast<double>(bits >> 11U) * 0x1p-53;
-}
-
 /// Bytes of the character that begins with `lead`; 0 when none does.
 std::size_t character_length(unsigned char lead) {
   if (lead < 0x80) return 1;
@@ -90,6 +83,12 @@ std::int64_t window_of(const Session& session, const SamplingOptions& options) {
 
 }  // namespace
 
+double sampling_number(std::uint64_t seed, std::uint64_t index) {
+  const auto words = core::philox(seed, kSamplingStream, index);
+  const std::uint64_t bits = (std::uint64_t{words[0]} << 32U) | words[1];
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
+
 void validate(const SamplingOptions& o) {
   using core::UsageError;
   if (o.tokens < 1) throw UsageError(fmt::format("--tokens must be at least 1, got {}", o.tokens));
@@ -99,6 +98,9 @@ void validate(const SamplingOptions& o) {
   if (o.top_k < 0) throw UsageError(fmt::format("--top-k must not be negative, got {}", o.top_k));
   if (!(o.top_p > 0 && o.top_p <= 1)) {
     throw UsageError(fmt::format("--top-p must be above 0 and at most 1, got {}", o.top_p));
+  }
+  if (!(o.min_p >= 0 && o.min_p <= 1)) {
+    throw UsageError(fmt::format("--min-p must be from 0 to 1, got {}", o.min_p));
   }
   if (o.window < 0) throw UsageError(fmt::format("--window must not be negative, got {}", o.window));
 }
@@ -123,7 +125,10 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
   std::vector<double> cumulative;
   double sum = 0;
   for (const std::int32_t id : ids) {
-    sum += std::exp((logits[static_cast<std::size_t>(id)] - *most_likely) / options.temperature);
+    const double share =
+        std::exp((logits[static_cast<std::size_t>(id)] - *most_likely) / options.temperature);
+    if (share < options.min_p) break;
+    sum += share;
     cumulative.push_back(sum);
   }
   const auto reach = [&](double share) {
@@ -282,7 +287,7 @@ class Generator {
     logits.resize(std::min<std::size_t>(logits.size(), tokenizer_->vocab_size()));
     const std::uint64_t text = options_->first_text + index;
     const std::uint64_t place = static_cast<std::uint64_t>(texts_[index].produced) | text << 32U;
-    return sample_token(logits, *options_, uniform_number(options_->seed, place));
+    return sample_token(logits, *options_, sampling_number(options_->seed, place));
   }
 
   /// The text that a new token completes; "" for the one that ends the text.
