@@ -82,7 +82,8 @@ const std::map<std::string, const char*>& serving_options() {
        "File of lengths, one line per request such as 120,48; lines repeat until --requests is reached"},
       {"users", "Relative numbers of requests per user: 4,1,1,1 (study serving: 3,1,1)"},
       {"schedule",
-       "Schedulers, one or several: fcfs, fair (by user), shortest (prompts), batch (static) (study serving: all)"}};
+       "Schedulers, one or several: fcfs, fair (by user), shortest (prompts), batch (static) (study serving: "
+       "all)"}};
   return options;
 }
 
