@@ -55,6 +55,19 @@ find_package(SQLite3 REQUIRED)
 # zlib1g-dev: compressed traces of other tools (.json.gz).
 find_package(ZLIB REQUIRED)
 
+# libcpp-httplib-dev: the HTTP server of serve and the client of bench-serve. Its flags must be those with which
+# the distribution compiled the library.
+find_path(HTTPLIB_INCLUDE_DIR httplib.h REQUIRED)
+find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+mark_as_advanced(HTTPLIB_INCLUDE_DIR HTTPLIB_LIBRARY)
+add_library(httplib::httplib UNKNOWN IMPORTED)
+set_target_properties(
+  httplib::httplib
+  PROPERTIES IMPORTED_LOCATION "${HTTPLIB_LIBRARY}"
+             INTERFACE_INCLUDE_DIRECTORIES "${HTTPLIB_INCLUDE_DIR}"
+             INTERFACE_COMPILE_DEFINITIONS
+             "CPPHTTPLIB_OPENSSL_SUPPORT;CPPHTTPLIB_ZLIB_SUPPORT;CPPHTTPLIB_BROTLI_SUPPORT")
+
 # libtomlplusplus-dev: study files, because it reports the line of every key.
 find_package(tomlplusplus REQUIRED)
 

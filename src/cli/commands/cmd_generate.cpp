@@ -51,6 +51,7 @@ struct GenerateOptions {
   std::string temperature = "0.8";
   std::string top_k = "0";
   std::string top_p = "1";
+  std::string min_p = "0";
   std::string seed = "0";
   std::string window;
   std::string warmup = "0";
@@ -77,6 +78,7 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   sampling.temperature = parse_number("--temperature", options.temperature);
   sampling.top_k = parse_integer("--top-k", options.top_k, 0);
   sampling.top_p = parse_number("--top-p", options.top_p);
+  sampling.min_p = parse_number("--min-p", options.min_p);
   sampling.seed = static_cast<std::uint64_t>(parse_integer("--seed", options.seed, 0));
   if (!options.window.empty()) sampling.window = parse_integer("--window", options.window);
   sampling.stop_at_eot = !options.ignore_eot;
@@ -400,6 +402,9 @@ Body declare_generate(CommandLine& line) {
       .show_default();
   line.add_option("--top-p", o->top_p,
                   "Sample from the most likely tokens that together reach this probability")
+      .type_name("X")
+      .show_default();
+  line.add_option("--min-p", o->min_p, "Only tokens at least this likely, relative to the most likely one")
       .type_name("X")
       .show_default();
   line.add_option("--seed", o->seed, "The same seed gives the same text").type_name("N").show_default();

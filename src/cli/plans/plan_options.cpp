@@ -13,7 +13,6 @@
 #include "backends/backend.h"
 #include "cli/dry_run.h"
 #include "cli/output.h"
-#include "cli/plans/link_calibration.h"
 #include "cli/plans/plan_against.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -23,6 +22,7 @@
 #include "lab/devices.h"
 #include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
+#include "perfmodel/link_calibration.h"
 #include "record/options.h"
 #include "record/reader.h"
 
@@ -70,8 +70,9 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
 /// By what the record has: times of ops, of collectives, or both.
 void calibrate(Setting& setting, const std::string& path) {
   const record::Reader record(path);
-  const bool has_links = take_links(record, setting.cluster);
-  if (!has_links || !record.runs().empty()) setting.calibration = calibration_of(path, setting.device);
+  const auto links = perfmodel::take_links(record, setting.cluster);
+  for (const std::string& line : links.value_or(std::vector<std::string>())) note("{}", line);
+  if (!links || !record.runs().empty()) setting.calibration = calibration_of(path, setting.device);
 }
 
 /// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
