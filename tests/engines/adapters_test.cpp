@@ -10,7 +10,7 @@
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 
-namespace rooflm {
+namespace rooflm::adapters {
 namespace {
 
 using compile::EngineKind;
@@ -197,4 +197,4 @@ TEST(Adapters, WhatCannotBeIsNamed) {
 }
 
 }  // namespace
-}  // namespace rooflm
+}  // namespace rooflm::adapters

@@ -10,7 +10,7 @@
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/step_runner.h"
 
-namespace rooflm {
+namespace rooflm::optimizers {
 namespace {
 
 using compile::EngineKind;
@@ -326,4 +326,4 @@ TEST(OptimizerOptions, AreRefusedWhereTheyCannotBe) {
 }
 
 }  // namespace
-}  // namespace rooflm
+}  // namespace rooflm::optimizers
