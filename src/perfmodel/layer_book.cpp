@@ -104,14 +104,13 @@ double LayerBook::parameters_of_rank(const PlanPoint& point) {
 }
 
 double LayerBook::state_bytes(const PlanPoint& point) {
-  switch (point.step.optimizer.kind) {
-    case passes::OptimizerKind::sgd:
-      return 4;
-    case passes::OptimizerKind::adamw:
-      return 12;
-    default:  // what Shampoo has more depends on shapes
-      return 8;
-  }
+  using passes::OptimizerKind;
+  using passes::StateKind;
+  const passes::OptimizerOptions& optimizer = point.step.optimizer;
+  if (!point.step.adapters.empty()) return 2;  // frozen, in 16 bits
+  if (optimizer.kind == OptimizerKind::sgd) return 4;
+  if (optimizer.kind != OptimizerKind::adamw) return 8;  // what Shampoo has more depends on shapes
+  return optimizer.states == StateKind::fp32 ? 12 : optimizer.states == StateKind::bf16 ? 8 : 6;
 }
 
 double LayerBook::least_model_bytes(const PlanPoint& point) const {
@@ -120,7 +119,8 @@ double LayerBook::least_model_bytes(const PlanPoint& point) const {
   double bytes = state_bytes(point) * parameters / (sharding.zero > 0 ? sharding.data_ranks() : 1);
   // Whole gradients of the micro-batches before are there while the next one runs.
   constexpr double kHalf = 2;
-  if (sharding.zero < 2 && point.micro_batches > 1) bytes += kHalf * parameters;
+  const bool keeps_gradients = sharding.zero < 2 && point.micro_batches > 1 && point.step.adapters.empty();
+  if (keeps_gradients) bytes += kHalf * parameters;
   return kLeastShare * bytes + setting_->framework.context_bytes;
 }
 

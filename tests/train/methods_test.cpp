@@ -93,9 +93,9 @@ TEST_P(Methods, GoOnBitForBit) {
 INSTANTIATE_TEST_SUITE_P(All, Methods,
                          ::testing::Combine(::testing::Values(EngineKind::eager, EngineKind::fused),
                                             ::testing::Range(std::size_t{0}, std::size(kMethods))),
-                         [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_" +
-                                  kMethods[std::get<1>(info.param)].name;
+                         [](const auto& method) {
+                           return std::string(name_of(std::get<0>(method.param))) + "_" +
+                                  kMethods[std::get<1>(method.param)].name;
                          });
 
 /// Sessions that know nothing of adapters have the merged weights.
@@ -107,7 +107,9 @@ TEST(AdapterFiles, AreMergedAndCheckedWhereTheyAreRead) {
   testing::run_training(config, base, data);
   TrainOptions tuned = testing::tiny_options(directory / "tuned", 4);
   tuned.step.lora = "3,alpha=9,targets=c_fc,c_attn";
-  testing::run_training(config, tuned, data, {.weights = list_checkpoints(base.out).back()});
+  testing::run_training(
+      config, tuned, data,
+      {.weights = list_checkpoints(base.out).back(), .checkpoint = {}, .may_resume = false});
   const std::filesystem::path found = list_checkpoints(tuned.out).back();
   EXPECT_FALSE(std::filesystem::exists(found / "model.safetensors"));
   const auto text = nlohmann::json::parse(testing::read_text(found / kAdapterConfig));

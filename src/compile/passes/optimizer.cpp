@@ -84,8 +84,7 @@ void append_own_update(program::Builder& builder, const WeightGradient& pair, Te
 /// Takes those that an optimizer of matrices updates out of `pairs`: those of one shape together, but for
 /// what would take much memory at a time.
 std::vector<std::vector<WeightGradient>> take_matrices(const Program& program,
-                                                       std::vector<WeightGradient>& pairs,
-                                                       const OptimizerOptions& options, bool groups) {
+                                                       std::vector<WeightGradient>& pairs, bool groups) {
   constexpr std::int64_t kMostElements = std::int64_t{1} << 26U;
   const std::vector<bool> is_matrix = layer_matrices(program);
   std::vector<std::vector<WeightGradient>> taken;
@@ -121,7 +120,7 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
     norm = builder.op(ops::kGlobalNorm, std::move(all), {}, "grad_norm");
   }
   if (is_of_matrices(options.kind)) {
-    for (const auto& group : take_matrices(program, pairs, options, groups))
+    for (const auto& group : take_matrices(program, pairs, groups))
       append_matrix_updates(builder, group, hyper, norm, options);
   }
   for (const WeightGradient& pair : pairs) {
