@@ -8,8 +8,8 @@
 
 namespace rooflm::report {
 
-/// The table of `rooflm bench`, its notes included: milliseconds of the plain steps by phase, rates, shares and
-/// memory; what was not measured is null. MFU and share_of_peak are those of figures_of.
+/// The table of `rooflm bench`, its notes included: milliseconds of the plain steps by phase, rates, shares
+/// and memory; what was not measured is null. MFU and share_of_peak are those of figures_of.
 Table bench_table(const RecordSet& set);
 /// Every column that it may have.
 std::vector<Column> columns_of_bench();
