@@ -133,11 +133,11 @@ TEST(Foreign, AdviceBeginsWithWhatKeepsTheDeviceWaiting) {
 
 TEST(Foreign, TheHeadlineSaysHowMuchOfAStepAKernelRuns) {
   const RecordSet set = traced_set();
-  const std::string text = headline_of(set.runs[0], advise(set));
+  const std::string text = findings_of(set.runs[0], advise(set)).headline;
   EXPECT_NE(text.find("A recorded step takes 900 ns on average, and kernels run for 44.4% of it"),
             std::string::npos)
       << text;
-  const std::string whole = headline_of(foreign_set().runs[0], {});
+  const std::string whole = findings_of(foreign_set().runs[0], {}).headline;
   EXPECT_NE(whole.find("No step with kernels is known"), std::string::npos) << whole;
   EXPECT_NE(whole.find("it takes 1.40 us, and kernels run for 57.1% of it"), std::string::npos) << whole;
 }
@@ -146,7 +146,7 @@ TEST(Foreign, TheHeadlineSaysHowMuchOfAStepAKernelRuns) {
 TEST(Foreign, WithoutKernelsNoDeviceIsIdle) {
   RecordSet set = traced_set();
   std::erase_if(set.runs[0].activities, [](const record::Activity& one) { return one.name < 2; });
-  EXPECT_EQ(headline_of(set.runs[0], advise(set)), "A recorded step takes 900 ns on average.");
+  EXPECT_EQ(findings_of(set.runs[0], advise(set)).headline, "A recorded step takes 900 ns on average.");
   const Glance glance = glance_of(set.runs[0], {});
   EXPECT_TRUE(glance.idle.parts.empty());
   EXPECT_NE(glance.idle.of.find("no kernels"), std::string::npos) << glance.idle.of;

@@ -21,15 +21,16 @@ RunData timed(int steps) {
 }
 
 TEST(Headline, FewerThanSixStepsHaveNoIntervalOf95Percent) {
-  EXPECT_EQ(headline_of(timed(1), {}), "A step takes 10.0 ms (1 step).");
-  EXPECT_EQ(headline_of(timed(5), {}), "A step takes 10.2 ms (5 steps).");
-  EXPECT_EQ(headline_of(timed(6), {}), "A step takes 10.2 ms (95% interval 10.0 ms to 10.5 ms, 6 steps).");
+  EXPECT_EQ(findings_of(timed(1), {}).headline, "A step takes 10.0 ms (1 step).");
+  EXPECT_EQ(findings_of(timed(5), {}).headline, "A step takes 10.2 ms (5 steps).");
+  EXPECT_EQ(findings_of(timed(6), {}).headline,
+            "A step takes 10.2 ms (95% interval 10.0 ms to 10.5 ms, 6 steps).");
 }
 
 TEST(Headline, FewStepsThatDifferAreARange) {
   RunData run = timed(2);
   run.samples[1].seconds = 0.9;
-  EXPECT_EQ(headline_of(run, {}), "A step takes 10.0 ms to 900 ms (2 steps).");
+  EXPECT_EQ(findings_of(run, {}).headline, "A step takes 10.0 ms to 900 ms (2 steps).");
 }
 
 }  // namespace

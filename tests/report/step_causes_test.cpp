@@ -300,8 +300,8 @@ TEST(StepCauses, AdviceKnowsCollectives) {
   }
   EXPECT_NEAR(gains_s, (50 + 330) * 1e-6, 1e-12)
       << "what the matmul takes above its roof, and what is exposed";
-  EXPECT_NE(headline_of(made.run, advice).find("is bound by communication"), std::string::npos)
-      << headline_of(made.run, advice);
+  EXPECT_NE(findings_of(made.run, advice).headline.find("is bound by communication"), std::string::npos)
+      << findings_of(made.run, advice).headline;
 }
 
 /// The clocks of both ranks say who waited for whom.
@@ -342,9 +342,9 @@ TEST(StepCauses, WithoutStepsTheWholeRecordingIsTakenApart) {
   RecordSet set;
   set.files.push_back({.name = "a"});
   set.runs.push_back(made.run);
-  EXPECT_NE(headline_of(set.runs[0], advise(set.runs[0])).find("kernels run for 5.3% of it"),
+  EXPECT_NE(findings_of(set.runs[0], advise(set.runs[0])).headline.find("kernels run for 5.3% of it"),
             std::string::npos)
-      << headline_of(set.runs[0], advise(set.runs[0]));
+      << findings_of(set.runs[0], advise(set.runs[0])).headline;
   EXPECT_EQ(advise(set).at(0).subject, "device idle: stall");
   for (const char* name : {"kernels", "device", "gaps", "why", "advice"})
     EXPECT_FALSE(make_view(name, set).tables.empty()) << name;

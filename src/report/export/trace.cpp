@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "report/model/activity_names.h"
 #include "report/model/device_times.h"
 #include "report/model/kernels.h"
 
@@ -43,10 +44,6 @@ bool is_step_name(std::string_view name) { return name == kStepRange || name.sta
 /// Whether a range may be a step as its program's host saw it, beside the step on the device's clock.
 bool is_step_of_host(std::string_view name) { return name == kHostStep || name.starts_with(kProfilerStep); }
 
-bool is_work_kind(std::string_view kind) {
-  return kind == "kernel" || kind == "collective" || kind == "copy" || kind == "memset";
-}
-
 bool is_shorter(std::string_view a, std::string_view b) { return a.size() < b.size(); }
 
 NvtxRange nvtx_of(const TraceEvent& event) {
@@ -62,9 +59,9 @@ NvtxRange nvtx_of(const TraceEvent& event) {
 
 }  // namespace
 
-bool is_kernel_event(const TraceEvent& event) { return event.kind == "kernel" || event.kind == "collective"; }
+bool is_kernel_event(const TraceEvent& event) { return is_kernel_kind(event.kind); }
 
-bool is_device_work(const TraceEvent& event) { return is_work_kind(event.kind); }
+bool is_device_work(const TraceEvent& event) { return is_device_kind(event.kind); }
 
 Trace::Trace(const RunData& run, TraceScope scope) : run_(run) {
   std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
@@ -150,7 +147,7 @@ void Trace::find_span(TraceScope scope) {
       include(activity);
       if (activity.correlation) started_.insert(*activity.correlation);
       // Steps without any work on a device leave nothing to choose.
-      has_all_ = has_all_ && !is_work_kind(names.kind(activity));
+      has_all_ = has_all_ && !is_device_kind(names.kind(activity));
     }
   }
   last_asked_ns_ = -kMostTraceTime;

@@ -5,28 +5,24 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/units.h"
+#include "report/tables/plan_rows.h"
 #include "report/tables/table.h"
 
 namespace rooflm::report {
 namespace {
 
-/// The rows of one series, in their order.
+/// The rows of one series of all records, in their order.
 std::vector<Row> rows_of(const RecordSet& set, std::string_view series) {
-  std::map<std::pair<std::size_t, std::int64_t>, Row> rows;
-  for (std::size_t file = 0; file < set.files.size(); ++file) {
-    for (const record::Cell& cell : set.files[file].cells) {
-      if (cell.series != series) continue;
-      rows[{file, cell.row}].set(cell.col, cell.value ? Cell(*cell.value) : Cell(cell.text));
-    }
-  }
   std::vector<Row> all;
-  for (auto& [key, row] : rows) all.push_back(std::move(row));
+  for (const RecordFile& file : set.files)
+    std::ranges::move(rows_of_cells(series, file.cells), std::back_inserter(all));
   return all;
 }
 

@@ -1,4 +1,4 @@
-// A run in two sentences.
+// What is found of a run, and the run in two sentences.
 #include "report/findings/headline.h"
 
 #include <fmt/format.h>
@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "core/units.h"
 #include "report/findings/advice_recorded.h"
-#include "report/findings/glance.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
@@ -85,12 +85,9 @@ std::string step_sentence(const RunData& run) {
   return text;
 }
 
-}  // namespace
-
-std::string headline_of(const RunData& run, const std::vector<Advice>& advice) {
+std::string headline_of(const RunData& run, const Glance& glance, const std::vector<Advice>& advice) {
   std::string text = step_sentence(run);
   if (text.empty()) return text;
-  const Glance glance = glance_of(run, why_of(run));
   if (!glance.bound.parts.empty() && glance.bound.parts.front().share) {
     const GlancePart& most = glance.bound.parts.front();
     text +=
@@ -104,6 +101,15 @@ std::string headline_of(const RunData& run, const std::vector<Advice>& advice) {
   const Advice& first = advice.front();
   return text + fmt::format(" The largest possible gain is {} ({:.1f}%): {}.",
                             core::format_seconds(first.gain_s), 100 * *first.step_share, first.subject);
+}
+
+}  // namespace
+
+Findings findings_of(const RunData& run, std::vector<Advice> advice) {
+  Findings found{.advice = std::move(advice), .why = why_of(run)};
+  found.glance = glance_of(run, found.why);
+  found.headline = headline_of(run, found.glance, found.advice);
+  return found;
 }
 
 }  // namespace rooflm::report

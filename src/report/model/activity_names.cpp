@@ -21,14 +21,4 @@ const std::string& ActivityNames::text(const record::Activity& activity) const {
   return found == names_.end() ? kNoName : found->second->text;
 }
 
-bool ActivityNames::is_kernel(const record::Activity& activity) const {
-  const std::string& of = kind(activity);
-  return of == "kernel" || of == "collective";
-}
-
-bool ActivityNames::is_copy(const record::Activity& activity) const {
-  const std::string& of = kind(activity);
-  return of == "copy" || of == "memset";
-}
-
 }  // namespace rooflm::report

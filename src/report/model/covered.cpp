@@ -50,7 +50,7 @@ std::optional<Covered> covered_by(const RunData& run) {
   }
   for (const record::Activity& one : run.activities) {
     if (has_steps && (!one.step || warmup.contains(*one.step))) continue;
-    if (!names.is_kernel(one) && !names.is_copy(one)) continue;
+    if (!is_device_kind(names.kind(one))) continue;
     const auto ns = static_cast<double>(one.end_ns - one.start_ns);
     const TimedOp* op = one.op ? run.find_op(*one.op) : nullptr;
     const std::array has = {op != nullptr && op->op.scope != kOutside, op != nullptr, one.work.has_value()};

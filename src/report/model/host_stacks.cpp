@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "report/model/activity_names.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -78,7 +80,7 @@ KnownTimes known_times(const RunData& run) {
   };
   for (const record::Activity& activity : run.activities) {
     const std::string_view kind = kind_of(activity);
-    if (kind == "kernel" || kind == "copy" || kind == "memset" || kind == "collective") {
+    if (is_device_kind(kind)) {
       known.covered.push_back({activity.start_ns, activity.end_ns});
       if (activity.correlation) started.insert(*activity.correlation);
     }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "report/model/activity_names.h"
+
 namespace rooflm::report {
 namespace {
 
@@ -443,7 +445,7 @@ std::map<std::string, std::string, std::less<>> short_kernel_names(
     std::span<const record::ActivityName> names) {
   std::vector<std::string_view> whole;
   for (const record::ActivityName& name : names) {
-    if (name.kind == "kernel" || name.kind == "collective") whole.push_back(name.text);
+    if (is_kernel_kind(name.kind)) whole.push_back(name.text);
   }
   const std::vector<std::string> shorts = distinct_short_names(whole);
   std::map<std::string, std::string, std::less<>> all;

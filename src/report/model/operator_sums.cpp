@@ -187,7 +187,7 @@ class OperatorSumming {
 
   void add_device_work() {
     for (const record::Activity& activity : run_.activities) {
-      if (!names_.is_kernel(activity) && !names_.is_copy(activity)) continue;
+      if (!is_device_kind(names_.kind(activity))) continue;
       const auto op = activity.correlation ? started_.find(*activity.correlation) : started_.end();
       std::size_t call = op == started_.end() ? kNoCall : op->second;
       while (call != kNoCall && !calls_[call].is_op) call = calls_[call].parent;

@@ -1,50 +1,57 @@
-// Columnar arrays of the document. For .cpp files only.
+// Typed columns as parts of the document: an object for each value, or an array for each column. For .cpp
+// files only.
 #pragma once
 
 #include <cstddef>
-#include <initializer_list>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "report/page/json_parts.h"
+#include "report/tables/typed_columns.h"
 
 namespace rooflm::report {
 
-/// Texts of a columnar array: each once, referred to by index.
-class Names {
- public:
-  std::size_t index(const std::string& text) {
-    const auto [entry, is_new] = index_.try_emplace(text, names_.size());
-    if (is_new) names_.push_back(text);
-    return entry->second;
-  }
-  [[nodiscard]] Json json() const { return names_; }
+/// An object whose members are the columns of `value`.
+template <class R>
+Json json_object(const TypedColumns<R>& columns, const R& value) {
+  Json json = Json::object();
+  for (const TypedColumn<R>& one : columns.list()) json.emplace(one.column.key, json_cell(one.cell(value)));
+  return json;
+}
 
- private:
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, std::size_t> index_;
-};
+template <class R, class Values>
+Json json_objects(const TypedColumns<R>& columns, const Values& values) {
+  Json all = Json::array();
+  for (const R& value : values) all.push_back(json_object(columns, value));
+  return all;
+}
 
-/// Columns that are filled row by row.
-class Columns {
- public:
-  /// Every column is there, even without rows.
-  explicit Columns(std::initializer_list<const char*> keys) {
-    for (const char* key : keys) columns_[key] = Json::array();
+/// An array for each column, also without values. Texts are indices into "names", each text once.
+template <class R, class Values>
+Json json_arrays(const TypedColumns<R>& columns, const Values& values) {
+  std::vector<Json> arrays(columns.list().size(), Json::array());
+  std::vector<std::string> names;
+  std::unordered_map<std::string, std::size_t> index;
+  for (const R& value : values) {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      Cell cell = columns.list()[i].cell(value);
+      if (auto* text = std::get_if<std::string>(&cell)) {
+        const auto [entry, is_new] = index.try_emplace(*text, names.size());
+        if (is_new) names.push_back(std::move(*text));
+        arrays[i].push_back(entry->second);
+      } else {
+        arrays[i].push_back(json_cell(cell));
+      }
+    }
   }
-  template <class Value>
-  void push(const char* key, Value&& value) {
-    columns_[key].push_back(std::forward<Value>(value));
-  }
-  [[nodiscard]] Json json(const Names* names) && {
-    if (names != nullptr) columns_["names"] = names->json();
-    return std::move(columns_);
-  }
-
- private:
-  Json columns_ = Json::object();
-};
+  Json json = Json::object();
+  for (std::size_t i = 0; i < arrays.size(); ++i)
+    json.emplace(columns.list()[i].column.key, std::move(arrays[i]));
+  json["names"] = std::move(names);
+  return json;
+}
 
 }  // namespace rooflm::report

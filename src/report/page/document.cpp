@@ -4,16 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/units.h"
-#include "report/findings/advice.h"
 #include "report/findings/answers.h"
 #include "report/findings/headline.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
+#include "report/page/columns.h"
 #include "report/page/document_run.h"
 #include "report/page/json_parts.h"
 #include "report/runs/job_ranks.h"
@@ -44,31 +45,26 @@ Json json_environment(const RecordSet& set) {
   return all;
 }
 
-/// Width of the interval as a share of the rate; null without one.
-Json spread_of(const record::Ceiling& ceiling) {
-  if (ceiling.samples <= 0) return nullptr;
-  return json_number(ratio_of(ceiling.ci_high - ceiling.ci_low, ceiling.value));
+/// Width of the interval as a share of the rate; nothing without one.
+std::optional<double> spread_of(const record::Ceiling& ceiling) {
+  if (ceiling.samples <= 0) return std::nullopt;
+  return ratio_of(ceiling.ci_high - ceiling.ci_low, ceiling.value);
 }
 
 Json json_ceilings(const RecordSet& set) {
+  using Of = record::Ceiling;
+  static const TypedColumns<Of> columns = {
+      {"device", &Of::device}, {"what", &Of::what},       {"level", &Of::level},
+      {"dtype", &Of::dtype},   {"threads", &Of::threads}, {"value", &Of::value},
+      {"unit", &Of::unit},     {"ci_low", &Of::ci_low},   {"ci_high", &Of::ci_high},
+      {"spread", spread_of},   {"source", &Of::source},   {"measured_utc", &Of::measured_utc}};
   Json all = Json::array();
   Json seen = Json::array();
   for (const RecordFile& file : set.files) {
     for (const record::Ceiling& ceiling : file.ceilings) {
-      Json json = {{"device", ceiling.device},
-                   {"what", ceiling.what},
-                   {"level", ceiling.level},
-                   {"dtype", ceiling.dtype},
-                   {"threads", ceiling.threads},
-                   {"value", json_number(ceiling.value)},
-                   {"unit", ceiling.unit},
-                   {"ci_low", json_number(ceiling.ci_low)},
-                   {"ci_high", json_number(ceiling.ci_high)},
-                   {"spread", spread_of(ceiling)},
-                   {"source", ceiling.source},
-                   {"measured_utc", ceiling.measured_utc}};
+      Json json = json_object(columns, ceiling);
       // Several records of one machine often share its ceilings.
-      if (std::find(seen.begin(), seen.end(), json) != seen.end()) continue;
+      if (std::ranges::find(seen, json) != seen.end()) continue;
       seen.push_back(json);
       json["file"] = file.name;
       all.push_back(std::move(json));
@@ -78,36 +74,32 @@ Json json_ceilings(const RecordSet& set) {
 }
 
 Json json_advice(const std::vector<Advice>& advised) {
-  Json all = Json::array();
-  for (const Advice& advice : advised) {
-    all.push_back({{"run", advice.run},
-                   {"subject", advice.subject},
-                   {"text", advice.text},
-                   {"gain_s", json_number(advice.gain_s)},
-                   {"step_share", json_number(advice.step_share)}});
-  }
-  return all;
+  static const TypedColumns<Advice> columns = {{"run", &Advice::run},
+                                               {"subject", &Advice::subject},
+                                               {"text", &Advice::text},
+                                               {"gain_s", &Advice::gain_s},
+                                               {"step_share", &Advice::step_share}};
+  return json_objects(columns, advised);
 }
 
 Json json_comparison(const RecordSet& set, const Comparison* comparison) {
   if (comparison == nullptr) return nullptr;
+  const std::vector<ComparedTime>& rows = comparison->rows;
   const bool is_one_run =
-      std::all_of(comparison->rows.begin(), comparison->rows.end(),
-                  [&](const ComparedTime& row) { return row.run == comparison->rows.front().run; });
-  Json rows = Json::array();
-  for (const ComparedTime& row : comparison->rows) {
-    rows.push_back({{"subject", is_one_run ? row.subject : row.run + ": " + row.subject},
-                    {"a_s", json_number(row.a_s)},
-                    {"b_s", json_number(row.b_s)},
-                    {"ratio", json_number(row.ratio)},
-                    {"ci_low", json_number(row.interval.low)},
-                    {"ci_high", json_number(row.interval.high)},
-                    {"p", json_number(row.p)},
-                    {"verdict", std::string(name_of(row.verdict))}});
-  }
+      std::ranges::all_of(rows, [&](const ComparedTime& row) { return row.run == rows.front().run; });
+  const TypedColumns<ComparedTime> columns = {
+      {"subject",
+       [&](const ComparedTime& row) { return is_one_run ? row.subject : row.run + ": " + row.subject; }},
+      {"a_s", &ComparedTime::a_s},
+      {"b_s", &ComparedTime::b_s},
+      {"ratio", &ComparedTime::ratio},
+      {"ci_low", [](const ComparedTime& row) { return row.interval.low; }},
+      {"ci_high", [](const ComparedTime& row) { return row.interval.high; }},
+      {"p", &ComparedTime::p},
+      {"verdict", &ComparedTime::verdict}};
   return {{"a", set.files.at(0).name},
           {"b", set.files.at(1).name},
-          {"rows", std::move(rows)},
+          {"rows", json_objects(columns, rows)},
           {"note", fmt::format("{}", fmt::join(comparison->notes, "\n"))}};
 }
 
@@ -217,17 +209,21 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
                    {"environment", json_environment(set)},
                    {"ceilings", json_ceilings(set)}};
   Json runs = Json::array();
+  const std::vector<Advice> advised = advise(set);
   const JobRanks ranks(set);
   const std::size_t most_events = kMostTimelineEvents / std::max<std::size_t>(1, set.runs.size());
   const std::vector<std::string> labels = labels_of(set);
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    runs.push_back(json_run(set.runs[i], i, ranks.timeline(i, most_events)));
+    std::vector<Advice> own;
+    std::ranges::copy_if(advised, std::back_inserter(own), [&](const Advice& one) { return one.run == i; });
+    const Findings found = findings_of(set.runs[i], std::move(own));
+    runs.push_back(json_run(set.runs[i], i, ranks.timeline(i, most_events), found));
     runs.back()["label"] = labels[i];
     runs.back()["method"] = run_sentences(set.runs[i]);
-    runs.back()["headline"] = headline_of(set.runs[i], advise(set, set.runs[i], 1));
+    runs.back()["headline"] = found.headline;
   }
   document["runs"] = std::move(runs);
-  document["advice"] = json_advice(advise(set));
+  document["advice"] = json_advice(advised);
   document["method"] = method_sentences(set);
   add_views(document, set);
   document["comparison"] = json_comparison(set, comparison);

@@ -4,44 +4,85 @@
 #include <utility>
 #include <vector>
 
-#include "report/findings/glance.h"
-#include "report/findings/why.h"
 #include "report/model/counted.h"
 #include "report/page/columns.h"
 #include "report/page/document_run.h"
 #include "report/views/view.h"
 
 namespace rooflm::report {
-Json json_counted(const RunData& run) {
-  const std::map<std::int64_t, Counted> ops = counted_ops(run);
-  if (ops.empty()) return nullptr;
-  Names names;
-  Columns columns({"op", "flop", "flop_per_s", "dram_bytes", "l2_bytes", "l1_bytes", "dram_intensity",
-                   "l2_intensity", "l1_intensity", "tensor_active", "l1_hit_share", "l2_hit_share", "stall",
-                   "stall_share"});
-  for (const auto& [op, counted] : ops) {
-    const TimedOp* timed = run.find_op(op);
-    const auto flop = counted.all_flop();
-    const double device_s = timed != nullptr && timed->time ? timed->time->device_s : 0;
-    columns.push("op", op);
-    columns.push("flop", json_number(flop));
-    columns.push("flop_per_s", flop && device_s > 0 ? json_number(*flop / device_s) : Json());
-    const auto push_level = [&](const char* bytes_key, const char* intensity_key,
-                                const std::optional<double>& bytes) {
-      columns.push(bytes_key, json_number(bytes));
-      columns.push(intensity_key, json_number(ratio_of(flop, bytes)));
-    };
-    push_level("dram_bytes", "dram_intensity", counted.dram_bytes());
-    push_level("l2_bytes", "l2_intensity", counted.value("l2_bytes"));
-    push_level("l1_bytes", "l1_intensity", counted.value("l1_bytes"));
-    columns.push("tensor_active", json_number(counted.share("tensor_active")));
-    columns.push("l1_hit_share", json_number(counted.l1_hit_share()));
-    columns.push("l2_hit_share", json_number(counted.l2_hit_share()));
-    const auto [stall, share] = counted.top_stall();
-    columns.push("stall", names.index(stall));
-    columns.push("stall_share", stall.empty() ? Json() : json_number(share));
+namespace {
+
+/// An op that hardware counted.
+struct CountedOp {
+  std::int64_t op = 0;
+  const Counted* counted = nullptr;
+  double device_s = 0;
+  [[nodiscard]] std::optional<double> flop() const { return counted->all_flop(); }
+  [[nodiscard]] std::optional<double> intensity(const std::optional<double>& bytes) const {
+    return ratio_of(flop(), bytes);
   }
-  return std::move(columns).json(&names);
+};
+
+const TypedColumns<CountedOp>& counted_columns() {
+  using Of = CountedOp;
+  static const TypedColumns<Of> columns = {
+      {"op", &Of::op},
+      {"flop", &Of::flop},
+      {"flop_per_s",
+       [](const Of& one) {
+         return one.flop() && one.device_s > 0 ? std::optional(*one.flop() / one.device_s) : std::nullopt;
+       }},
+      {"dram_bytes", [](const Of& one) { return one.counted->dram_bytes(); }},
+      {"l2_bytes", [](const Of& one) { return one.counted->value("l2_bytes"); }},
+      {"l1_bytes", [](const Of& one) { return one.counted->value("l1_bytes"); }},
+      {"dram_intensity", [](const Of& one) { return one.intensity(one.counted->dram_bytes()); }},
+      {"l2_intensity", [](const Of& one) { return one.intensity(one.counted->value("l2_bytes")); }},
+      {"l1_intensity", [](const Of& one) { return one.intensity(one.counted->value("l1_bytes")); }},
+      {"tensor_active", [](const Of& one) { return one.counted->share("tensor_active"); }},
+      {"l1_hit_share", [](const Of& one) { return one.counted->l1_hit_share(); }},
+      {"l2_hit_share", [](const Of& one) { return one.counted->l2_hit_share(); }},
+      {"stall", [](const Of& one) { return one.counted->top_stall().first; }},
+      {"stall_share", [](const Of& one) {
+         const auto [stall, share] = one.counted->top_stall();
+         return stall.empty() ? std::nullopt : std::optional(share);
+       }}};
+  return columns;
+}
+
+const TypedColumns<Why>& why_columns() {
+  static const TypedColumns<Why> columns = {{"phase", &Why::phase},
+                                            {"part", &Why::name},
+                                            {"ops", &Why::ops},
+                                            {"time_s", &Why::time_s},
+                                            {"bound", [](const Why& why) { return title_of(why.bound()); }},
+                                            {"counted", &Why::is_counted},
+                                            {"occupancy", &Why::occupancy},
+                                            {"waves", &Why::waves},
+                                            {"stall", &Why::stall}};
+  return columns;
+}
+
+Json json_parts(const GlanceList& list) {
+  static const TypedColumns<GlancePart> columns = {{"name", &GlancePart::name},
+                                                   {"phase", &GlancePart::phase},
+                                                   {"seconds", &GlancePart::seconds},
+                                                   {"share", &GlancePart::share},
+                                                   {"note", &GlancePart::note}};
+  return {{"of", list.of}, {"parts", json_objects(columns, list.parts)}};
+}
+
+}  // namespace
+
+Json json_counted(const RunData& run) {
+  const std::map<std::int64_t, Counted> counted = counted_ops(run);
+  if (counted.empty()) return nullptr;
+  std::vector<CountedOp> ops;
+  for (const auto& [op, one] : counted) {
+    const TimedOp* timed = run.find_op(op);
+    ops.push_back(
+        {.op = op, .counted = &one, .device_s = timed != nullptr && timed->time ? timed->time->device_s : 0});
+  }
+  return json_arrays(counted_columns(), ops);
 }
 
 Json json_why(const std::vector<Why>& parts) {
@@ -53,38 +94,13 @@ Json json_why(const std::vector<Why>& parts) {
       if (why.of(cause) > 0)
         causes.push_back({{"cause", title_of(cause)}, {"seconds", why.of(cause)}, {"mend", mend_of(cause)}});
     }
-    all.push_back({{"phase", why.phase},
-                   {"part", why.name},
-                   {"ops", why.ops},
-                   {"time_s", why.time_s},
-                   {"bound", title_of(why.bound())},
-                   {"counted", why.is_counted},
-                   {"occupancy", json_number(why.occupancy)},
-                   {"waves", json_number(why.waves)},
-                   {"stall", why.stall},
-                   {"causes", std::move(causes)}});
+    all.push_back(json_object(why_columns(), why));
+    all.back()["causes"] = std::move(causes);
   }
   return all;
 }
 
-namespace {
-
-Json json_parts(const GlanceList& list) {
-  Json parts = Json::array();
-  for (const GlancePart& part : list.parts) {
-    parts.push_back({{"name", part.name},
-                     {"phase", part.phase},
-                     {"seconds", part.seconds},
-                     {"share", json_number(part.share)},
-                     {"note", part.note}});
-  }
-  return {{"of", list.of}, {"parts", std::move(parts)}};
-}
-
-}  // namespace
-
-Json json_glance(const RunData& run, const std::vector<Why>& parts) {
-  const Glance glance = glance_of(run, parts);
+Json json_glance(const Glance& glance) {
   return {{"time", json_parts(glance.time)},
           {"bound", json_parts(glance.bound)},
           {"idle", json_parts(glance.idle)}};

@@ -13,19 +13,17 @@ namespace rooflm::report {
 namespace {
 
 Json json_tensors(const RunData& run) {
-  Names names;
-  Columns columns({"name", "role", "bytes", "first_op", "last_op", "offset", "scope"});
-  for (const record::Tensor& tensor : run.tensors) {
-    const TimedOp* maker = run.find_op(tensor.first_op);
-    columns.push("name", names.index(tensor.name));
-    columns.push("role", names.index(tensor.role));
-    columns.push("bytes", tensor.bytes);
-    columns.push("first_op", tensor.first_op);
-    columns.push("last_op", tensor.last_op);
-    columns.push("offset", tensor.offset ? Json(*tensor.offset) : Json());
-    columns.push("scope", names.index(maker == nullptr ? "" : maker->op.scope));
-  }
-  return std::move(columns).json(&names);
+  const TypedColumns<record::Tensor> columns = {{"name", &record::Tensor::name},
+                                                {"role", &record::Tensor::role},
+                                                {"bytes", &record::Tensor::bytes},
+                                                {"first_op", &record::Tensor::first_op},
+                                                {"last_op", &record::Tensor::last_op},
+                                                {"offset", &record::Tensor::offset},
+                                                {"scope", [&](const record::Tensor& tensor) {
+                                                   const TimedOp* maker = run.find_op(tensor.first_op);
+                                                   return maker == nullptr ? std::string() : maker->op.scope;
+                                                 }}};
+  return json_arrays(columns, run.tensors);
 }
 
 /// Places of tensors among those of the document, by their number in the record.
@@ -37,30 +35,38 @@ std::unordered_map<std::int64_t, std::int64_t> places_of(const RunData& run) {
   return places;
 }
 
+/// Without texts.
+template <class R, class Values>
+Json json_numbers(const TypedColumns<R>& columns, const Values& values) {
+  Json json = json_arrays(columns, values);
+  json.erase("names");
+  return json;
+}
+
 /// Events name tensors by their place among the tensors of the document; -1 for one that is not there.
 Json json_memory_events(const RunData& run) {
+  using Event = record::MemoryEvent;
   const auto place = places_of(run);
-  Columns columns({"op", "tensor", "bytes", "live_bytes"});
-  for (const record::MemoryEvent& event : run.memory_events) {
-    const auto found = event.tensor ? place.find(*event.tensor) : place.end();
-    columns.push("op", event.op.value_or(-1));
-    columns.push("tensor", found == place.end() ? -1 : found->second);
-    columns.push("bytes", event.bytes);
-    columns.push("live_bytes", event.live_bytes);
-  }
-  return std::move(columns).json(nullptr);
+  const TypedColumns<Event> columns = {{"op", [](const Event& event) { return event.op.value_or(-1); }},
+                                       {"tensor",
+                                        [&](const Event& event) {
+                                          const auto found =
+                                              event.tensor ? place.find(*event.tensor) : place.end();
+                                          return found == place.end() ? -1 : found->second;
+                                        }},
+                                       {"bytes", &Event::bytes},
+                                       {"live_bytes", &Event::live_bytes}};
+  return json_numbers(columns, run.memory_events);
 }
 
 /// What is alive at the peak, largest first.
 Json json_holders(const RunData& run, const MemoryCurve& curve) {
   const auto place = places_of(run);
-  Columns columns({"tensor", "bytes", "share"});
-  for (const Holder& holder : curve.holders(curve.peak_event())) {
-    columns.push("tensor", place.at(holder.tensor->tensor));
-    columns.push("bytes", holder.bytes);
-    columns.push("share", json_number(holder.share));
-  }
-  return std::move(columns).json(nullptr);
+  const TypedColumns<Holder> columns = {
+      {"tensor", [&](const Holder& holder) { return place.at(holder.tensor->tensor); }},
+      {"bytes", &Holder::bytes},
+      {"share", &Holder::share}};
+  return json_numbers(columns, curve.holders(curve.peak_event()));
 }
 
 }  // namespace

@@ -2,40 +2,30 @@
 #include <utility>
 
 #include "report/model/work_figures.h"
-#include "report/page/json_parts.h"
+#include "report/page/columns.h"
 #include "report/page/model_graph.h"
 
 namespace rooflm::report {
 namespace {
 
-Json json_work(const Group& group) {
-  const WorkFigures figures = work_figures(group.work);
-  return {{"phase", group.phase},
-          {"flop", figures.flop},
-          {"bytes", group.work.bytes},
-          {"intensity", json_number(figures.intensity)},
-          {"time_s", json_number(group.work.measured_s())},
-          {"roof_s", json_number(group.work.roof_s)},
-          {"share", json_number(figures.roof_share)},
-          {"bound", group.work.bound}};
-}
-
 Json json_node(const ModelNode& node) {
-  Json phases = Json::array();
-  for (const Group& group : node.phases) phases.push_back(json_work(group));
-  return {{"name", node.name},
-          {"path", node.path},
-          {"source", node.source},
-          {"times", node.times},
-          {"depth", node.depth},
-          {"last", node.last},
-          {"frame", node.is_frame},
-          {"flop", json_number(node.flop)},
-          {"bytes", json_number(node.bytes)},
-          {"time_s", json_number(node.time_s)},
-          {"time_share", json_number(node.time_share)},
-          {"bound", node.bound},
-          {"phases", std::move(phases)}};
+  using Of = ModelNode;
+  static const TypedColumns<Of> columns = {
+      {"name", &Of::name},   {"path", &Of::path},     {"source", &Of::source},         {"times", &Of::times},
+      {"depth", &Of::depth}, {"last", &Of::last},     {"frame", &Of::is_frame},        {"flop", &Of::flop},
+      {"bytes", &Of::bytes}, {"time_s", &Of::time_s}, {"time_share", &Of::time_share}, {"bound", &Of::bound}};
+  static const TypedColumns<Group> work = {
+      {"phase", &Group::phase},
+      {"flop", [](const Group& group) { return group.work.flop(); }},
+      {"bytes", [](const Group& group) { return group.work.bytes; }},
+      {"intensity", [](const Group& group) { return group.work.intensity(); }},
+      {"time_s", [](const Group& group) { return group.work.measured_s(); }},
+      {"roof_s", [](const Group& group) { return group.work.roof_s; }},
+      {"share", [](const Group& group) { return work_figures(group.work).roof_share; }},
+      {"bound", [](const Group& group) { return group.work.bound; }}};
+  Json json = json_object(columns, node);
+  json["phases"] = json_objects(work, node.phases);
+  return json;
 }
 
 }  // namespace
@@ -43,13 +33,12 @@ Json json_node(const ModelNode& node) {
 Json json_graph(const ModelGraph& graph) {
   Json nodes = Json::array();
   for (const ModelNode& node : graph.nodes) nodes.push_back(json_node(node));
-  Json edges = Json::array();
-  for (const ModelEdge& edge : graph.edges) {
-    const Json lane = edge.lane ? Json(*edge.lane) : Json();
-    edges.push_back({{"from", edge.from}, {"to", edge.to}, {"back", edge.is_back}, {"lane", lane}});
-  }
+  static const TypedColumns<ModelEdge> columns = {{"from", &ModelEdge::from},
+                                                  {"to", &ModelEdge::to},
+                                                  {"back", &ModelEdge::is_back},
+                                                  {"lane", &ModelEdge::lane}};
   return {{"nodes", std::move(nodes)},
-          {"edges", std::move(edges)},
+          {"edges", json_objects(columns, graph.edges)},
           {"lanes", lanes_of(graph, false)},
           {"back_lanes", lanes_of(graph, true)},
           {"lacks", graph.lacks}};

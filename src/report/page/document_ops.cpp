@@ -8,79 +8,77 @@
 namespace rooflm::report {
 namespace {
 
-void push_texts(Columns& columns, Names& names, const TimedOp& timed) {
-  const record::Op& op = timed.op;
-  columns.push("kind", names.index(op.kind));
-  columns.push("class", names.index(op.op_class));
-  columns.push("kernel", names.index(op.kernel));
-  columns.push("name", names.index(op.name));
-  columns.push("phase", names.index(op.phase));
-  columns.push("scope", names.index(op.scope));
-  columns.push("dtype", names.index(op.dtype));
-  columns.push("shapes", names.index(op.shapes));
-  columns.push("bound", names.index(timed.bound));
+struct PricedOp {
+  const TimedOp* timed = nullptr;
+  WorkFigures figures{};
+  [[nodiscard]] const record::Op& op() const { return timed->op; }
+  [[nodiscard]] const record::OpTime* time() const { return timed->time ? &*timed->time : nullptr; }
+};
+
+const TypedColumns<PricedOp>& op_columns() {
+  static const TypedColumns<PricedOp> columns = [] {
+    TypedColumns<PricedOp> all = {};
+    all.add({{"op", &record::Op::op},
+             {"kind", &record::Op::kind},
+             {"class", &record::Op::op_class},
+             {"kernel", &record::Op::kernel},
+             {"name", &record::Op::name},
+             {"phase", &record::Op::phase},
+             {"scope", &record::Op::scope},
+             {"dtype", &record::Op::dtype},
+             {"shapes", &record::Op::shapes},
+             {"recomputed", [](const record::Op& op) { return op.recomputed ? 1 : 0; }},
+             {"matmul_flop", &record::Op::matmul_flop},
+             {"elementwise_flop", &record::Op::elementwise_flop},
+             {"bytes", [](const record::Op& op) { return op.bytes_read + op.bytes_written; }},
+             {"launches", &record::Op::launches}},
+            &PricedOp::op);
+    all.add({"instances", [](const PricedOp& one) { return one.time() ? one.time()->instances : 0; }});
+    all.add({{"device_s", &record::OpTime::device_s}}, &PricedOp::time);
+    all.add({{"wall_s", &TimedOp::shown_wall_s}}, &PricedOp::timed);
+    all.add({{"min_s", &record::OpTime::min_s},
+             {"max_s", &record::OpTime::max_s},
+             {"std_s", &record::OpTime::std_s}},
+            &PricedOp::time);
+    all.add({{"roof_s", &TimedOp::roof_s}, {"bound", &TimedOp::bound}}, &PricedOp::timed);
+    all.add({{"flop", &WorkFigures::flop},
+             {"intensity", &WorkFigures::intensity},
+             {"flop_per_s", &WorkFigures::flop_per_s},
+             {"byte_per_s", &WorkFigures::byte_per_s},
+             {"step_share", &WorkFigures::step_share},
+             {"roof_share", &WorkFigures::roof_share},
+             {"gain_s", &WorkFigures::gain_s}},
+            &PricedOp::figures);
+    return all;
+  }();
+  return columns;
 }
 
-void push_times(Columns& columns, const TimedOp& timed) {
-  const auto& time = timed.time;
-  columns.push("instances", time ? time->instances : 0);
-  columns.push("device_s", time ? json_number(time->device_s) : Json());
-  columns.push("wall_s", json_number(timed.shown_wall_s()));
-  columns.push("min_s", time ? json_number(time->min_s) : Json());
-  columns.push("max_s", time ? json_number(time->max_s) : Json());
-  columns.push("std_s", time ? json_number(time->std_s) : Json());
-}
-
-void push_figures(Columns& columns, const WorkFigures& figures) {
-  columns.push("flop", figures.flop);
-  columns.push("intensity", json_number(figures.intensity));
-  columns.push("flop_per_s", json_number(figures.flop_per_s));
-  columns.push("byte_per_s", json_number(figures.byte_per_s));
-  columns.push("step_share", json_number(figures.step_share));
-  columns.push("roof_share", json_number(figures.roof_share));
-  columns.push("gain_s", json_number(figures.gain_s));
+const TypedColumns<ScopeNode>& scope_columns() {
+  static const TypedColumns<ScopeNode> columns = {
+      {"parent", &ScopeNode::parent},
+      {"name", &ScopeNode::name},
+      {"ops", &ScopeNode::ops},
+      {"flop", [](const ScopeNode& node) { return node.matmul_flop + node.elementwise_flop; }},
+      {"bytes", &ScopeNode::bytes},
+      {"device_s", &ScopeNode::device_s},
+      {"wall_s", &ScopeNode::wall_s}};
+  return columns;
 }
 
 }  // namespace
 
 Json json_ops(const RunData& run) {
   const auto step_s = phase_median(run, kStep);
-  Names names;
-  Columns columns({"op",         "kind",       "class",      "kernel",     "name",        "phase",
-                   "scope",      "dtype",      "shapes",     "recomputed", "matmul_flop", "elementwise_flop",
-                   "bytes",      "launches",   "instances",  "device_s",   "wall_s",      "min_s",
-                   "max_s",      "std_s",      "roof_s",     "bound",      "flop",        "intensity",
-                   "flop_per_s", "byte_per_s", "step_share", "roof_share", "gain_s"});
+  std::vector<PricedOp> ops;
   for (const TimedOp& timed : run.ops) {
-    const record::Op& op = timed.op;
-    if (op.phase == "setup") continue;
-    columns.push("op", op.op);
-    push_texts(columns, names, timed);
-    columns.push("recomputed", op.recomputed ? 1 : 0);
-    columns.push("matmul_flop", op.matmul_flop);
-    columns.push("elementwise_flop", op.elementwise_flop);
-    columns.push("bytes", op.bytes_read + op.bytes_written);
-    columns.push("launches", op.launches);
-    push_times(columns, timed);
-    columns.push("roof_s", json_number(timed.roof_s));
-    push_figures(columns, work_figures(timed, step_s));
+    if (timed.op.phase != kSetup) ops.push_back({.timed = &timed, .figures = work_figures(timed, step_s)});
   }
-  return std::move(columns).json(&names);
+  return json_arrays(op_columns(), ops);
 }
 
 Json json_scopes(const RunData& run, bool merge_layers) {
-  Names names;
-  Columns columns({"parent", "name", "ops", "flop", "bytes", "device_s", "wall_s"});
-  for (const ScopeNode& node : scope_tree(run, merge_layers)) {
-    columns.push("parent", node.parent);
-    columns.push("name", names.index(node.name));
-    columns.push("ops", node.ops);
-    columns.push("flop", node.matmul_flop + node.elementwise_flop);
-    columns.push("bytes", node.bytes);
-    columns.push("device_s", json_number(node.device_s));
-    columns.push("wall_s", json_number(node.wall_s));
-  }
-  return std::move(columns).json(&names);
+  return json_arrays(scope_columns(), scope_tree(run, merge_layers));
 }
 
 }  // namespace rooflm::report

@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "report/findings/why.h"
 #include "report/model/kernels.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
@@ -38,35 +37,68 @@ Json json_facts(const RunData& run) {
 }
 
 Json json_summary(const std::optional<core::Summary>& time) {
-  if (!time) return nullptr;
-  return {{"median_s", time->median},
-          {"mean_s", time->mean},
-          {"std_s", time->std},
-          {"mad_s", time->mad},
-          {"ci_low_s", time->median_ci.low},
-          {"ci_high_s", time->median_ci.high},
-          {"min_s", time->min},
-          {"max_s", time->max},
-          {"samples", time->count},
-          {"outliers", time->outliers}};
+  using Time = core::Summary;
+  static const TypedColumns<Time> columns = {
+      {"median_s", &Time::median},
+      {"mean_s", &Time::mean},
+      {"std_s", &Time::std},
+      {"mad_s", &Time::mad},
+      {"ci_low_s", [](const Time& one) { return one.median_ci.low; }},
+      {"ci_high_s", [](const Time& one) { return one.median_ci.high; }},
+      {"min_s", &Time::min},
+      {"max_s", &Time::max},
+      {"samples", &Time::count},
+      {"outliers", &Time::outliers}};
+  return time ? json_object(columns, *time) : Json();
 }
 
-void add_roof(Json& json, const Work& work, const Roof& roof, const std::optional<double>& measured_s,
-              const std::optional<double>& step_s) {
-  const WorkFigures figures = work_figures(work, roof.roof_s, measured_s, step_s);
-  json["matmul_flop"] = work.matmul_flop;
-  json["elementwise_flop"] = work.elementwise_flop;
-  json["flop"] = figures.flop;
-  json["bytes"] = work.bytes;
-  json["intensity"] = json_number(figures.intensity);
-  json["roof_s"] = json_number(roof.roof_s);
-  json["bound"] = roof.bound;
-  json["measured_s"] = json_number(measured_s);
-  json["share"] = json_number(figures.roof_share);
-  json["flop_per_s"] = json_number(figures.flop_per_s);
-  json["byte_per_s"] = json_number(figures.byte_per_s);
-  json["step_share"] = json_number(figures.step_share);
-  json["gain_s"] = json_number(figures.gain_s);
+/// The work of a phase or block with its roof and time.
+struct RoofedWork {
+  std::string name{}, phase{};
+  Work work;
+  Roof roof;
+  std::optional<double> measured_s, time_share{};
+  WorkFigures figures{};
+};
+
+RoofedWork roofed(RoofedWork of, const std::optional<double>& step_s) {
+  of.figures = work_figures(of.work, of.roof.roof_s, of.measured_s, step_s);
+  return of;
+}
+
+const TypedColumns<RoofedWork>& roof_columns() {
+  using Of = RoofedWork;
+  static const TypedColumns<Of> columns = {
+      {"matmul_flop", [](const Of& of) { return of.work.matmul_flop; }},
+      {"elementwise_flop", [](const Of& of) { return of.work.elementwise_flop; }},
+      {"flop", [](const Of& of) { return of.figures.flop; }},
+      {"bytes", [](const Of& of) { return of.work.bytes; }},
+      {"intensity", [](const Of& of) { return of.figures.intensity; }},
+      {"roof_s", [](const Of& of) { return of.roof.roof_s; }},
+      {"bound", [](const Of& of) { return of.roof.bound; }},
+      {"measured_s", &Of::measured_s},
+      {"share", [](const Of& of) { return of.figures.roof_share; }},
+      {"flop_per_s", [](const Of& of) { return of.figures.flop_per_s; }},
+      {"byte_per_s", [](const Of& of) { return of.figures.byte_per_s; }},
+      {"step_share", [](const Of& of) { return of.figures.step_share; }},
+      {"gain_s", [](const Of& of) { return of.figures.gain_s; }}};
+  return columns;
+}
+
+const TypedColumns<RoofedWork>& block_columns() {
+  using Of = RoofedWork;
+  static const TypedColumns<Of> columns = TypedColumns<Of>{
+      {"block", &Of::name},
+      {"phase", &Of::phase},
+      {"device_s", [](const Of& of) { return of.work.measured_s(); }},
+      {"wall_s", [](const Of& of) { return of.work.shown_wall_s(); }},
+      {"gap_s", [](const Of& of) { return of.work.shown_gap_s(); }},
+      {"time_share", &Of::time_share},
+      {"launches", [](const Of& of) { return of.work.launches; }},
+      {"ops", [](const Of& of) {
+         return of.work.ops;
+       }}}.add(roof_columns());
+  return columns;
 }
 
 Json json_lines(const std::vector<RoofLine>& lines) {
@@ -87,70 +119,67 @@ Json json_phases(const RunData& run) {
     Json json = {{"phase", phase}, {"time", json_summary(phase_time(run, phase))}};
     const Work work = own_work(run, phase);
     const auto median_s = phase_median(run, phase);
-    add_roof(json, work, phase_roof(run, phase, work), median_s ? median_s : work.measured_s(), step_s);
+    json.update(json_object(roof_columns(), roofed({.work = work,
+                                                    .roof = phase_roof(run, phase, work),
+                                                    .measured_s = median_s ? median_s : work.measured_s()},
+                                                   step_s)));
     phases.push_back(std::move(json));
   }
   return phases;
 }
 
 Json json_blocks(const RunData& run) {
-  Json blocks = Json::array();
+  std::vector<RoofedWork> blocks;
   const auto step_s = phase_median(run, kStep);
   for (const Group& block : blocks_of(run)) {
-    const Work& work = block.work;
-    Json json = {{"block", block.name},
-                 {"phase", block.phase},
-                 {"device_s", json_number(work.measured_s())},
-                 {"wall_s", json_number(work.shown_wall_s())},
-                 {"gap_s", json_number(work.shown_gap_s())},
-                 {"time_share", json_number(block.time_share)},
-                 {"launches", work.launches},
-                 {"ops", work.ops}};
-    add_roof(json, work, {.roof_s = work.roof_s, .bound = work.bound}, work.measured_s(), step_s);
-    blocks.push_back(std::move(json));
+    blocks.push_back(roofed({.name = block.name,
+                             .phase = block.phase,
+                             .work = block.work,
+                             .roof = {.roof_s = block.work.roof_s, .bound = block.work.bound},
+                             .measured_s = block.work.measured_s(),
+                             .time_share = block.time_share},
+                            step_s));
   }
-  return blocks;
+  return json_objects(block_columns(), blocks);
 }
 
 /// Statistics of the kernels, as the view of ops shows them.
 Json json_kernels(const RunData& run) {
-  Json kernels = Json::array();
-  for (const Kernel& kernel : kernels_of(run)) {
-    kernels.push_back({{"phase", kernel.phase},
-                       {"name", kernel.name},
-                       {"library", kernel.library},
-                       {"variant", kernel.variant},
-                       {"time_share", json_number(kernel.time_share)},
-                       {"total_s", kernel.total_s},
-                       {"instances", kernel.instances},
-                       {"launches", kernel.launches},
-                       {"avg_s", kernel.mean_s},
-                       {"med_s", kernel.median_s},
-                       {"min_s", kernel.min_s},
-                       {"max_s", kernel.max_s},
-                       {"std_s", kernel.std_s}});
-  }
-  return kernels;
+  static const TypedColumns<Kernel> columns = {{"phase", &Kernel::phase},
+                                               {"name", &Kernel::name},
+                                               {"library", &Kernel::library},
+                                               {"variant", &Kernel::variant},
+                                               {"time_share", &Kernel::time_share},
+                                               {"total_s", &Kernel::total_s},
+                                               {"instances", &Kernel::instances},
+                                               {"launches", &Kernel::launches},
+                                               {"avg_s", &Kernel::mean_s},
+                                               {"med_s", &Kernel::median_s},
+                                               {"min_s", &Kernel::min_s},
+                                               {"max_s", &Kernel::max_s},
+                                               {"std_s", &Kernel::std_s}};
+  return json_objects(columns, kernels_of(run));
 }
 
 /// What is quoted of a run; null where the record does not hold what a figure is made of.
 Json json_figures(const RunData& run) {
-  const RunFigures figures = figures_of(run);
-  return {{"tokens", json_number(figures.tokens)},
-          {"tokens_per_s", json_number(figures.tokens_per_s)},
-          {"model_flop_per_s", json_number(figures.model_flop_per_s)},
-          {"peak_flop_per_s", json_number(figures.peak_flop_per_s)},
-          {"peak", figures.peak},
-          {"mfu", json_number(figures.mfu)},
-          {"datasheet_flop_per_s", json_number(figures.datasheet_flop_per_s)},
-          {"datasheet_mfu", json_number(figures.datasheet_mfu)},
-          {"matmul_flop_per_s", json_number(figures.matmul_flop_per_s)},
-          {"matmul_share", json_number(figures.matmul_share)},
-          {"roof_s", json_number(figures.roof_s)},
-          {"roof_share", json_number(figures.roof_share)},
-          {"peak_bytes", json_number(figures.peak_bytes)},
-          {"traced_step_s", json_number(figures.traced_step_s)},
-          {"traced_steps", figures.traced_steps}};
+  using Of = RunFigures;
+  static const TypedColumns<Of> columns = {{"tokens", &Of::tokens},
+                                           {"tokens_per_s", &Of::tokens_per_s},
+                                           {"model_flop_per_s", &Of::model_flop_per_s},
+                                           {"peak_flop_per_s", &Of::peak_flop_per_s},
+                                           {"peak", &Of::peak},
+                                           {"mfu", &Of::mfu},
+                                           {"datasheet_flop_per_s", &Of::datasheet_flop_per_s},
+                                           {"datasheet_mfu", &Of::datasheet_mfu},
+                                           {"matmul_flop_per_s", &Of::matmul_flop_per_s},
+                                           {"matmul_share", &Of::matmul_share},
+                                           {"roof_s", &Of::roof_s},
+                                           {"roof_share", &Of::roof_share},
+                                           {"peak_bytes", &Of::peak_bytes},
+                                           {"traced_step_s", &Of::traced_step_s},
+                                           {"traced_steps", &Of::traced_steps}};
+  return json_object(columns, figures_of(run));
 }
 
 /// Titles of the configuration's fields in their order, from the one table of them.
@@ -166,22 +195,18 @@ Json json_settings(const record::Config& config) {
 }
 
 Json json_samples(const RunData& run) {
-  Names names;
-  Columns columns({"step", "phase", "seconds", "kind", "outlier"});
-  for (const record::Sample& sample : run.samples) {
-    columns.push("step", sample.step);
-    columns.push("phase", names.index(sample.phase));
-    columns.push("seconds", json_number(sample.seconds));
-    columns.push("kind", names.index(sample.kind));
-    columns.push("outlier", sample.outlier ? 1 : 0);
-  }
-  return std::move(columns).json(&names);
+  static const TypedColumns<record::Sample> columns = {
+      {"step", &record::Sample::step},
+      {"phase", &record::Sample::phase},
+      {"seconds", &record::Sample::seconds},
+      {"kind", &record::Sample::kind},
+      {"outlier", [](const record::Sample& sample) { return sample.outlier ? 1 : 0; }}};
+  return json_arrays(columns, run.samples);
 }
 
 }  // namespace
 
-Json json_run(const RunData& run, std::size_t id, const Timeline& timeline) {
-  const std::vector<Why> parts = why_of(run);
+Json json_run(const RunData& run, std::size_t id, const Timeline& timeline, const Findings& found) {
   return {{"id", id},
           {"label", run.run.label},
           {"file", run.file},
@@ -191,7 +216,7 @@ Json json_run(const RunData& run, std::size_t id, const Timeline& timeline) {
           {"settings", json_settings(run.run.config)},
           {"facts", json_facts(run)},
           {"figures", json_figures(run)},
-          {"glance", json_glance(run, parts)},
+          {"glance", json_glance(found.glance)},
           {"kernels", json_kernels(run)},
           {"step", json_summary(phase_time(run, kStep))},
           {"phases", json_phases(run)},
@@ -203,7 +228,7 @@ Json json_run(const RunData& run, std::size_t id, const Timeline& timeline) {
           {"memory", json_memory(run)},
           {"timeline", json_timeline(timeline)},
           {"counted", json_counted(run)},
-          {"why", json_why(parts)},
+          {"why", json_why(found.why)},
           {"gaps", json_gaps(run, timeline)},
           {"model", json_graph(model_graph(run))}};
 }

@@ -4,17 +4,15 @@
 #include <cstddef>
 #include <vector>
 
-#include "report/findings/why.h"
+#include "report/findings/headline.h"
 #include "report/model/run_data.h"
 #include "report/page/json_parts.h"
 #include "report/page/timeline.h"
 
 namespace rooflm::report {
 
-/// {"id", "label", "file", "status", "kind", "config", "settings", "facts", "figures", "glance", "kernels",
-/// "step", "phases", "blocks", "samples", "roofs", "ops", "scopes", "memory", "timeline", "counted", "why",
-/// "gaps", "model"}; `id` is the run's place in the document.
-Json json_run(const RunData& run, std::size_t id, const Timeline& timeline);
+/// `id`: the run's place in the document. web/src/document.ts has what each member says.
+Json json_run(const RunData& run, std::size_t id, const Timeline& timeline, const Findings& found);
 
 // Its larger parts:
 
@@ -29,18 +27,13 @@ Json json_memory(const RunData& run);
 /// of a series is a whole number of `step`s.
 Json json_timeline(const Timeline& timeline);
 
-/// The longest gaps (gaps_of): [{"step", "start_ns", "end_ns", "at_s", "seconds", "device", "cause", "next",
-/// "host", "within", "line"}]; times as in the timeline, null where no step that it shows has them.
+/// The longest gaps (gaps_of); times as in the timeline, null where no step that it shows has them.
 Json json_gaps(const RunData& run, const Timeline& timeline);
 
 /// Columns with a row per op that hardware counted, with its intensity at DRAM, L2 and L1; null where nothing
 /// was.
 Json json_counted(const RunData& run);
-/// The time of each phase and part by cause, as why_of: [{"phase", "part", "ops", "time_s", "bound",
-/// "counted", "occupancy", "waves", "stall", "causes": [{"cause", "seconds", "mend"}]}].
 Json json_why(const std::vector<Why>& parts);
-/// glance_of: {"time", "bound", "idle"}, each {"of", "parts": [{"name", "phase", "seconds",
-/// "share", "note"}]}.
-Json json_glance(const RunData& run, const std::vector<Why>& parts);
+Json json_glance(const Glance& glance);
 
 }  // namespace rooflm::report

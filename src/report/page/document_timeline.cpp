@@ -8,6 +8,7 @@
 
 #include "report/model/gaps.h"
 #include "report/model/traced_kernels.h"
+#include "report/page/columns.h"
 #include "report/page/document_run.h"
 #include "report/page/packed.h"
 #include "report/page/timeline.h"
@@ -95,11 +96,10 @@ Json json_series(const TimelineSeries& series) {
 
 Json json_timeline(const Timeline& timeline) {
   if (timeline.events.empty()) return nullptr;
-  Json steps = Json::array();
-  for (const TimelineStep& step : timeline.steps) {
-    steps.push_back(
-        {{"step", step.step}, {"kind", step.kind}, {"start_ns", step.start_ns}, {"end_ns", step.end_ns}});
-  }
+  static const TypedColumns<TimelineStep> step_columns = {{"step", &TimelineStep::step},
+                                                          {"kind", &TimelineStep::kind},
+                                                          {"start_ns", &TimelineStep::start_ns},
+                                                          {"end_ns", &TimelineStep::end_ns}};
   Json lanes = Json::array();
   for (const TimelineLane& lane : timeline.lanes) {
     lanes.push_back({{"name", lane.name}, {"kind", lane.kind}, {"device", lane.device}});
@@ -116,7 +116,7 @@ Json json_timeline(const Timeline& timeline) {
   Json series = Json::array();
   for (const TimelineSeries& one : timeline.series) series.push_back(json_series(one));
   return {{"source", timeline.source},       {"notes", timeline.notes},
-          {"origin_ns", timeline.origin_ns}, {"steps", std::move(steps)},
+          {"origin_ns", timeline.origin_ns}, {"steps", json_objects(step_columns, timeline.steps)},
           {"shown", timeline.shown},         {"lanes", std::move(lanes)},
           {"names", std::move(names)},       {"classes", timeline.classes},
           {"launches", std::move(launches)}, {"events", json_events(timeline.events)},
@@ -126,29 +126,37 @@ Json json_timeline(const Timeline& timeline) {
 Json json_gaps(const RunData& run, const Timeline& timeline) {
   constexpr std::size_t kMostGaps = 50;
   const TracedKernels& kernels = traced_kernels(run);
-  Json all = Json::array();
-  for (const Gap& gap : gaps_of(run, kMostGaps)) {
-    const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
-    const std::int64_t start_ns = gap.start_ns - timeline.origin_ns;
-    const std::int64_t end_ns = gap.end_ns - timeline.origin_ns;
-    const bool is_shown = timeline.steps.empty()
-                              ? !timeline.events.empty()
-                              : std::ranges::any_of(timeline.steps, [&](const auto& step) {
-                                  return step.start_ns <= start_ns && end_ns <= step.end_ns;
-                                });
-    all.push_back({{"step", gap.step == kWholeRecording ? Json() : Json(gap.step)},
-                   {"start_ns", is_shown ? Json(start_ns) : Json()},
-                   {"end_ns", is_shown ? Json(end_ns) : Json()},
-                   {"at_s", static_cast<double>(gap.start_ns - gap.step_start_ns) * 1e-9},
-                   {"seconds", gap.seconds()},
-                   {"device", gap.device},
-                   {"cause", std::string(name_of(gap.cause()))},
-                   {"next", next == nullptr ? "end of the step" : next->name->short_name},
-                   {"host", gap.host},
-                   {"within", gap.within},
-                   {"line", gap.line}});
-  }
-  return all;
+  /// On the timeline; nothing where it shows no step that has the gap.
+  const auto shown = [&](std::int64_t Gap::*at) {
+    return [&timeline, at](const Gap& gap) -> std::optional<std::int64_t> {
+      const std::int64_t start_ns = gap.start_ns - timeline.origin_ns;
+      const std::int64_t end_ns = gap.end_ns - timeline.origin_ns;
+      const bool is_shown = timeline.steps.empty()
+                                ? !timeline.events.empty()
+                                : std::ranges::any_of(timeline.steps, [&](const auto& step) {
+                                    return step.start_ns <= start_ns && end_ns <= step.end_ns;
+                                  });
+      return is_shown ? std::optional(gap.*at - timeline.origin_ns) : std::nullopt;
+    };
+  };
+  const TypedColumns<Gap> columns = {
+      {"step",
+       [](const Gap& gap) { return gap.step == kWholeRecording ? std::nullopt : std::optional(gap.step); }},
+      {"start_ns", shown(&Gap::start_ns)},
+      {"end_ns", shown(&Gap::end_ns)},
+      {"at_s", [](const Gap& gap) { return static_cast<double>(gap.start_ns - gap.step_start_ns) * 1e-9; }},
+      {"seconds", &Gap::seconds},
+      {"device", &Gap::device},
+      {"cause", &Gap::cause},
+      {"next",
+       [&](const Gap& gap) {
+         const TracedKernel* next = gap.next ? kernels.find(*gap.next) : nullptr;
+         return next == nullptr ? "end of the step" : next->name->short_name;
+       }},
+      {"host", &Gap::host},
+      {"within", &Gap::within},
+      {"line", &Gap::line}};
+  return json_objects(columns, gaps_of(run, kMostGaps));
 }
 
 }  // namespace rooflm::report

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "report/model/activity_names.h"
 #include "report/model/device_times.h"
 #include "report/model/kernel_names.h"
 #include "report/model/kernels.h"
@@ -42,12 +43,10 @@ int place_of(const TimelineLane& lane) {
 
 }  // namespace
 
-bool is_work(std::string_view kind) {
-  return is_among(kind, {"kernel", "copy", "memset", "collective", "op", "pass"});
-}
+bool is_work(std::string_view kind) { return is_device_kind(kind) || is_among(kind, {"op", "pass"}); }
 
 std::string class_of_event(const TimelineName& name, const record::Op* op) {
-  if (is_among(name.kind, {"copy", "memset"})) return "copy";
+  if (is_copy_kind(name.kind)) return "copy";
   if (name.kind == "pass") return name.text.substr(0, name.text.find_first_of(" ,"));
   if (name.kind == "idle") return "idle: " + name.text;
   if (name.kind == "kernel") return class_of_kernel(parse_kernel_name(name.text), op);

@@ -11,7 +11,7 @@
 #include "core/ratio.h"
 #include "core/units.h"
 #include "report/model/run_figures.h"
-#include "report/views/view.h"
+#include "report/tables/run_columns.h"
 
 namespace rooflm::report {
 namespace {
@@ -43,46 +43,37 @@ std::optional<double> train_step_s(const RunData& run) {
 bool is_training(const RunData& run) { return run.run.kind == "train" && run.number("train_s").has_value(); }
 
 const TypedColumns<RunData>& train_columns() {
-  static const TypedColumns<RunData> columns = [] {
-    const auto setting = [](const char* key) {
-      return [key](const RunData& run) { return run.setting(key); };
-    };
-    const auto number = [](const char* key) { return [key](const RunData& run) { return run.number(key); }; };
-    const auto count = [](const char* key) {
-      return [key](const RunData& run) { return whole(run.number(key)); };
-    };
-    return TypedColumns<RunData>{
-        {"model", "model", setting("model")},
-        {"status", "status",
-         [](const RunData& run) { return run.run.status == "success" ? "done" : "stopped"; }},
-        {"engine", setting("engine")},
-        {"dtype", setting("dtype")},
-        {"params", [](const RunData& run) { return whole(run.run.config.number("params")); }},
-        {"step", "step", count("step")},
-        {"steps", count("steps")},
-        {"tokens", "tokens", count("trained_tokens"), Show::si},
-        {"loss", "loss", number("loss")},
-        {"val_loss", "val loss", number("val_loss")},
-        {"val_perplexity",
-         [](const RunData& run) {
-           const auto loss = run.number("val_loss");
-           return loss ? std::optional(std::exp(*loss)) : std::nullopt;
-         }},
-        {"best_val_loss", number("best_val_loss")},
-        {"val_unigram_entropy", "unigram entropy", number("val_unigram_entropy")},
-        {"tokens_per_s", "tokens/s",
-         [](const RunData& run) { return ratio_of(run.number("tokens"), train_step_s(run)); }, Show::si},
-        {"mfu", "MFU",
-         [](const RunData& run) {
-           return core::mfu_of(model_flop_of_rank(run), train_step_s(run), peak_of(run));
-         },
-         Show::percent},
-        {"peak_flop_per_s", peak_of},
-        {"train_s", "train s", number("train_s"), Show::fixed1, "s"},
-        {"loss_scale", number("loss_scale")},
-        {"skipped_steps", count("skipped_steps")},
-        {"checkpoint", "checkpoint", [](const RunData& run) { return known_text(run.text("checkpoint")); }}};
-  }();
+  static const TypedColumns<RunData> columns = {
+      {"model", "model", of_run::setting("model")},
+      {"status", "status",
+       [](const RunData& run) { return run.run.status == "success" ? "done" : "stopped"; }},
+      {"engine", of_run::setting("engine")},
+      {"dtype", of_run::setting("dtype")},
+      {"params", [](const RunData& run) { return whole(run.run.config.number("params")); }},
+      {"step", "step", of_run::count("step")},
+      {"steps", of_run::count("steps")},
+      {"tokens", "tokens", of_run::count("trained_tokens"), Show::si},
+      {"loss", "loss", of_run::number("loss")},
+      {"val_loss", "val loss", of_run::number("val_loss")},
+      {"val_perplexity",
+       [](const RunData& run) {
+         const auto loss = run.number("val_loss");
+         return loss ? std::optional(std::exp(*loss)) : std::nullopt;
+       }},
+      {"best_val_loss", of_run::number("best_val_loss")},
+      {"val_unigram_entropy", "unigram entropy", of_run::number("val_unigram_entropy")},
+      {"tokens_per_s", "tokens/s",
+       [](const RunData& run) { return ratio_of(run.number("tokens"), train_step_s(run)); }, Show::si},
+      {"mfu", "MFU",
+       [](const RunData& run) {
+         return core::mfu_of(model_flop_of_rank(run), train_step_s(run), peak_of(run));
+       },
+       Show::percent},
+      {"peak_flop_per_s", peak_of},
+      {"train_s", "train s", of_run::number("train_s"), Show::fixed1, "s"},
+      {"loss_scale", of_run::number("loss_scale")},
+      {"skipped_steps", of_run::count("skipped_steps")},
+      {"checkpoint", "checkpoint", of_run::text("checkpoint")}};
   return columns;
 }
 

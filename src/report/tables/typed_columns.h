@@ -78,6 +78,11 @@ struct TypedColumn {
   Seen seen;
 };
 
+/// What a member of R, or a function of one, gives: a P, or a pointer to one.
+template <class R, class Part>
+using PartOf =
+    std::remove_cv_t<std::remove_pointer_t<std::remove_cvref_t<std::invoke_result_t<Part, const R&>>>>;
+
 /// The columns of a table, in the order of all formats.
 template <class R>
 class TypedColumns {
@@ -93,8 +98,8 @@ class TypedColumns {
     return *this;
   }
   /// The columns of what `part` gives of a row: a P, or a pointer to one, where nullptr leaves them empty.
-  template <class P, class Part>
-  TypedColumns& add(const TypedColumns<P>& columns, Part part) {
+  template <class Part, class P = PartOf<R, Part>>
+  TypedColumns& add(const TypedColumns<std::type_identity_t<P>>& columns, Part part) {
     for (const TypedColumn<P>& one : columns.list()) {
       const auto of_row = [cell = one.cell, part](const R& row) {
         const auto& found = std::invoke(part, row);

@@ -9,9 +9,7 @@
 #include "core/units.h"
 #include "report/model/kernels.h"
 #include "report/model/memory_curve.h"
-#include "report/model/run_figures.h"
 #include "report/model/summaries.h"
-#include "report/tables/bench_rows.h"
 #include "report/verify/laws.h"
 #include "report/views/view.h"
 
@@ -79,20 +77,6 @@ void check_facts(const RunData& run, LawBook& laws) {
   }
 }
 
-void check_bench(const RunData& run, LawBook& laws) {
-  if (run.seconds(kStep).empty()) return;
-  constexpr std::string_view kLaw = "bench and page show the same figures";
-  const RunFigures figures = figures_of(run);
-  const Row row = bench_row(run);
-  const auto same = [&](const std::string& key, const std::optional<double>& wanted) {
-    if (wanted) laws.equal(kLaw, key, row.number(key), *wanted, "", kRounding);
-  };
-  same("tokens_per_s", figures.tokens_per_s);
-  same("mfu", figures.mfu);
-  same("share_of_peak", figures.matmul_share);
-  if (figures.step_s) same("step_ms_median", 1e3 * *figures.step_s);
-}
-
 void check_roles(const RunData& run, LawBook& laws) {
   const MemoryCurve curve(run);
   if (curve.empty()) return;
@@ -110,7 +94,6 @@ void check_views(const record::Reader& record, const record::Run& run, LawBook& 
   check_blocks(data, laws);
   check_wall_times(data, laws);
   check_facts(data, laws);
-  check_bench(data, laws);
   check_roles(data, laws);
 }
 

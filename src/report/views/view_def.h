@@ -17,7 +17,7 @@ struct ViewInfo {
   std::string_view title;
   std::string_view note;   ///< how to read it
   std::string_view needs;  ///< what has to be recorded for it; empty for another reason, a view sets its note
-  bool is_on_page;         ///< the report page draws it itself from the document's other parts
+  bool is_on_page = false;  ///< the report page draws it itself from the document's other parts
   /// Its note then says that other programs used the processors. False where nothing is timed, and where each
   /// run's load is said already.
   bool warns_of_load = true;

@@ -138,8 +138,7 @@ constexpr std::array kActivitiesViews = {ViewDef{
              .title = "Activities",
              .note = "Kernels, copies, calls and ranges of any program, by name; busy: the time in which a "
                      "lane had at least one.",
-             .needs = "activities (a recorded program)",
-             .is_on_page = false},
+             .needs = "activities (a recorded program)"},
     .of_run = add_activities,
     .columns = [] { return columns_of(activity_columns(), lane_activity_columns()); }}};
 

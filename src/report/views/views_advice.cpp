@@ -65,7 +65,6 @@ constexpr std::array kAdviceViews = {
                              "Changes that another run shown here already has are left out.",
                      .needs = kNeedsOpTimes,
                      .is_on_page = true},
-            .of_run = nullptr,
             .of_all = add_advice,
             .columns = [] { return columns_of(advice_columns()); }},
 };

@@ -129,8 +129,7 @@ constexpr std::array kAttentionViews = {
                      .title = "Attention taken apart",
                      .note = "Shares of the attention block. A part whose time share is far above its FLOP "
                              "share is bound by memory or by dispatch, not by arithmetic.",
-                     .needs = kNeedsOpTimes,
-                     .is_on_page = false},
+                     .needs = kNeedsOpTimes},
             .of_run = add_attention,
             .columns =
                 [] {

@@ -25,7 +25,6 @@ constexpr std::array kBenchViews = {
                      .needs = kNeedsSamples,
                      .is_on_page = true,
                      .warns_of_load = false},
-            .of_run = nullptr,
             .of_all = add_bench,
             .columns = columns_of_bench}};
 

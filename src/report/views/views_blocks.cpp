@@ -258,8 +258,7 @@ constexpr std::array kBlocksViews = {
                  .title = "Op classes",
                  .note = "Kinds of work. A class whose share of the time is larger than its share of the "
                          "FLOP is not bound by arithmetic.",
-                 .needs = kNeedsOpTimes,
-                 .is_on_page = false},
+                 .needs = kNeedsOpTimes},
         .of_run = add_classes,
         .columns =
             [] {
@@ -273,8 +272,7 @@ constexpr std::array kBlocksViews = {
                      .note = "(wall - device) / launches: the cost of a launch outside its kernel; on a "
                              "traced device, the idle time before each kernel. Many small launches with "
                              "large gaps are candidates for fusion.",
-                     .needs = kNeedsOpTimes,
-                     .is_on_page = false},
+                     .needs = kNeedsOpTimes},
             .of_run = add_gap,
             .columns = [] { return columns_of(launch_gap_columns(), device_gap_columns()); }},
 };

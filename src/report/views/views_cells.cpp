@@ -184,9 +184,7 @@ constexpr std::array kCellsViews = {
             .info = {.name = "cells",
                      .title = "Studies",
                      .note = "Micro-benchmarks and studies, as recorded.",
-                     .needs = "a study",
-                     .is_on_page = false},
-            .of_run = nullptr,
+                     .needs = "a study"},
             .of_all = add_cells},
 };
 

@@ -179,9 +179,7 @@ constexpr std::array kCollectiveViews = {ViewDef{
              "Collectives and messages of NCCL: means of one call, of which waiting is the time from when a "
              "rank's kernel began until the last rank's did. A size is that of the whole, as nccl-tests "
              "counts; steps of warm-up are left out.",
-         .needs = "collectives of NCCL (rooflm record)",
-         .is_on_page = false},
-    .of_run = nullptr,
+         .needs = "collectives of NCCL (rooflm record)"},
     .of_all = add_collectives,
     .columns = [] { return columns_of(kind_columns(), rank_columns()); }}};
 

@@ -55,8 +55,7 @@ constexpr std::array kContentionViews = {ViewDef{
              .note =
                  "The same kernel on the same problem: alone, and overlapped by another kernel for at least "
                  "half of its time. The time alone comes from steps traced with one kernel at a time.",
-             .needs = "traced steps in which kernels overlap (rooflm profile on a GPU with CUPTI)",
-             .is_on_page = false},
+             .needs = "traced steps in which kernels overlap (rooflm profile on a GPU with CUPTI)"},
     .of_run = add_contention,
     .columns = [] { return columns_of(contention_columns()); }}};
 

@@ -284,8 +284,7 @@ constexpr std::array kCountersViews = {ViewDef{
              .note = "Hardware counters of one step. Times are those of observed steps: counting slows steps "
                      "down, so counted steps are never timed.",
              .needs =
-                 "hardware counters (rooflm profile --device cuda --counters; a processor that has some)",
-             .is_on_page = false},
+                 "hardware counters (rooflm profile --device cuda --counters; a processor that has some)"},
     .of_run = add_counters,
     .columns = [] {
       return columns_of(hierarchy_columns(), counted_work_columns(), level_columns(),

@@ -286,16 +286,14 @@ constexpr std::array kDeviceViews = {
                      "stall (the host does "
                      "something else for much longer than a launch takes). Without steps it is the whole "
                      "recording.",
-                 .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record)",
-                 .is_on_page = false},
+                 .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record)"},
         .of_run = add_device,
         .columns = [] { return columns_of(step_columns(), lane_columns(), idle_columns()); }},
     ViewDef{.place = 43,
             .info = {.name = "launches",
                      .title = "Kernels per block",
                      .note = "How many kernels each block launches, and how much of the device they fill.",
-                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
-                     .is_on_page = false},
+                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)"},
             .of_run = add_launches,
             .columns = [] { return columns_of(launch_columns(), part_launch_columns()); }}};
 

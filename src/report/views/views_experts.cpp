@@ -287,8 +287,7 @@ constexpr std::array kExpertsViews = {ViewDef{
                  "micro-batches); worst: of any pass; idle: experts without a row, on average; padded: rows "
                  "of tiles of 128 that are empty. Ranks that share a layer's experts wait for the one with "
                  "the most rows. --routing balanced shows what equal loads would take.",
-             .needs = "steps of a model with experts (rooflm train, bench or profile with -o)",
-             .is_on_page = false},
+             .needs = "steps of a model with experts (rooflm train, bench or profile with -o)"},
     .of_run = add_experts,
     .columns = [] { return columns_of(layer_columns(), group_columns()); }}};
 

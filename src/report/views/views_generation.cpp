@@ -170,8 +170,7 @@ constexpr std::array kGenerationViews = {ViewDef{
                  "tokens after the first. prefill processes texts from their beginning; decode adds one "
                  "token to each, with the KV cache; times are those of the device program. roof: the larger "
                  "of the matmul time and the time to read weights and KV cache once; share = roof / time.",
-             .needs = "generated text (rooflm generate -o), or steps with --phase decode",
-             .is_on_page = false},
+             .needs = "generated text (rooflm generate -o), or steps with --phase decode"},
     .of_run = add_generation,
     .columns = [] { return columns_of(speed_columns(), generation_phase_columns()); }}};
 

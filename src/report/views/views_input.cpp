@@ -142,8 +142,7 @@ constexpr std::array kInputViews = {
              .note =
                  "Time per step in which the host waits for data. Copies of a traced GPU are listed "
                  "separately: they may overlap with kernels, so their time is not part of the step's sum.",
-             .needs = "facts about the loader (rooflm profile with data, rooflm train) or traced copies",
-             .is_on_page = false},
+             .needs = "facts about the loader (rooflm profile with data, rooflm train) or traced copies"},
         .of_run = add_input,
         .columns = [] { return columns_of(input_columns(), copy_columns()); }},
 };

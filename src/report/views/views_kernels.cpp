@@ -230,8 +230,7 @@ constexpr std::array kKernelsViews = {
                      .note = "What ran on the device in traced steps. time %: share of the time in which the "
                              "device was busy; time in which several kernels run is divided among them. "
                              "Waves: blocks / blocks that the device holds at once.",
-                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)",
-                     .is_on_page = false},
+                     .needs = "traced steps (rooflm profile on a GPU with CUPTI)"},
             .of_run = add_kernels,
             .columns = [] {
               return columns_of(phase_kernel_columns(), class_columns(), gemm_kernel_columns(),

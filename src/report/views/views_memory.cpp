@@ -308,7 +308,6 @@ constexpr std::array kMemoryViews = {
                  .note = "Activations that forward leaves for backward, at the moment when most of them are "
                          "alive, by the block that made them. Recompute and flash attention shrink this.",
                  .needs = "tensors (rooflm profile)",
-                 .is_on_page = false,
                  .warns_of_load = false},
         .of_run = add_saved,
         .columns = [] { return columns_of(saved_columns()); }},
@@ -317,7 +316,6 @@ constexpr std::array kMemoryViews = {
                      .title = "Allocator and arena",
                      .note = "Planned memory, memory taken by the allocator, and growth of the process.",
                      .needs = "facts about memory (rooflm profile)",
-                     .is_on_page = false,
                      .warns_of_load = false},
             .of_run = add_allocator,
             .columns = [] { return columns_of(fact_columns()); }},

@@ -126,8 +126,7 @@ constexpr std::array kOperationsViews = {
                  "is 2. Formulas give exactly the FLOP next to them, matmuls first; - if none is known. "
                  "elements: activations that the block writes. by the ridge: intensity against the ridge "
                  "point; bound by: the roof, which knows that caches keep what was just written.",
-             .needs = "ops (rooflm profile)",
-             .is_on_page = false},
+             .needs = "ops (rooflm profile)"},
         .of_run = add_operations,
         .columns = [] { return columns_of(operation_columns()); }},
 };

@@ -86,8 +86,7 @@ constexpr std::array kOperatorsViews = {ViewDef{
                      "calls of the runtime within; total: with them, where an operator calls itself once. "
                      "avg: total / calls. device: what it started there, with the operators within, "
                      "each kernel once; device self: without those.",
-             .needs = "operators (a trace of torch.profiler)",
-             .is_on_page = false},
+             .needs = "operators (a trace of torch.profiler)"},
     .of_run = add_operators,
     .columns = [] {
       return columns_of(operator_columns(), operator_columns().with_title("detail", kWithStacks));

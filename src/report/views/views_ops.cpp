@@ -138,8 +138,7 @@ constexpr std::array kOpsViews = {
                      .title = "Instances explained",
                      .note = "How often each kernel runs in a step: layers x count per layer + the rest. "
                              "'uneven' marks counts that differ between layers.",
-                     .needs = "the ops of a step (rooflm profile)",
-                     .is_on_page = false},
+                     .needs = "the ops of a step (rooflm profile)"},
             .of_run = add_instances,
             .columns = [] { return columns_of(instance_columns()); }},
 };

@@ -9,10 +9,7 @@
 #include <vector>
 
 #include "core/units.h"
-#include "report/findings/advice.h"
-#include "report/findings/glance.h"
 #include "report/findings/headline.h"
-#include "report/findings/why.h"
 #include "report/model/covered.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
@@ -85,22 +82,15 @@ std::string peak_of_ranks(const RunData& run, double peak_flop_per_s) {
 }
 
 /// "backward feed_forward, 31.2% of the time in kernels"; "" without times.
-std::string largest_block(const RunData& run) {
-  const Group* largest = nullptr;
-  double all_s = 0;
-  const std::vector<Group> blocks = blocks_of(run);
-  for (const Group& block : blocks) {
-    all_s += block.work.device_s;
-    if (largest == nullptr || block.work.device_s > largest->work.device_s) largest = &block;
-  }
-  if (largest == nullptr || all_s <= 0) return "";
-  const std::string name =
-      largest->phase == largest->name ? largest->name : largest->phase + " " + largest->name;
-  return fmt::format("{}, {:.1f}% of the time in kernels", name, 100 * largest->work.device_s / all_s);
+std::string largest_block(const GlanceList& time) {
+  if (time.parts.empty()) return "";
+  const GlancePart& largest = time.parts.front();
+  return fmt::format("{}, {:.1f}% of the time in kernels", largest.name, 100 * largest.share.value_or(0));
 }
 
 void add_overview(const RunData& run, const ViewOptions& options, View& view) {
-  const std::vector<Advice> advice = options.set == nullptr ? advise(run, 1) : advise(*options.set, run, 1);
+  const Findings found =
+      findings_of(run, options.set == nullptr ? advise(run, 1) : advise(*options.set, run, 1));
   const RunFigures figures = figures_of(run);
   Lines lines;
   lines.add("run", run.run.label);
@@ -108,7 +98,7 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
   lines.add("model", shape_of(run.run.config));
   lines.add("setting", setting_of(run.run.config));
   lines.add("device time", covered_text(run));
-  lines.add("in short", headline_of(run, advice));
+  lines.add("in short", found.headline);
   const std::size_t samples = run.seconds(kStep).size();
   lines.add("step", figures.step_s, "s", Show::seconds, interval_of(figures, samples));
   lines.add("traced step", figures.traced_step_s, "s", Show::seconds,
@@ -131,13 +121,13 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
             figures.roof_share ? fmt::format(", {:.1f}% of the step", 100 * *figures.roof_share) : "");
   lines.add("roof leaves out", run.text("roof_leaves_out"));
   lines.add("FLOP and bytes", run.text("priced_by"));
-  lines.add("largest block", largest_block(run));
-  const Glance glance = glance_of(run, why_of(run));
-  lines.add("bound by", format_parts(glance.bound, 4));
-  lines.add("device", format_parts(glance.idle, 4));
-  if (!advice.empty()) {
-    lines.add("to fix first", fmt::format("{}: at most {}", advice.front().subject,
-                                          core::format_seconds(advice.front().gain_s)));
+  lines.add("largest block", largest_block(found.glance.time));
+  lines.add("bound by", format_parts(found.glance.bound, 4));
+  lines.add("device", format_parts(found.glance.idle, 4));
+  if (!found.advice.empty()) {
+    const Advice& first = found.advice.front();
+    lines.add("to fix first",
+              fmt::format("{}: at most {}", first.subject, core::format_seconds(first.gain_s)));
   }
   lines.add("peak memory", figures.peak_bytes, "byte", Show::bytes);
   lines.add("loss", run.number("loss"), "nats", Show::plain);

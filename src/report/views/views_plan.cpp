@@ -288,8 +288,7 @@ constexpr std::array kPlanViews = {
                  .title = "The plan",
                  .note = "Nothing was run. From and to: the ends of the interval; kind says what it comes "
                          "from: measured, calibrated or assumed.",
-                 .needs = kNeedsPlan,
-                 .is_on_page = false},
+                 .needs = kNeedsPlan},
         .of_all = add_plan_plans},
     ViewDef{
         .place = 601,
@@ -298,8 +297,7 @@ constexpr std::array kPlanViews = {
                  .note =
                      "Terms add up to the step of the slowest rank. Exposed communication is what nothing "
                      "hides, a bubble what a stage waits for others.",
-                 .needs = kNeedsPlan,
-                 .is_on_page = false},
+                 .needs = kNeedsPlan},
         .of_all = add_plan_time},
     ViewDef{
         .place = 602,
@@ -308,16 +306,14 @@ constexpr std::array kPlanViews = {
                  .note =
                      "At the moment at which a rank holds most, for each kind of rank. The peak is of the "
                      "tensors of its program.",
-                 .needs = kNeedsPlan,
-                 .is_on_page = false},
+                 .needs = kNeedsPlan},
         .of_all = add_plan_memory},
     ViewDef{.place = 603,
             .info = {.name = "plan_scaling",
                      .title = "Scaling of a plan",
                      .note = "Speed-up is tokens a second against the first number of GPUs, efficiency that "
                              "divided by how many more GPUs there are.",
-                     .needs = "a scaling curve (rooflm plan --scaling -o)",
-                     .is_on_page = false},
+                     .needs = "a scaling curve (rooflm plan --scaling -o)"},
             .of_all = add_plan_scaling},
     ViewDef{
         .place = 604,
@@ -327,8 +323,7 @@ constexpr std::array kPlanViews = {
                      "Only splits that were planned to the end: a search leaves out early what does not "
                      "fit, and what is neither among the best nor, by its bounds, on the frontier. On the "
                      "frontier is what nothing beats in both time and memory, of all that was tried.",
-                 .needs = "a search (rooflm plan --search -o)",
-                 .is_on_page = false},
+                 .needs = "a search (rooflm plan --search -o)"},
         .of_all = add_plan_search},
     ViewDef{
         .place = 605,
@@ -337,8 +332,7 @@ constexpr std::array kPlanViews = {
                  .note =
                      "Measured: medians of ops and of plain steps. Ops that run beside others make a step "
                      "shorter than their sum.",
-                 .needs = "a comparison (rooflm plan --against RECORD -o)",
-                 .is_on_page = false},
+                 .needs = "a comparison (rooflm plan --against RECORD -o)"},
         .of_all = add_plan_against}};
 
 }  // namespace

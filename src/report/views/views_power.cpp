@@ -128,8 +128,7 @@ constexpr std::array kPowerViews = {
                      .title = "Power and clocks",
                      .note = "What the driver reported while steps ran. At the power limit the clock falls, "
                              "and with it the rate of everything that runs on multiprocessors.",
-                     .needs = "gauges (a run on an NVIDIA GPU)",
-                     .is_on_page = false},
+                     .needs = "gauges (a run on an NVIDIA GPU)"},
             .of_run = add_power,
             .columns = [] { return columns_of(energy_columns(), gauge_columns()); }}};
 

@@ -105,9 +105,7 @@ constexpr std::array kScalingViews = {
                  .note =
                      "Time of each block, attention split, over the sequence length or the number of heads: "
                      "absolute and as shares, in kernels (device) and as observed from the host (wall).",
-                 .needs = "observed runs that differ in seq, heads or batch alone (a sweep)",
-                 .is_on_page = false},
-        .of_run = nullptr,
+                 .needs = "observed runs that differ in seq, heads or batch alone (a sweep)"},
         .of_all = add_scaling,
         .columns = [] { return columns_of(scaling_columns()); }},
 };

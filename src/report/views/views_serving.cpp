@@ -266,9 +266,7 @@ constexpr std::array kServingViews = {ViewDef{
                  "medians of requests served alone. Jain: (sum x)^2 / (n sum x^2) over users, 1 if all are "
                  "equal; tokens, and of service: with all requests at once, until the first user has all its "
                  "tokens; latency: seconds per new token. saturates at: with all requests at once.",
-             .needs = "served requests (rooflm study serving)",
-             .is_on_page = false},
-    .of_run = nullptr,
+             .needs = "served requests (rooflm study serving)"},
     .of_all = add_serving,
     .columns = [] { return columns_of(load_columns(), saturation_columns(), user_columns()); }}};
 

@@ -171,9 +171,7 @@ constexpr std::array kSpeedupViews = {ViewDef{
              .title = "Strong and weak scaling",
              .note = "Steps of one model on different numbers of ranks: speed-up and efficiency in tokens "
                      "per second, and what the step lost compared with perfect scaling of the smallest job.",
-             .needs = "timed steps of the same model on different numbers of ranks, each in its record",
-             .is_on_page = false},
-    .of_run = nullptr,
+             .needs = "timed steps of the same model on different numbers of ranks, each in its record"},
     .of_all = add_speedup,
     .columns = [] { return columns_of(speedup_columns()); }}};
 

@@ -90,8 +90,7 @@ constexpr std::array kStackViews = {ViewDef{
              "nothing ran on the device at that moment (nor, for a thread that waits, another of these "
              "threads), "
              "so that line kept it waiting; in steps that were timed alone nobody knows, and none is idle.",
-         .needs = "sampled stacks (rooflm record)",
-         .is_on_page = false},
+         .needs = "sampled stacks (rooflm record)"},
     .of_run = add_stacks,
     .columns = [] { return columns_of(tally_columns()); }}};
 

@@ -17,7 +17,7 @@
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
 #include "report/runs/sweep.h"
-#include "report/tables/typed_columns.h"
+#include "report/tables/run_columns.h"
 #include "report/views/view_def.h"
 
 namespace rooflm::report {
@@ -37,10 +37,7 @@ TypedColumns<RunData> sweep_columns(const std::vector<std::string>& names) {
     columns.add({name.c_str(), name.c_str(),
                  [name](const RunData& run) { return known_text(value_of(run.run, name)); }});
   }
-  const auto figure = [](auto member) {
-    return [member](const RunData& run) { return figures_of(run).*member; };
-  };
-  columns.add({"status", "status", [](const RunData& run) { return run.run.status; }});
+  columns.add({"status", "status", of_run::status});
   const auto add_times = [&](const std::string& phase, const std::string& title) {
     const auto of_samples = [phase](double (*statistic)(std::span<const double>)) {
       return [phase, statistic](const RunData& run) {
@@ -57,14 +54,15 @@ TypedColumns<RunData> sweep_columns(const std::vector<std::string>& names) {
     columns.add({(name + "_s").c_str(), [name](const RunData& run) { return phase_median(run, name); }});
   }
   add_times(kStep, "total");
-  return columns.add({{"step_s", "median", figure(&RunFigures::step_s), Show::seconds},
-                      {"ci_low_s", "from", figure(&RunFigures::step_low_s), Show::seconds},
-                      {"ci_high_s", "to", figure(&RunFigures::step_high_s), Show::seconds},
-                      {"samples", [](const RunData& run) { return run.seconds(kStep).size(); }},
-                      {"tokens_per_s", "tokens/s", figure(&RunFigures::tokens_per_s), Show::si, "tok/s"},
-                      {"mfu", "MFU", figure(&RunFigures::mfu), Show::percent},
-                      {"roof_share", "roof", figure(&RunFigures::roof_share), Show::percent},
-                      {"peak_bytes", "memory", figure(&RunFigures::peak_bytes), Show::bytes}});
+  return columns.add(
+      {{"step_s", "median", of_run::figure(&RunFigures::step_s), Show::seconds},
+       {"ci_low_s", "from", of_run::figure(&RunFigures::step_low_s), Show::seconds},
+       {"ci_high_s", "to", of_run::figure(&RunFigures::step_high_s), Show::seconds},
+       {"samples", [](const RunData& run) { return run.seconds(kStep).size(); }},
+       {"tokens_per_s", "tokens/s", of_run::figure(&RunFigures::tokens_per_s), Show::si, "tok/s"},
+       {"mfu", "MFU", of_run::figure(&RunFigures::mfu), Show::percent},
+       {"roof_share", "roof", of_run::figure(&RunFigures::roof_share), Show::percent},
+       {"peak_bytes", "memory", of_run::figure(&RunFigures::peak_bytes), Show::bytes}});
 }
 
 /// A number that a sweep may go along, and what changes with it.
@@ -240,18 +238,14 @@ constexpr std::array kSweepViews = {
                      .title = "End to end",
                      .note = "One line per run, of steps without observer: mean and standard deviation, then "
                              "the median of the whole step with its interval.",
-                     .needs = "a run",
-                     .is_on_page = false},
-            .of_run = nullptr,
+                     .needs = "a run"},
             .of_all = add_sweep},
     ViewDef{.place = 160,
             .info = {.name = "precision",
                      .title = "Precision",
                      .note = "Runs that differ in dtype alone, against the widest of them: how many times "
                              "faster, and how much less memory.",
-                     .needs = "runs that differ in dtype alone (a sweep over --dtype)",
-                     .is_on_page = false},
-            .of_run = nullptr,
+                     .needs = "runs that differ in dtype alone (a sweep over --dtype)"},
             .of_all = add_precision,
             .columns = [] { return columns_of(precision_columns()); }},
 };

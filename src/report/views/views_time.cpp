@@ -226,7 +226,6 @@ constexpr std::array kTimeViews = {
                      .note = "Observed steps against plain ones. Times of ops are from observed steps, "
                              "end-to-end times are not.",
                      .needs = "plain and observed steps (rooflm profile)",
-                     .is_on_page = false,
                      .warns_of_load = false},
             .of_run = add_overhead,
             .columns = [] { return columns_of(overhead_columns(), tracing_columns()); }},

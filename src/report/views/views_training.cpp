@@ -68,9 +68,7 @@ constexpr std::array kTrainingViews = {
                      .title = "Training",
                      .note = "Losses in nats per token. tokens/s and MFU cover all steps of the process, "
                              "including waiting for data; those of the overview are of the median step.",
-                     .needs = "a training run (rooflm train -o)",
-                     .is_on_page = false},
-            .of_run = nullptr,
+                     .needs = "a training run (rooflm train -o)"},
             .of_all = add_training,
             .columns = [] {
               std::vector<Column> columns = columns_of(train_columns());

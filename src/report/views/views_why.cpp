@@ -170,8 +170,7 @@ constexpr std::array kWhyViews = {ViewDef{
                  "clock samples; what is not known is part of latency. All from observed steps; of traced "
                  "steps all "
                  "causes add up to the step.",
-             .needs = "observed steps and ceilings, or traced kernels (rooflm profile, rooflm record)",
-             .is_on_page = false},
+             .needs = "observed steps and ceilings, or traced kernels (rooflm profile, rooflm record)"},
     .of_run = add_why,
     .columns = [] { return columns_of(why_columns(), step_cause_columns(), cause_columns()); }}};
 
