@@ -54,6 +54,8 @@ extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
 extern const OpDef kArgmax;
 // cross_entropy.cpp
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
+// columns.cpp
+extern const OpDef kAddColumns, kTakeColumns;
 // cast.cpp
 extern const OpDef kCast;
 // fp8.cpp
@@ -62,7 +64,9 @@ extern const OpDef kLayerNormFp8, kAddLayerNormFp8, kRmsNormFp8, kAddRmsNormFp8;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp
-extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
+extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kAdamW8Bit, kSgd, kLion;
+// matrix_optimizer.cpp
+extern const OpDef kMomentum, kNormalize, kMatrixPolynomial;
 // collectives.cpp
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn, kBarrier;
 // exchange.cpp

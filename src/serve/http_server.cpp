@@ -5,8 +5,12 @@
 #include <httplib.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <ctime>
+#include <deque>
 #include <exception>
+#include <functional>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <utility>
@@ -39,6 +43,54 @@ bool is_equal(const std::string& a, const std::string& b) {
   return differs == 0;
 }
 
+/// A thread for each connection, made when no other is free, up to a limit: connections that say nothing keep
+/// theirs until they time out.
+class Connections : public httplib::TaskQueue {
+ public:
+  explicit Connections(std::size_t most) : most_(most) {}
+
+  void enqueue(std::function<void()> serve) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      waiting_.push_back(std::move(serve));
+      if (waiting_.size() > idle_ && threads_.size() < most_) threads_.emplace_back([this] { work(); });
+    }
+    changed_.notify_one();
+  }
+  void shutdown() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      is_over_ = true;
+    }
+    changed_.notify_all();
+    threads_.clear();  // joins
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      ++idle_;
+      changed_.wait(lock, [&] { return !waiting_.empty() || is_over_; });
+      --idle_;
+      if (waiting_.empty()) return;
+      const std::function<void()> serve = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      serve();
+      lock.lock();
+    }
+  }
+
+  std::size_t most_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  std::size_t idle_ = 0;  ///< threads
+  bool is_over_ = false;
+  std::vector<std::jthread> threads_;
+};
+
 /// The texts of one HTTP request. Those that nobody waits for any more are given up with it.
 class Exchange {
  public:
@@ -57,7 +109,8 @@ class Exchange {
 
   [[nodiscard]] bool streams() const { return streams_; }
 
-  /// Waits for the first text's first news, which decide between an answer and an error.
+  /// Waits for the first text's first news, which decide between an answer and an error. (A stream has begun
+  /// by then, and tells of an error itself.)
   void begin() {
     while (!first_) first_ = answers_.front()->wait(kLook);
     if (first_->finish == Finish::failed)
@@ -72,13 +125,9 @@ class Exchange {
       while (true) {
         std::optional<TextNews> news = std::exchange(first_, std::nullopt);
         if (!news) news = answers_[next_]->wait(kLook);
-        if (!news) {
-          if (!sink.is_writable()) return false;
-          continue;
-        }
-        const std::string events = writer_.add(next_, *news);
-        if (!events.empty() && !sink.write(events.data(), events.size())) return false;
-        if (news->finish) break;
+        const std::string events = news ? writer_.add(next_, *news) : "";
+        if (events.empty() ? !sink.is_writable() : !sink.write(events.data(), events.size())) return false;
+        if (news && news->finish) break;
       }
     }
     const std::string rest = writer_.finish();
@@ -106,7 +155,7 @@ struct HttpServer::Impl {
       : service(&of), model(&served), options(asked), seed(std::random_device{}()) {}
 
   void set_up() {
-    server.new_task_queue = [this] { return new httplib::ThreadPool(options.threads); };
+    server.new_task_queue = [this] { return new Connections(options.connections); };
     server.set_payload_max_length(options.most_body_bytes);
     server.set_keep_alive_max_count(1000);
     server.set_tcp_nodelay(true);  // a token is a small packet that must not wait for the next
@@ -130,9 +179,11 @@ struct HttpServer::Impl {
       send_error(response, {.status = response.status, .type = "invalid_request_error", .message = what});
     });
     for (const bool is_chat : {false, true}) {
-      server.Post(
-          is_chat ? "/v1/chat/completions" : "/v1/completions",
-          [this, is_chat](const auto& request, auto& response) { complete(request, response, is_chat); });
+      server.Post(is_chat ? "/v1/chat/completions" : "/v1/completions",
+                  [this, is_chat](const httplib::Request&, httplib::Response& response,
+                                  const httplib::ContentReader& reader) {
+                    if (const auto body = read_body(reader, response)) complete(*body, response, is_chat);
+                  });
     }
     server.Get("/v1/models", [this](const auto&, auto& response) {
       const json own = {{"id", model->name},
@@ -163,15 +214,33 @@ struct HttpServer::Impl {
     return false;
   }
 
-  void complete(const httplib::Request& request, httplib::Response& response, bool is_chat) {
+  /// The library bounds a body that tells its length, but not one in chunks.
+  [[nodiscard]] std::optional<std::string> read_body(const httplib::ContentReader& reader,
+                                                     httplib::Response& response) const {
+    std::string body;
+    const bool is_whole = reader([&](const char* data, std::size_t size) {
+      if (body.size() + size > options.most_body_bytes) return false;
+      body.append(data, size);
+      return true;
+    });
+    if (is_whole) return body;
+    response.set_header("Connection", "close");
+    send_error(response,
+               {.status = kTooLarge,
+                .type = "invalid_request_error",
+                .message = fmt::format("the body is larger than {} bytes", options.most_body_bytes)});
+    return std::nullopt;
+  }
+
+  void complete(const std::string& body, httplib::Response& response, bool is_chat) {
     try {
       const std::uint64_t number = count++;
       const std::uint64_t own =
           (std::uint64_t{core::philox(seed, 0, number)[0]} << 32U) | core::philox(seed, 1, number)[0];
       auto exchange =
-          std::make_shared<Exchange>(*service, *model, read_request(request.body, is_chat, *model, own >> 1U),
+          std::make_shared<Exchange>(*service, *model, read_request(body, is_chat, *model, own >> 1U),
                                      fmt::format("{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", own));
-      exchange->begin();
+      if (!exchange->streams()) exchange->begin();
       response.set_chunked_content_provider(
           exchange->streams() ? "text/event-stream" : kJson,
           [exchange](std::size_t, httplib::DataSink& sink) { return exchange->send(sink); });

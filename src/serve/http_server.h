@@ -13,9 +13,9 @@ namespace rooflm::serve {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;           ///< 0: any that is free
-  std::string key{};         ///< that clients must send ("Authorization: Bearer KEY"); empty: none
-  std::size_t threads = 64;  ///< connections that are served at the same time; others wait
+  int port = 8000;                 ///< 0: any that is free
+  std::string key{};               ///< that clients must send ("Authorization: Bearer KEY"); empty: none
+  std::size_t connections = 1024;  ///< that are served at the same time, each by a thread; others wait
   std::size_t most_body_bytes = std::size_t{8} << 20U;
 };
 

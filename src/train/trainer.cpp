@@ -16,6 +16,7 @@
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/finite.h"
@@ -61,6 +62,7 @@ class Trainer::Loop {
     check_checkpoint(start.checkpoint);
     if (options_.find_peak && options_.is_first()) options_.peak_flop_per_s = options_.find_peak();
     const bool has_weights = start.checkpoint.empty() && !start.weights.empty();
+    if (!options_.step.lora.empty()) check_adapters(start, has_weights);
     if (has_weights) verify_weights(start.weights, config);
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
@@ -68,13 +70,14 @@ class Trainer::Loop {
       resume(start.checkpoint);
     } else if (has_weights) {
       session_.load(start.weights);
+      if (!options_.step.lora.empty()) session_.initialise_adapters(options_.seed);
     } else {
       session_.initialise(options_.seed);
     }
     if (options_.is_first()) {
       log_ = std::make_unique<TrainLog>(log_path());
       refuse_foreign_output(start);  // again: nobody else writes the log from here on
-      log_->keep_until(state_.step);
+      lost_until_ = log_->keep_until(state_.step);
     }
     describe_run(config);
     if (options_.ranks != nullptr) ranks::meet(*options_.ranks);
@@ -94,6 +97,7 @@ class Trainer::Loop {
   void refuse_foreign_output(const TrainStart& start) const;
   void open_data(const model::ModelConfig& config);
   void check_checkpoint(const std::filesystem::path& checkpoint) const;
+  void check_adapters(const TrainStart& start, bool has_weights);
   void resume(const std::filesystem::path& checkpoint);
   [[nodiscard]] std::string copies_text() const;
   [[nodiscard]] std::string split_text() const;
@@ -123,6 +127,8 @@ class Trainer::Loop {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::optional<OverlapTrial> overlap_;  ///< until it is decided
   TrainSummary summary_;
+  std::int64_t lost_until_ = 0;  ///< the last step that was trained after the checkpoint
+  std::string latest_problem_;
 };
 
 void Trainer::Loop::refuse_foreign_output(const TrainStart& start) const {
@@ -188,10 +194,30 @@ void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) co
       fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
 }
 
+/// Adapters begin beside weights that have files: checkpoints name them.
+void Trainer::Loop::check_adapters(const TrainStart& start, bool has_weights) {
+  if (options_.checkpoint_layout == CheckpointLayout::parts)
+    throw core::UsageError("--checkpoint-layout parts: adapters are saved whole; leave it out");
+  if (!start.checkpoint.empty()) {
+    state_.base = read_adapter_config(start.checkpoint).base;
+  } else if (has_weights && has_adapter(start.weights)) {
+    throw core::UsageError(fmt::format("--model {} has adapters itself: export them into a model first",
+                                       start.weights.string()));
+  } else if (has_weights) {
+    state_.base = std::filesystem::absolute(start.weights);
+  } else {
+    throw core::UsageError(fmt::format(
+        "--lora {} trains beside frozen weights: give --model DIR that has some", options_.step.lora));
+  }
+}
+
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   const CheckpointState saved = read_checkpoint_state(checkpoint);
   load_checkpoint(checkpoint, session_);
-  if (options_.is_first()) settle_checkpoints(options_.out, options_.keep);
+  if (options_.is_first()) {
+    latest_problem_ = problem_of_latest(options_.out);
+    settle_checkpoints(options_.out, options_.keep);
+  }
   loader_->seek(saved.loader);
   state_.step = saved.step;
   state_.tokens = saved.tokens;
@@ -231,8 +257,14 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
   }
   if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
   if (!summary_.checkpoint.empty()) {
+    if (!latest_problem_.empty()) progress_.message(latest_problem_);
+    const std::string lost =
+        lost_until_ <= state_.step
+            ? ""
+            : fmt::format("; {} steps after it, up to step {}, are not in it and are trained again",
+                          lost_until_ - state_.step, lost_until_);
     progress_.message(
-        fmt::format("continuing after step {} of {}", state_.step, summary_.checkpoint.string()));
+        fmt::format("continuing after step {} of {}{}", state_.step, summary_.checkpoint.string(), lost));
   }
 }
 

@@ -91,7 +91,7 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
 /// launch runs ranks in the background of its terminal: the system stops those that read it.
 void refuse_terminal(const GenerateOptions& options, const lab::Ranks& ranks) {
   const bool is_input = options.prompts_file == "-" || options.prompts_file == "/dev/stdin";
-  if (!is_input || ranks == nullptr || ranks->place().job.empty() || ::isatty(STDIN_FILENO) == 0) return;
+  if (!is_input || ranks == nullptr || !ranks->place().is_launched || ::isatty(STDIN_FILENO) == 0) return;
   throw core::UsageError(fmt::format(
       "--prompts {}: ranks of launch cannot read a terminal; give a file or a pipe", options.prompts_file));
 }
@@ -257,6 +257,19 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
   return all;
 }
 
+/// Before the weights are read: a tokenizer of another model is found, and named.
+void require_ids_of_model(const text::Tokenizer& tokenizer, const fs::path& path, const LoadedModel& loaded,
+                          std::span<const std::string> prompts) {
+  for (const std::string& prompt : prompts) {
+    for (const std::uint32_t id : tokenizer.encode(prompt)) {
+      if (std::cmp_less(id, loaded.point.config.vocab)) continue;
+      throw core::InputError(
+          fmt::format("{}: token id {} of the prompt is outside the vocabulary of {} of the model in {}",
+                      path.string(), id, loaded.point.config.vocab, loaded.directory.string()));
+    }
+  }
+}
+
 /// Loads the model and generates; `is_live`: writes the one prompt, and its text as it comes.
 train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
                            const train::SamplingOptions& sampling, std::span<const std::string> prompts,
@@ -264,6 +277,7 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   train::verify_weights(loaded.directory, loaded.point.config);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
+  require_ids_of_model(tokenizer, tokenizer_path, loaded, prompts);
   loaded.session->load(loaded.directory);
   if (ranks == nullptr) core::StopSignals::check();
   if (is_live) write_out(prompts[0]);

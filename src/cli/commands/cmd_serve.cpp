@@ -144,15 +144,8 @@ int run(const ServeOptions& options) {
   const core::StopSignals signals;
   serve::TextService service(decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
                              std::chrono::seconds(timeout));
-  // A thread for each text that is served or waits, and some for probes.
-  constexpr std::int64_t kMoreThreads = 8;
-  constexpr std::int64_t kMostThreads = 1024;
-  const serve::HttpServer server(
-      service, model,
-      {.host = options.host,
-       .port = static_cast<int>(port),
-       .key = key,
-       .threads = static_cast<std::size_t>(std::min(kMostThreads, slots + most_waiting + kMoreThreads))});
+  const serve::HttpServer server(service, model,
+                                 {.host = options.host, .port = static_cast<int>(port), .key = key});
   note("serving {} on {}: http://{}:{}/v1 ({} slots of {} tokens, {}{}{})", core::printable(model.name),
        loaded.point.device, options.host, server.port(), slots, positions, name_of(schedule),
        model.chat ? ", chat template " + model.chat->name() : "", key.empty() ? "" : ", with a key");
