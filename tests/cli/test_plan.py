@@ -341,7 +341,7 @@ class Plan(unittest.TestCase):
             self.assertGreater(len(tables["plan.search"]), 3)
             self.assertTrue(all(row["reason"] for row in tables["plan.search"]))
             # Splits are named at the points of the frontier.
-            self.assertIn("zero=", charts["plan.frontier"]["series"][0]["points"][0][4])
+            self.assertIn("zero", charts["plan.frontier"]["series"][0]["points"][0][4])
             self.assertEqual(charts["plan.memory"]["limit"]["y"], best["memory_limit_bytes"])
             self.assertAlmostEqual(sum(row["seconds"] for row in tables["plan.terms"] if row["term"] == "step_s"), best["step_s"])
             run = document["runs"][-1]
