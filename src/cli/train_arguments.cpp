@@ -175,6 +175,7 @@ train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const
   }
   passes::OptimizerOptions optimizer = options.step.optimizer;
   optimizer.clip_norm = point.step.optimizer.clip_norm;
+  optimizer.expert_bias_rate = point.step.optimizer.expert_bias_rate;
   options.step = point.step;
   options.step.optimizer = optimizer;
   options.batch = point.batch;

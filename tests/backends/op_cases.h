@@ -8,6 +8,7 @@
 
 #include "program/ops.h"
 #include "program/program.h"
+#include "program/scores.h"
 
 namespace rooflm::tests {
 
@@ -47,7 +48,9 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 /// Ops that no GPU has kernels for.
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
-  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention);
+  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention) ||
+         op.is(ops::kAppendLatents) || op.is(ops::kDecodeLatentAttention) || op.is(ops::kBalanceBias) ||
+         !program::processors_only(op).empty();
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

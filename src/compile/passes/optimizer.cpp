@@ -1,6 +1,9 @@
 // Appends the optimizer step to a program.
 #include "compile/passes/optimizer.h"
 
+#include <fmt/format.h>
+
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +71,25 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
     const Attributes attrs{{"beta1", options.beta1}, {"beta2", options.beta2},        {"eps", options.eps},
                            {"weight_decay", decay},  {"max_norm", options.clip_norm}, {"copies", false}};
     builder.op_into(ops::kAdamW, {hyper, norm, weight, gradient, m, v}, attrs, {weight, m, v});
+  }
+}
+
+void balance_biases(Program& program, double rate) {
+  std::map<TensorId, std::vector<TensorId>> offsets;  // of micro-batches, by bias
+  for (const program::Op& route : program.ops) {
+    if (!route.is(ops::kRoute) || route.phase != program::Phase::forward || route.inputs.size() < 2) continue;
+    for (const program::Op& dispatch : program.ops) {
+      if (dispatch.is(ops::kDispatch) && dispatch.inputs[0] == route.outputs[1])
+        offsets[route.inputs[1]].push_back(dispatch.outputs[2]);
+    }
+  }
+  if (offsets.empty())
+    throw core::UsageError(fmt::format("--expert-bias-rate {}: no experts of the model have a bias", rate));
+  program::Builder builder(program, program::Phase::optimizer);
+  const auto scope = builder.scope("optimizer");
+  for (auto& [bias, inputs] : offsets) {
+    inputs.insert(inputs.begin(), bias);
+    builder.op_into(ops::kBalanceBias, inputs, {{"rate", rate}}, {bias});
   }
 }
 

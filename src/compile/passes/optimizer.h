@@ -23,13 +23,17 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double weight_decay = 0.1;  ///< only for tensors of two or more dimensions: not for norms and biases
-  double clip_norm = 1.0;     ///< limit of the global gradient norm; 0: no clipping, no norm computed
+  double weight_decay = 0.1;    ///< only for tensors of two or more dimensions: not for norms and biases
+  double expert_bias_rate = 0;  ///< of choice biases of experts, which no gradient trains; 0: they stay
+  double clip_norm = 1.0;       ///< limit of the global gradient norm; 0: no clipping, no norm computed
 };
 
 /// Appends global_norm (result "grad_norm" [1]) if gradients are clipped, and one update op per parameter.
 /// Adds the input "hyper" [4] fp32 (program/ops/optimizer.cpp) and the states "m.NAME" and "v.NAME".
 void append_optimizer(program::Program& program, const program::GradientMap& gradients,
                       const OptimizerOptions& options);
+
+/// Appends a balance_bias op for each bias of experts. Throws core::UsageError if there is none.
+void balance_biases(program::Program& program, double rate);
 
 }  // namespace rooflm::passes
