@@ -3,8 +3,9 @@
 PRESET ?= release
 
 SECONDS ?= 60
+EVERY ?= 1
 
-.PHONY: help deps build demo check docs package format lint asan tsan fuzz clean
+.PHONY: help deps build demo check docs package format lint asan tsan fuzz faults clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +61,12 @@ fuzz: ## Run each fuzz target for SECONDS (60): damaged files of every kind, und
 	cmake --preset fuzz
 	cmake --build --preset fuzz
 	scripts/fuzz $(SECONDS)
+
+faults: ## Kill every writer at each EVERY-th (1) write, fsync and rename, go on after it, and count
+	scripts/install_deps build
+	cmake --preset release
+	cmake --build --preset release --target rooflm fault_injector
+	scripts/faults $(EVERY)
 
 clean: ## Remove all that was built
 	rm -rf build

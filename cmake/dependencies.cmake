@@ -38,12 +38,35 @@ set_target_properties(
              INTERFACE_INCLUDE_DIRECTORIES "${PCRE2_INCLUDE_DIR}"
              INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8)
 
+# nettle-dev: the HMAC by which ranks show that they are of the same job. The library of GnuTLS's cryptography: on
+# every Debian already, with a static archive of which this takes 6 KB, and without initialization or state. libcrypto
+# is fourteen times as large, libsodium and Mbed TLS would be new on most machines.
+find_path(NETTLE_INCLUDE_DIR nettle/hmac.h REQUIRED)
+find_library(NETTLE_LIBRARY nettle REQUIRED)
+mark_as_advanced(NETTLE_INCLUDE_DIR NETTLE_LIBRARY)
+add_library(nettle::nettle UNKNOWN IMPORTED)
+set_target_properties(nettle::nettle PROPERTIES IMPORTED_LOCATION "${NETTLE_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES
+                                                                                      "${NETTLE_INCLUDE_DIR}")
+
 # libsqlite3-dev: run records. A single file that any SQLite reads, that survives a kill, and that needs no
 # server.
 find_package(SQLite3 REQUIRED)
 
 # zlib1g-dev: compressed traces of other tools (.json.gz).
 find_package(ZLIB REQUIRED)
+
+# libcpp-httplib-dev: the HTTP server of serve and the client of bench-serve. Its flags must be those with which
+# the distribution compiled the library.
+find_path(HTTPLIB_INCLUDE_DIR httplib.h REQUIRED)
+find_library(HTTPLIB_LIBRARY cpp-httplib REQUIRED)
+mark_as_advanced(HTTPLIB_INCLUDE_DIR HTTPLIB_LIBRARY)
+add_library(httplib::httplib UNKNOWN IMPORTED)
+set_target_properties(
+  httplib::httplib
+  PROPERTIES IMPORTED_LOCATION "${HTTPLIB_LIBRARY}"
+             INTERFACE_INCLUDE_DIRECTORIES "${HTTPLIB_INCLUDE_DIR}"
+             INTERFACE_COMPILE_DEFINITIONS
+             "CPPHTTPLIB_OPENSSL_SUPPORT;CPPHTTPLIB_ZLIB_SUPPORT;CPPHTTPLIB_BROTLI_SUPPORT")
 
 # libtomlplusplus-dev: study files, because it reports the line of every key.
 find_package(tomlplusplus REQUIRED)

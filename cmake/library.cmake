@@ -15,7 +15,7 @@ set_target_properties(rooflm_library PROPERTIES LINKER_LANGUAGE CXX OUTPUT_NAME 
 target_include_directories(rooflm_library INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/rooflm>")
 target_compile_features(rooflm_library INTERFACE cxx_std_20)
 # oneDNN by name: Debian's package has a CMake configuration that requires OpenCL.
-target_link_libraries(rooflm_library PRIVATE fmt::fmt SQLite::SQLite3 OpenMP::OpenMP_CXX dnnl ${CMAKE_DL_LIBS})
+target_link_libraries(rooflm_library PRIVATE fmt::fmt SQLite::SQLite3 OpenMP::OpenMP_CXX dnnl nettle ${CMAKE_DL_LIBS})
 
 include(CMakePackageConfigHelpers)
 set(rooflm_cmake "${CMAKE_INSTALL_LIBDIR}/cmake/rooflm")

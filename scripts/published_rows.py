@@ -2,6 +2,7 @@
 
 import re
 
+from expert_rows import has_experts, model_of, split_of_experts
 from row_columns import NOTHING, count, is_no, is_yes, number
 from row_hardware import cluster_of, device_of
 
@@ -107,7 +108,7 @@ def split_of(row):
 
 
 # Names of frameworks in rows or their sources, and whose step stands for theirs.
-FRAMEWORKS = [("rooflm", None), ("torchtitan", "torchtitan"), ("llm-foundry", "llm-foundry-2023"),
+FRAMEWORKS = [("rooflm", None), ("torchtune", "torchtune"), ("paddle", "paddle"), ("transformers", "transformers"), ("torchtitan", "torchtitan"), ("llm-foundry", "llm-foundry-2023"),
               ("megatron-bridge", "megatron-bridge"), ("nemo 24", "nemo-2024"), ("nemo 25.0", "nemo-2024"),
               ("dgxc-benchmarking", "nemo-2024"), ("nemo", "megatron-bridge"), ("megatron-deepspeed", "megatron-2021"),
               ("vtrain", "megatron-2021"), ("gpt-neox", "megatron-2021"), ("metaseq", "megatron-2021"),
@@ -122,6 +123,8 @@ def megatron_of(row):
     text = " ".join(row.get(name) or "" for name in ("source", "notes", "framework", "attention")).lower()
     if "2104.04473" in text or "SC21" in (row.get("tflops_definition") or ""):
         return "megatron-2021"
+    if has_experts(row):  # which it has since Megatron-Core
+        return "megatron"
     is_of_2022 = "2205.05198" in text
     if not is_of_2022 and (re.search(r"flash|transformer.?engine|core|\bte\b", text) or not OLD_DEVICES.search(row["hardware"])):
         return "megatron"
@@ -149,18 +152,31 @@ def framework_of(row):
     return name or ("torch-compile" if is_compiled else "torch-eager")
 
 
-MIXTURES = re.compile(r"moe|mixtral|\b\d+x\d+b|deepseek.?v[23]|-a\d+b|_a\d+b|gpt.?oss|kimi|dbrx|grok|llama.?4|nemotron.?h|"
-                      r"nemotron[-_ ]3([-_ ]|$)|mamba|jamba|zamba|rwkv|retnet|hyena|switch|\bt5\b|\bbert|\bvit\b|\bdit\b|diffusion|clip\b",
+MIXTURES = re.compile(r"moe|mixtral|\b\d+x\d+b|deepseek.?v[23]|-a\d+b|_a\d+b|gpt.?oss|kimi|dbrx|grok|llama.?4", re.IGNORECASE)
+OTHERS = re.compile(r"nemotron.?h|"
+                    r"nemotron[-_ ]3([-_ ]|$)|mamba|jamba|zamba|rwkv|retnet|hyena|switch|\bt5\b|\bbert|\bvit\b|\bdit\b|diffusion|clip\b",
                       re.IGNORECASE)
 
 
+def refuse_batch_of_tokens(row):
+    """No run has a billion tokens in a step: that is a batch in tokens."""
+    most = 1e9
+    batch, length = number(row, "global_batch"), length_of(row)
+    if batch and batch * length > most:
+        raise ValueError(f"global_batch {batch:.0f} is read in sequences, of {length} tokens each: is it in tokens?")
+
+
 def refuse_what_is_not_planned(row):
+    if row.get("refused"):
+        raise ValueError(row["refused"])
     for name in ("hardware", "precision", "layers", "hidden", "seq_len"):
         if (row.get(name) or "").strip().lower() in NOTHING:
             raise KeyError(name) if name not in row else ValueError(f"{name} is not said")
-    experts = max(number(row, name) or 1 for name in ("experts", "EP"))
-    if experts > 1 or MIXTURES.search(row.get("model") or ""):
-        raise ValueError("a mixture of experts, or not a decoder of dense layers: not planned yet")
+    model = row.get("model") or ""
+    if OTHERS.search(model):
+        raise ValueError("not a decoder whose layers are attention and feed-forward layers: not planned yet")
+    if MIXTURES.search(model) and not has_experts(row):
+        raise ValueError("a mixture of experts, of which the number of experts (experts) is not said")
     if "fp4" in row["precision"].lower():
         raise ValueError(f"{row['precision']}: products in 4 bits are not planned")
     if re.search(r"zero.?bubble|\bzb|dualpipe|chimera", (row.get("schedule") or "").lower()):
@@ -243,7 +259,7 @@ def notes_of(row):
         notes.append("two products of its feed-forward layers are planned as three of as many weights")
     if "mx" in row["precision"].lower():
         notes.append("MXFP8 is planned as fp8 with one scale a tensor")
-    if re.search(r"jax|maxtext|xla|paddle|mindspore|llm\.c|nanotron|colossal|levanter",
+    if re.search(r"jax|maxtext|xla|mindspore|llm\.c|nanotron|colossal|levanter",
                  (row.get("framework") or row.get("source") or "").lower()):
         notes.append("its framework has no profile: planned as PyTorch")
     has_rows = not framework.startswith("megatron-202") or framework.endswith("-sp")
@@ -272,6 +288,7 @@ def open_micro_batches(row):
 
 def command_of(row, binary):
     refuse_what_is_not_planned(row)
+    refuse_batch_of_tokens(row)
     device = device_of(row["hardware"])
     if device is None:
         raise ValueError(f"no device of the catalog is '{row['hardware']}'")
@@ -279,7 +296,12 @@ def command_of(row, binary):
     dp, micro = split["--dp"], split["--batch"]
     each = number(row, "local_batch") or micro * (number(row, "grad_accum") or 1)
     batch = number(row, "global_batch") or each * dp
-    values = {"--model": "small", "--arch": arch_of(row), **sizes_of(row), "--seq": length_of(row),
+    sizes = sizes_of(row)
+    if has_experts(row):
+        model = {"--model": model_of(row, sizes), **split_of_experts(row)}
+    else:
+        model = {"--model": "small", "--arch": arch_of(row), **sizes}
+    values = {**model, "--seq": length_of(row),
               "--dtype": dtype_of(row, device), "--device": device, **cluster_of(row), "--framework": framework_of(row), **split,
               "--global-batch": int(batch), "--recompute": recompute_of(row), "--format": "json"}
     words = [str(word) for pair in values.items() for word in pair if word is not None]

@@ -33,7 +33,7 @@ ALIASES = {
     "tokens_per_s_per_gpu": "tokenssgpu tokenssecgpu toksecgpu throughputpergpu tokenspersecpergpu tokenspersecondpergpu tps wps tpspergpu wpspergpu tokpersgpu toksgpu",
     "tokens_per_s": "tokenss tokenssec tokenspersec tokenspersecond throughputtokenspers totaltokenspers",
     "step_time_s_derived": "steptime steptimes steps stepseconds iterationtime iterationtimes itertime itertimes "
-                           "steptimeseconds iterationtimeseconds secondsperiteration timeperiteration measuredsteps measuredseconds",
+                           "steptimesmedian steptimemedian steptimesmean steptimemean steptimeseconds iterationtimeseconds secondsperiteration timeperiteration measuredsteps measuredseconds",
     "step_time_ms": "stepms measuredms timems iterationtimemilliseconds iterationtimems itertimems msperstep msperiteration elapsedms",
     "metric_tflops_per_gpu": "tflopspergpu modeltflops modeltflopspergpu modeltflopspersecpergpu tflopsgpu modeltflopsecgpu "
                              "tflops achievedtflops teraflopspergpu",
@@ -61,7 +61,26 @@ def named(row):
         name = NAMES.get(re.sub(r"[^a-z0-9]", "", key.lower()))
         if name and value and not known.get(name):
             known[name] = value
+    if known.get("metric") and known.get("value"):
+        take_metric(known)
     return known
+
+
+# Rows of one measurement each: metric, value and unit as columns. Of the first that both have.
+METRICS = [(r"mfu", "mfu_pct"), (r"hfu", "hfu_pct"), (r"t(era)?flop", "metric_tflops_per_gpu"),
+           (r"tok(en)?s?.*(gpu|device|chip)", "tokens_per_s_per_gpu"), (r"tok(en)?s?\b.*s", "tokens_per_s"),
+           (r"\bgib\b", "peak_memory_GiB"), (r"\bgb\b", "peak_memory_GB"), (r"\bms\b|millisecond", "step_time_ms"),
+           (r"(step|iteration).*\b(s|sec|seconds)\b", "step_time_s_derived")]
+
+
+def take_metric(row):
+    """Puts a value under the column of its metric and unit; what is not known is refused by name with the row."""
+    text = re.sub(r"[_/]", " ", f"{row['metric']} {row.get('unit') or ''}".lower())
+    name = next((name for pattern, name in METRICS if re.search(pattern, text)), None)
+    if name is None:
+        row["refused"] = f"metric '{row['metric']}' in unit '{row.get('unit') or ''}' is not known"
+    elif not row.get(name):
+        row[name] = row["value"]
 
 
 def number(row, *names):
@@ -73,6 +92,8 @@ def number(row, *names):
         found = NUMBER.fullmatch(text)
         if not found or re.match(r"[x*/^]|to\b|-", found[3]):
             raise ValueError(f"{name} '{text}' is no number")
+        if name.endswith("_batch") and re.search(r"tok", found[3], re.IGNORECASE):
+            raise ValueError(f"{name} '{text}' is in tokens: it is read in sequences")
         return float(re.sub(r"[,_ ]", "", found[1])) * SCALE[found[2]]
     return None
 

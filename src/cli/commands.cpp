@@ -24,6 +24,8 @@ const std::vector<Command>& commands() {
       {"train", "train a model on token shards, with checkpoints", declare_train},
       {"eval", "compute the loss of a model on token shards", declare_eval},
       {"generate", "generate text with a model", declare_generate},
+      {"serve", "answer requests over HTTP as OpenAI's API does", declare_serve},
+      {"bench-serve", "load a server of that API and time its answers", declare_bench_serve},
       {"peaks", "measure this machine's ceilings: matmul rates, memory bandwidth", declare_peaks},
       {"attention", "time attention alone: looped, batched and flash; forward, backward, memory",
        declare_attention},

@@ -50,6 +50,8 @@ Body declare_launch(CommandLine& line);
 Body declare_train(CommandLine& line);
 Body declare_eval(CommandLine& line);
 Body declare_generate(CommandLine& line);
+Body declare_serve(CommandLine& line);
+Body declare_bench_serve(CommandLine& line);
 Body declare_peaks(CommandLine& line);
 Body declare_attention(CommandLine& line);
 Body declare_gemm(CommandLine& line);

@@ -155,10 +155,26 @@ std::string& who() {
 
 const char* prefix() { return coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: "; }
 
+/// A long message (all names of an index) without its middle: the place is at its begin, what to do at its
+/// end.
+std::string without_middle(std::string_view message) {
+  constexpr std::size_t kBegin = 900;
+  constexpr std::size_t kEnd = 300;
+  const auto is_within = [&](std::size_t at) {
+    return (static_cast<unsigned char>(message[at]) & 0xC0U) == 0x80U;
+  };
+  if (message.size() <= kBegin + 2 * kEnd) return std::string(message);
+  std::size_t begin = kBegin;
+  std::size_t end = message.size() - kEnd;
+  while (is_within(begin)) --begin;
+  while (is_within(end) && end + 1 < message.size()) ++end;
+  return fmt::format("{} ... ({} characters are left out) ... {}", message.substr(0, begin), end - begin,
+                     message.substr(end));
+}
+
 /// One line, whatever the names of files and the texts in the message hold.
 int fail(std::string_view message, int code) {
-  constexpr std::size_t kMostCharacters = 4000;
-  std::string text = core::printable(message, kMostCharacters);
+  std::string text = core::printable(without_middle(message), core::kUnlimited);
   if (!text.starts_with(who())) text = fmt::format("{}: {}", who(), text);
   std::fflush(stdout);
   std::fputs(fmt::format("{}{}\n", prefix(), text).c_str(), stderr);

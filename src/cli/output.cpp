@@ -5,13 +5,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <system_error>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace rooflm::cli {
 namespace {
@@ -30,6 +33,34 @@ bool takes_colours(int descriptor) {
   return isatty(descriptor) == 1 && variable("NO_COLOR").empty() && variable("TERM") != "dumb";
 }
 
+bool is_terminal() {
+  static const bool is = isatty(STDOUT_FILENO) == 1;
+  return is;
+}
+
+/// Whether these are the colours of tables, the only control sequences that are ours.
+std::size_t own_colour(std::string_view text) {
+  for (const std::string_view own : {"\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"}) {
+    if (text.starts_with(own)) return own.size();
+  }
+  return 0;
+}
+
+/// Texts of files, records, models and networks may hold control sequences in any format: a terminal sees
+/// them escaped.
+std::string for_terminal(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const std::size_t kept = own_colour(text);
+    shown += text.substr(0, kept);
+    text.remove_prefix(kept);
+    const std::size_t next = kept > 0 ? text.find('\x1b') : text.find('\x1b', 1);
+    shown += core::printable_lines(text.substr(0, next));
+    text.remove_prefix(std::min(next, text.size()));
+  }
+  return shown;
+}
+
 }  // namespace
 
 bool coloured_output() { return takes_colours(STDOUT_FILENO); }
@@ -37,6 +68,8 @@ bool coloured_output() { return takes_colours(STDOUT_FILENO); }
 bool coloured_errors() { return takes_colours(STDERR_FILENO); }
 
 void write_out(std::string_view text) {
+  std::string shown;
+  if (is_terminal()) text = shown = for_terminal(text);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail();
 }
 

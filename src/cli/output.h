@@ -11,8 +11,9 @@ namespace rooflm::cli {
 /// Thrown when the reader of standard output has closed it, which is not an error.
 struct OutputClosed {};
 
-/// Writes to standard output. Throws OutputClosed when it is a closed pipe, core::InputError for other
-/// failures (a full disk).
+/// Writes to standard output; to a terminal whole characters, with control characters escaped that are not
+/// the colours of tables, wherever a text came from. Throws OutputClosed when it is a closed pipe,
+/// core::InputError for other failures (a full disk).
 void write_out(std::string_view text);
 /// Whether standard output is a pipe that nobody reads any more.
 bool is_output_closed();

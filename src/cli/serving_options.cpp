@@ -82,7 +82,8 @@ const std::map<std::string, const char*>& serving_options() {
        "File of lengths, one line per request such as 120,48; lines repeat until --requests is reached"},
       {"users", "Relative numbers of requests per user: 4,1,1,1 (study serving: 3,1,1)"},
       {"schedule",
-       "Schedulers, one or several: fcfs, fair (by user), batch (static batches) (study serving: all)"}};
+       "Schedulers, one or several: fcfs, fair (by user), shortest (prompts), batch (static) (study serving: "
+       "all)"}};
   return options;
 }
 
@@ -107,7 +108,7 @@ lab::ServingSettings serving_settings(const std::map<std::string, std::string>& 
   with("schedule", [&](const std::string& text) {
     settings.schedules.clear();
     for (const std::string& name : parse_names("--schedule", text))
-      settings.schedules.push_back(core::parse<lab::Schedule>(name));
+      settings.schedules.push_back(core::parse<serve::Schedule>(name));
   });
   return settings;
 }

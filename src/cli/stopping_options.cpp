@@ -15,7 +15,8 @@ namespace rooflm::cli {
 namespace {
 
 constexpr std::int64_t kMostSteps = 1'000'000;
-constexpr double kLeastPrecision = 1e-5;  // 0.001 %
+constexpr std::size_t kMostUnasked = 1000;  ///< configurations of a sweep
+constexpr double kLeastPrecision = 1e-5;    // 0.001 %
 
 int steps_of(const char* option, const std::string& text, int otherwise) {
   if (text.empty()) return otherwise;
@@ -36,6 +37,30 @@ void StoppingOptions::add_to(CommandLine& line, const std::string& otherwise) {
   add("--max-seconds", max_seconds, "S",
       "Maximum seconds per configuration after warm-up (default: 30 with --precision, no limit with "
       "--steps)");
+  line.add_flag("--yes", yes, fmt::format("Begin a sweep of more than {} configurations", kMostUnasked))
+      .group("Measuring");
+}
+
+void StoppingOptions::require_consent(std::size_t points) const {
+  if (points <= kMostUnasked || yes) return;
+  constexpr double kSecondsPerHour = 3600;
+  const std::string time =
+      max_seconds.empty() ? ""
+                          : fmt::format(", which take about {:.2g} hours with --max-seconds {} for each",
+                                        static_cast<double>(points) *
+                                            parse_number("--max-seconds", max_seconds, 0) / kSecondsPerHour,
+                                        max_seconds);
+  throw core::UsageError(fmt::format(
+      "the sweep has {} configurations{}: give fewer values, or begin it with --yes", points, time));
+}
+
+void throw_nothing_fits(std::size_t points) {
+  throw core::OutOfMemory(
+      points == 1 ? std::string("the configuration does not fit the memory; the table says what it needs")
+                  : fmt::format("none of {} configurations fits the memory; the table says what "
+                                "they need",
+                                points),
+      0);
 }
 
 void StoppingOptions::apply(lab::RunSettings& settings) const {

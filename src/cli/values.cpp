@@ -129,6 +129,15 @@ double parse_number(std::string_view option, std::string_view text, double least
   return *value;
 }
 
+double parse_count(std::string_view option, std::string_view text, double least) {
+  constexpr std::string_view kScales = "KMBT";
+  const char last = text.empty() ? '0' : text.back();
+  const std::size_t scale = kScales.find(static_cast<char>(std::toupper(static_cast<unsigned char>(last))));
+  if (scale == std::string_view::npos) return parse_number(option, text, least);
+  const double value = parse_number(option, text.substr(0, text.size() - 1));
+  return std::max(least, value * std::pow(1e3, static_cast<double>(scale + 1)));
+}
+
 double parse_percent(std::string_view option, std::string_view text, double least) {
   constexpr double kPercent = 0.01;
   if (text.ends_with('%')) text.remove_suffix(1);

@@ -23,6 +23,8 @@ std::vector<std::int64_t> parse_integers(std::string_view option, std::string_vi
 std::int64_t parse_integer(std::string_view option, std::string_view text, std::int64_t least = 1);
 /// A finite number of at least `least`.
 double parse_number(std::string_view option, std::string_view text, double least = 0);
+/// A number of at least `least` with the letter of a scale, if any: "10B", "1.5T", "300K", "2e9".
+double parse_count(std::string_view option, std::string_view text, double least = 0);
 /// "1" or "1%" as 0.01: a number of percent, at least `least`.
 double parse_percent(std::string_view option, std::string_view text, double least = 0);
 /// "3%" or "0.03" as 0.03; at least 0. Shares of 1 and more need the percent sign: "3" could mean either.

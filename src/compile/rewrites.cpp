@@ -26,7 +26,9 @@ constexpr auto kRewrites = core::named<Rewrite>("rewrite", {{Rewrite::compact_st
                                                             {Rewrite::reduce_early, "reduce_early"},
                                                             {Rewrite::half_gradients, "half_gradients"},
                                                             {Rewrite::gathered_ring, "gathered_ring"},
-                                                            {Rewrite::whole_recompute, "whole_recompute"}});
+                                                            {Rewrite::whole_recompute, "whole_recompute"},
+                                                            {Rewrite::fp8_experts, "fp8_experts"},
+                                                            {Rewrite::half_states, "half_states"}});
 
 }  // namespace
 

@@ -34,7 +34,9 @@ enum class Rewrite : std::uint8_t {
   reduce_early,      ///< sums of a layer's input gradient overlap its weight gradient
   half_gradients,    ///< weight gradients in the compute dtype, including sums over micro-batches
   gathered_ring,     ///< passes::RingKind::gathered
-  whole_recompute    ///< recompute `full` also recomputes what nothing reads
+  whole_recompute,   ///< recompute `full` also recomputes what nothing reads
+  fp8_experts,       ///< fp8: grouped matmuls of experts, too
+  half_states        ///< weights, their gradients and moments in the compute dtype, without fp32 masters
 };
 
 /// A set of them.

@@ -51,33 +51,40 @@ void check_context(const Sharding& s, std::int64_t seq) {
 }
 
 /// Whole experts for each rank, of ranks with tokens of their own.
-void check_experts(const Sharding& s, const model::ModelConfig& c) {
+void check_experts(const Sharding& s, const model::ModelConfig& c, Purpose purpose) {
   expect(s.expert >= 1, fmt::format("--ep {} must be at least 1", s.expert));
+  expect(
+      s.expert_tensor == 1 || s.expert_tensor == s.tensor,
+      fmt::format("--expert-tp {}: there are 1 and all {} tensor-parallel ranks", s.expert_tensor, s.tensor));
   if (s.expert == 1) return;
   expect(c.experts.count > 0, fmt::format("--ep {}: {} has no experts", s.expert, c.name));
   expect(c.experts.count % s.expert == 0,
          fmt::format("--ep {} does not divide the {} experts of {}", s.expert, c.experts.count, c.name));
-  expect(s.data_ranks() % s.expert == 0,
-         fmt::format("--ep {} does not divide the {} data-parallel ranks, which share the experts", s.expert,
-                     s.data_ranks()));
-  if (s.tensor > 1 || s.pipeline > 1)
+  const int sharing = s.data_ranks() * s.tensor / s.expert_tensor;
+  expect(sharing % s.expert == 0,
+         fmt::format("--ep {} does not divide the {} {}ranks, which share the experts", s.expert, sharing,
+                     s.tensor == s.expert_tensor ? "data-parallel " : ""));
+  if (purpose == Purpose::run && (s.tensor > 1 || s.pipeline > 1))
     throw core::Unavailable(fmt::format(
         "--ep {}: experts are split over data-parallel ranks alone yet; leave out --tp and --pp", s.expert));
 }
 
 /// The parts of a model that no pass splits over tensor-parallel ranks, in words; empty: none.
-std::string_view unsplit(const model::ModelConfig& c) {
-  if (c.experts.count > 0) return "experts";
+std::string_view unsplit(const Sharding& s, const model::ModelConfig& c, Purpose purpose) {
+  const bool is_planned = purpose == Purpose::plan && s.sequence_parallel && !c.experts.has_own_norms;
+  if (c.experts.count > 0 && !is_planned) return "experts";
   if (c.latent.kv_rank > 0) return "latent attention";
   const bool has_other_norms = c.qk_norm != model::QkNorm::none && c.qk_norm != model::QkNorm::head;
   if (has_other_norms || c.arch.norm_place != model::NormPlace::before) return "norms";
-  if (c.arch != model::Arch::gpt2 && c.arch != model::Arch::llama) return "layers";
+  const bool is_known = c.arch == model::Arch::gpt2 || c.arch == model::Arch::llama || c.experts.count > 0;
+  if (!is_known) return "layers";
   const bool has_factors = c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_scale != 1;
   return has_factors || c.logit_cap > 0 || c.sinks || c.head_bias ? "multipliers and biases" : "";
 }
 
-void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t batch, std::int64_t seq) {
-  if (const std::string_view parts = unsplit(c); s.tensor > 1 && !parts.empty()) {
+void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t batch, std::int64_t seq,
+                  Purpose purpose) {
+  if (const std::string_view parts = unsplit(s, c, purpose); s.tensor > 1 && !parts.empty()) {
     throw core::Unavailable(
         fmt::format("--tp {}: the {} of {} cannot be split over tensor-parallel ranks yet; leave it out",
                     s.tensor, parts, c.name));
@@ -97,7 +104,7 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
   }
 }
 
-void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_batches, ShortEnds short_ends) {
+void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_batches, Purpose purpose) {
   const std::int64_t parts = std::int64_t{s.pipeline} * s.interleave;
   const std::string stages = s.interleave == 1
                                  ? fmt::format("--pp {}", s.pipeline)
@@ -110,7 +117,7 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
            fmt::format("--short-ends: {} does not divide the {} layers of {} and two more", stages, c.layers,
                        c.name));
   } else {
-    const bool would_fit = short_ends == ShortEnds::offered && s.pipeline > 1 && (c.layers + 2) % parts == 0;
+    const bool would_fit = purpose == Purpose::plan && s.pipeline > 1 && (c.layers + 2) % parts == 0;
     expect(c.layers % parts == 0, fmt::format("{} does not divide the {} layers of {}{}", stages, c.layers,
                                               c.name, would_fit ? "; with --short-ends it does" : ""));
   }
@@ -122,12 +129,12 @@ void check_pipeline(const Sharding& s, const model::ModelConfig& c, int micro_ba
 }  // namespace
 
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
-           int micro_batches, ShortEnds short_ends) {
+           int micro_batches, Purpose purpose) {
   check_degrees(sharding);
   check_context(sharding, seq);
-  check_experts(sharding, config);
-  check_tensor(sharding, config, batch, seq / sharding.context);
-  check_pipeline(sharding, config, micro_batches, short_ends);
+  check_experts(sharding, config, purpose);
+  check_tensor(sharding, config, batch, seq / sharding.context, purpose);
+  check_pipeline(sharding, config, micro_batches, purpose);
 }
 
 }  // namespace rooflm::compile

@@ -33,6 +33,12 @@ struct Sharding {
   /// Neighbours among the data-parallel ranks that have some of each layer's experts each; rows travel to
   /// them and back (Lepikhin et al., 2020). ZeRO splits everything else.
   int expert = 1;
+  // Of plans alone: no backend has these.
+  int expert_tensor = 1;        ///< tensor-parallel ranks that share each expert; the others have whole ones
+  double expert_imbalance = 1;  ///< rows of the rank that gets most of them, by their mean
+  /// Experts have room for the rows that come, and not for those of all ranks; and what ZeRO splits of them
+  /// is split over the ranks that have the same ones.
+  bool has_exact_rows = false;
   /// ZeRO stage (Rajbhandari et al., 2020): what data-parallel ranks split. 1: masters and optimizer state;
   /// 2: also gradients; 3: also weights, which are gathered for each use (FSDP). Tensors of one dimension
   /// (norms, biases) are not split.
@@ -76,6 +82,8 @@ struct Sharding {
             .expert = expert};
   }
   [[nodiscard]] int ranks() const { return mesh().size(); }
+  /// The ranks that have the same experts.
+  [[nodiscard]] int expert_copies() const { return tensor * data_ranks() / (expert * expert_tensor); }
   /// Index of the model copy that a rank belongs to.
   [[nodiscard]] int copy_of(const program::Coordinates& rank) const { return rank.data / context; }
   /// The tokens of each sequence that a rank has.
@@ -98,13 +106,14 @@ void visit_options(T& sharding, const Visit& visit) {
   visit("interleave", sharding.interleave);
 }
 
-/// Whether the command has --short-ends, which is then a remedy to name.
-enum class ShortEnds : std::uint8_t { not_offered, offered };
+/// What is checked is to run, or to be planned: plans have --short-ends, which is then a remedy to name, and
+/// splits of experts that no backend has.
+enum class Purpose : std::uint8_t { run, plan };
 
 /// Throws core::UsageError, with the values and a remedy, for degrees below 1 or that do not divide what they
 /// split, more stages than layers, and contradicting options. `batch` and `seq` are those of one micro-batch,
 /// with whole sequences.
 void check(const Sharding& sharding, const model::ModelConfig& config, std::int64_t batch, std::int64_t seq,
-           int micro_batches, ShortEnds short_ends = ShortEnds::not_offered);
+           int micro_batches, Purpose purpose = Purpose::run);
 
 }  // namespace rooflm::compile

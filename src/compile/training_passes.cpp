@@ -24,6 +24,7 @@
 #include "compile/passes/sum_in_update.h"
 #include "compile/planned/async_tensor.h"
 #include "compile/planned/dropout.h"
+#include "compile/planned/fp8_experts.h"
 #include "compile/planned/fp8_gathers.h"
 #include "compile/planned/fp8_parameters.h"
 #include "compile/planned/gather_again.h"
@@ -107,6 +108,16 @@ void halve_gradients(Program& step, core::DType dtype) {
     if (tensor.role == Role::gradient) tensor.dtype = dtype;
 }
 
+/// What lives across steps, and gradients, takes the compute dtype: there are no masters in fp32.
+void halve_states(Program& step, core::DType dtype) {
+  if (core::size_of(dtype) >= sizeof(float)) return;
+  for (Tensor& tensor : step.tensors) {
+    const bool is_state =
+        tensor.role == Role::weight || tensor.role == Role::optimizer_state || tensor.role == Role::gradient;
+    if (is_state && tensor.dtype == core::DType::f32) tensor.dtype = dtype;
+  }
+}
+
 program::Lane lane_of_small_work(const StepOptions& options) {
   return options.background ? program::Lane::background : program::Lane::compute;
 }
@@ -128,8 +139,8 @@ bool fuses_gelu_gradient(const StepOptions& options) {
 
 void split_forward(Making& making, const StepOptions& options) {
   if (!is_split(options)) return;
-  passes::shard_experts(making.step, options.sharding, options.rank);
   making.shared.summed = passes::shard_tensor(making.step, options.sharding, options.rank);
+  passes::shard_experts(making.step, options.sharding, options.rank);
   making.stage = passes::cut_stage(making.step, options.sharding, options.rank);
   making.shared.tied = making.stage.tied;
 }
@@ -229,6 +240,7 @@ constexpr Pass kPasses[] = {
     {"scale_loss", [](Options o) { return o.dtype == core::DType::f16; }, on_step<passes::scale_loss>},
     {"unfused_loss", has<Rewrite::unfused_loss>, on_step<passes::unfused_loss>},
     {"chunk_loss", chunks_loss, [](Making& m, Options o) { chunk_loss(m.step, o); }},
+    {"half_states", has<Rewrite::half_states>, [](Making& m, Options o) { halve_states(m.step, o.dtype); }},
     {"cast", always, [](Making& m, Options o) { passes::cast(m.step, o.dtype); }},
     {"half_gradients", has<Rewrite::half_gradients>,
      [](Making& m, Options o) { halve_gradients(m.step, o.dtype); }},
@@ -238,6 +250,8 @@ constexpr Pass kPasses[] = {
     {"narrow_gradients", is_compact, [](Making& m, Options o) { passes::narrow_gradients(m.step, o.dtype); }},
     {"share_halves", is_compact, [](Making& m, Options o) { passes::share_halves(m.step, o.dtype); }},
     {"fp8_matmuls", is_fp8, [](Making& m, Options o) { passes::fp8_matmuls(m.step, fp8_options(o)); }},
+    {"fp8_experts", [](Options o) { return o.fp8 && has<Rewrite::fp8_experts>(o); },
+     on_step<passes::fp8_experts>},
     {"dropout", has<Rewrite::dropout>, on_step<passes::dropout>},
     {"gradient_sums", has<Rewrite::gradient_sums>, on_step<passes::gradient_sums>},
     {"fp8_gathers", has_split_fp8<Rewrite::fp8_gathers>, on_step<passes::fp8_gathers>},

@@ -46,6 +46,11 @@ ssize_t read_more(int fd, std::string& text) {
   return n;
 }
 
+[[noreturn]] void fail_on_silence(const std::filesystem::path& path) {
+  throw InputError(fmt::format("cannot read {}: it is a pipe, and nobody has written to it for {} seconds",
+                               path.string(), kWriterPatience.count()));
+}
+
 /// Waits for the writer of a named pipe that was opened without blocking. Until one has opened it, read
 /// returns 0; while a writer has written nothing, EAGAIN. After a writer has closed it, poll reports POLLHUP.
 void wait_for_writer(int fd, const std::filesystem::path& path, std::string& text) {
@@ -56,14 +61,21 @@ void wait_for_writer(int fd, const std::filesystem::path& path, std::string& tex
     if (n < 0) fail_on("read", path, errno);
     pollfd state{.fd = fd, .events = POLLIN, .revents = 0};
     if (::poll(&state, 1, 0) > 0) break;
-    if (std::chrono::steady_clock::now() >= end) {
-      throw InputError(
-          fmt::format("cannot read {}: it is a pipe, and nobody has written to it for {} seconds",
-                      path.string(), kWriterPatience.count()));
-    }
+    if (std::chrono::steady_clock::now() >= end) fail_on_silence(path);
     std::this_thread::sleep_for(kNap);
   }
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+}
+
+/// Something to read, or the end, before the patience is at its end. A signal that asks to stop ends the
+/// wait.
+void require_news(int fd, const std::filesystem::path& path) {
+  const auto end = std::chrono::steady_clock::now() + kWriterPatience;
+  pollfd state{.fd = fd, .events = POLLIN, .revents = 0};
+  while (::poll(&state, 1, static_cast<int>(kNap.count())) <= 0) {
+    StopSignals::check();
+    if (std::chrono::steady_clock::now() >= end) fail_on_silence(path);
+  }
 }
 
 std::string read_descriptor(int fd, const std::filesystem::path& path, std::uint64_t most,
@@ -83,7 +95,9 @@ std::string read_descriptor(int fd, const std::filesystem::path& path, std::uint
   std::string text;
   if (S_ISREG(info.st_mode)) require_room(static_cast<std::uint64_t>(info.st_size));
   if (S_ISFIFO(info.st_mode) && is_opened_here) wait_for_writer(fd, path, text);
+  const bool is_settings = S_ISFIFO(info.st_mode) && is_opened_here && most <= kMostSettingsBytes;
   while (true) {
+    if (is_settings) require_news(fd, path);
     const ssize_t n = read_more(fd, text);
     if (n < 0) fail_on("read", path, errno);
     require_room(text.size());

@@ -18,7 +18,8 @@ inline constexpr std::uint64_t kMostSettingsBytes = std::uint64_t{64} << 20U;
 
 /// The contents of `path`, which may also be a pipe, a terminal or /dev/null; "-" is standard input. Throws
 /// InputError if it is missing, unreadable, a directory or another device (which might be endless), if it
-/// exceeds `most` bytes, or if it is a named pipe that nothing opens for writing within 10 seconds.
+/// exceeds `most` bytes, or if it is a pipe silent for 10 seconds before its first byte, or in settings at
+/// all.
 std::string read_text(const std::filesystem::path& path, std::uint64_t most = kMostStreamBytes);
 
 /// Whether `path` can be read only once: "-", a pipe, a terminal, a file of /proc. False if it is missing.

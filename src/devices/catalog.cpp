@@ -1,5 +1,6 @@
 // The device catalog: data/devices.json, embedded.
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -61,6 +62,16 @@ Device entry_of(const Json& catalog, const Json& json) {
   return device;
 }
 
+/// As people type names: capitals, blanks and dashes make no difference.
+std::string plain(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (c != ' ' && c != '-' && c != '_')
+      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string_view name_of(Kind kind) { return kind == Kind::cpu ? "cpu" : "gpu"; }
@@ -86,12 +97,23 @@ std::vector<Device> catalog() {
   return devices;
 }
 
-Device find_device(std::string_view key) {
-  std::vector<std::string> keys;
-  for (Device& device : catalog()) {
-    if (device.key == key) return std::move(device);
-    keys.push_back(std::move(device.key));
+std::optional<Device> device_called(std::string_view name) {
+  const std::string typed = plain(name);
+  const auto is_it = [&](const std::string& known) { return plain(known) == typed; };
+  const Json json = parse_catalog();
+  for (const Json& entry : json.at("devices")) {
+    std::vector<std::string> names = entry.value("also", std::vector<std::string>{});
+    for (const Json& reported : entry.at("reported")) names.push_back(reported);
+    for (const char* one : {"key", "name"}) names.push_back(entry.at(one));
+    if (std::ranges::any_of(names, is_it)) return entry_of(json, entry);
   }
+  return std::nullopt;
+}
+
+Device find_device(std::string_view key) {
+  if (std::optional<Device> found = device_called(key)) return std::move(*found);
+  std::vector<std::string> keys;
+  for (Device& device : catalog()) keys.push_back(std::move(device.key));
   throw core::UsageError(core::unknown_name("device of the catalog", key, keys));
 }
 

@@ -73,7 +73,10 @@ struct Device {
 
 /// All devices of the catalog (data/devices.json, embedded), by key.
 std::vector<Device> catalog();
-/// By catalog key. Throws core::UsageError with a suggestion.
+/// By its key, its name, the name that drivers report, or another that people use ("a100-80gb", "4090");
+/// capitals, blanks and dashes make no difference.
+std::optional<Device> device_called(std::string_view name);
+/// As device_called. Throws core::UsageError with a suggestion.
 Device find_device(std::string_view key);
 /// The device whose driver reports `name`. If it is not in the catalog: a device of that kind without peaks,
 /// sizes and links.

@@ -118,7 +118,8 @@ Device read_device(const Json& json, const std::string& file, std::size_t index)
 
 std::vector<Device> read_catalog(const std::filesystem::path& path) {
   const std::string file = path.string();
-  const Json json = core::parse_json_object(core::read_text(path), file, "a catalog of devices");
+  const Json json =
+      core::parse_json_object(core::read_text(path, core::kMostSettingsBytes), file, "a catalog of devices");
   const Entry whole(json, file);
   whole.allow({"about", "devices"});
   std::vector<Device> known = catalog();

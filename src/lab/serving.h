@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/named.h"
+#include "serve/batcher.h"
 
 namespace rooflm::lab {
 
-using core::name_of;
+using serve::Schedule;
 
 /// A text to be continued, of a user.
 struct ServingRequest {
@@ -50,17 +50,6 @@ struct ServingLoad {
 /// The first request is always there.
 std::vector<ServingRequest> draw_requests(const ServingLoad& load, double rate);
 
-/// Which of the waiting requests gets a slot that is free, and when. `fcfs`: the first that came, as soon as
-/// a slot is free (continuous batching). `fair`: the same with the first request of the user who was served
-/// least, by the Virtual Token Counter (Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024;
-/// a prompt's token counts 1, a new one 2). `batch`: as many as there are slots, once all slots are free
-/// (static batching).
-enum class Schedule : std::uint8_t { fcfs, fair, batch };
-constexpr auto names_of(Schedule) {
-  return core::named<Schedule>(
-      "schedule", {{Schedule::fcfs, "fcfs"}, {Schedule::fair, "fair"}, {Schedule::batch, "batch"}});
-}
-
 /// What serves: slots, of which each has one text, and a clock.
 class TokenServer {
  public:
@@ -83,14 +72,11 @@ class TokenServer {
 /// What serving a load was.
 struct Served {
   std::vector<ServedRequest> requests{};  ///< in the order of their arrival
-  std::int64_t decode_steps = 0;
-  double prefill_s = 0, decode_s = 0;
-  double used_slot_s = 0;       ///< the decode steps' time, each times its slots that had a text
+  serve::BatchTimes times{};
   bool is_interrupted = false;  ///< a signal asked to stop (core::StopSignals): not all were served
 };
 
-/// Serves all requests, which stand in the order of their arrival. Between two tokens those that wait are
-/// given slots, whose prompts are read one after another, while the other texts wait.
+/// Serves all requests, which stand in the order of their arrival, as serve::run_batches does.
 Served serve(TokenServer& server, std::span<const ServingRequest> requests, Schedule schedule);
 
 }  // namespace rooflm::lab

@@ -17,8 +17,8 @@
 #include "core/statistics.h"
 #include "core/stop_signals.h"
 #include "lab/devices.h"
-#include "lab/micro/cells.h"
 #include "lab/notes.h"
+#include "lab/serving_cells.h"
 #include "model/config.h"
 #include "train/session.h"
 #include "train/slot_decoder.h"
@@ -61,13 +61,8 @@ class DecoderServer : public TokenServer {
   Clock::time_point start_ = Clock::now();
 };
 
-/// What is asked of a request's latency.
-struct Limits {
-  double ttft_s = 0, tpot_s = 0;
-};
-
 /// From requests of the load that are served one by one.
-Limits limits_alone(TokenServer& server, const ServingLoad& load) {
+LatencyLimits limits_alone(TokenServer& server, const ServingLoad& load) {
   constexpr std::int64_t kAlone = 8;
   ServingLoad few = load;
   few.requests = std::min(kAlone, load.requests);
@@ -83,55 +78,23 @@ Limits limits_alone(TokenServer& server, const ServingLoad& load) {
   return {.ttft_s = kSloScale * core::median(ttft_s), .tpot_s = kSloScale * core::median(tpot_s)};
 }
 
-/// Cells of all points, rates and schedules.
-class Collector {
- public:
-  void add(const Point& point, Schedule schedule, double rate, const Limits& limits, const Served& served) {
-    ++load_;
-    loads_.next_row();
-    loads_.text("model", point.config.name);
-    const model::ModelConfig& c = point.config;
-    loads_.text("configuration", fmt::format("{}, L={} C={} H={} F={} V={}", describe(point), c.layers,
-                                             c.d_model, c.heads, c.d_ff, c.vocab));
-    loads_.text("device", point.device);
-    loads_.text("dtype", compile::dtype_name(point.step));
-    loads_.text("engine", compile::name_of(point.step.engine));
-    loads_.number("slots", static_cast<double>(point.batch));
-    loads_.number("positions", static_cast<double>(point.seq));
-    loads_.text("schedule", name_of(schedule));
-    if (std::isfinite(rate)) loads_.number("rate", rate, "req/s");
-    loads_.number("decode_steps", static_cast<double>(served.decode_steps));
-    loads_.number("prefill_s", served.prefill_s, "s");
-    loads_.number("decode_s", served.decode_s);
-    loads_.number("used_slot_s", served.used_slot_s);
-    loads_.number("ttft_limit_s", limits.ttft_s, "s");
-    loads_.number("tpot_limit_s", limits.tpot_s, "s");
-    for (const ServedRequest& request : served.requests) add(request);
-  }
-  [[nodiscard]] std::vector<record::Cell> take() {
-    std::vector<record::Cell> cells = loads_.take();
-    const std::vector<record::Cell> requests = requests_.take();
-    cells.insert(cells.end(), requests.begin(), requests.end());
-    return cells;
-  }
-  [[nodiscard]] bool is_empty() const { return load_ < 0; }
-
- private:
-  void add(const ServedRequest& served) {
-    requests_.next_row();
-    requests_.number("load", static_cast<double>(load_));
-    requests_.number("user", static_cast<double>(served.request.user));
-    requests_.number("prompt_tokens", static_cast<double>(served.request.prompt_tokens));
-    requests_.number("new_tokens", static_cast<double>(served.request.new_tokens));
-    requests_.number("arrival_s", served.request.arrival_s);
-    requests_.number("admitted_s", served.admitted_s);
-    requests_.number("first_token_s", served.first_token_s);
-    requests_.number("finish_s", served.finish_s);
-  }
-
-  Cells loads_{record::kServingSeries}, requests_{record::kServingRequestSeries};
-  std::int64_t load_ = -1;
-};
+/// A load as its row says it.
+LoadRow row_of(const Point& point, Schedule schedule, double rate, const LatencyLimits& limits,
+               const serve::BatchTimes& times) {
+  const model::ModelConfig& c = point.config;
+  return {.model = c.name,
+          .configuration = fmt::format("{}, L={} C={} H={} F={} V={}", describe(point), c.layers, c.d_model,
+                                       c.heads, c.d_ff, c.vocab),
+          .device = point.device,
+          .dtype = std::string(compile::dtype_name(point.step)),
+          .engine = std::string(compile::name_of(point.step.engine)),
+          .slots = point.batch,
+          .positions = point.seq,
+          .schedule = std::string(name_of(schedule)),
+          .rate = rate,
+          .times = times,
+          .limits = limits};
+}
 
 double request_rate(const Served& served) {
   const double end_s = std::ranges::max(served.requests, {}, &ServedRequest::finish_s).finish_s;
@@ -141,7 +104,7 @@ double request_rate(const Served& served) {
 /// One point, served with all schedules at all rates.
 class ServingRun {
  public:
-  ServingRun(const Point& point, const ServingSettings& settings, Collector& cells)
+  ServingRun(const Point& point, const ServingSettings& settings, ServingCells& cells)
       : point_(&point), settings_(&settings), cells_(&cells), backend_(make_backend(point)) {
     session_.emplace(*backend_, point.config, point.step, settings.memory_limit_bytes.value_or(0));
     decoder_.emplace(*session_, model::CacheSize{.batch = point.batch, .positions = point.seq},
@@ -181,7 +144,7 @@ class ServingRun {
     Served served = serve(*server_, draw_requests(settings_->load, rate), schedule);
     for (std::size_t slot = 0; slot < decoder_->slots(); ++slot) decoder_->leave(slot);
     if (served.is_interrupted) return served;
-    cells_->add(*point_, schedule, rate, limits_, served);
+    cells_->add(row_of(*point_, schedule, rate, limits_, served.times), served.requests);
     note("  {}, {}: {} requests, {:.3g} requests/s", name_of(schedule),
          std::isfinite(rate) ? fmt::format("{:.3g} requests/s arrive", rate) : "all arrive at once",
          served.requests.size(), request_rate(served));
@@ -190,12 +153,12 @@ class ServingRun {
 
   const Point* point_;
   const ServingSettings* settings_;
-  Collector* cells_;
+  ServingCells* cells_;
   std::unique_ptr<backends::Backend> backend_;
   std::optional<train::Session> session_;
   std::optional<train::SlotDecoder> decoder_;
   std::optional<DecoderServer> server_;
-  Limits limits_;
+  LatencyLimits limits_;
 };
 
 void check(const Point& point, const ServingLoad& load) {
@@ -218,7 +181,7 @@ void check_serving(std::span<const Point> points, const ServingLoad& load) {
 
 std::vector<record::Cell> serving_cells(std::span<const Point> points, const ServingSettings& settings) {
   check_serving(points, settings.load);
-  Collector cells;
+  ServingCells cells;
   for (const Point& point : points) {
     note("{}", describe(point));
     if (!ServingRun(point, settings, cells).run()) break;

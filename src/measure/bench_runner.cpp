@@ -13,15 +13,19 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
                       const std::function<bool(int step)>& before_step) {
   constexpr int kFewest = 6;  // with fewer there is no 95% interval of a median
   BenchResult result;
-  for (int i = 0; i < options.warmup; ++i) {
+  constexpr double kLongStep = 1;  // second
+  const double warmup_start = now_s();
+  bool is_long = false;  // one step takes longer than all may: one more is timed
+  for (int i = 0; i < options.warmup && !is_long; ++i) {
     if (!before_step(i)) {
       result.stop_reason = "interrupted";
       return result;
     }
     engine.run();
+    is_long = now_s() - warmup_start > (i + 1) * std::max(options.max_seconds, kLongStep);
   }
   Stopping stopping({.precision = options.precision,
-                     .min_samples = std::min(kFewest, options.steps),
+                     .min_samples = is_long ? 1 : std::min(kFewest, options.steps),
                      .max_samples = options.steps,
                      .max_seconds = options.max_seconds});
   result.clock.before_hz = clock_hz();

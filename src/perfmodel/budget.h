@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "perfmodel/plan.h"
 
@@ -11,6 +12,7 @@ namespace rooflm::perfmodel {
 struct RunBudget {
   double tokens = 0;              ///< 0: 20 per parameter (Hoffmann et al., 2022)
   double price_per_gpu_hour = 0;  ///< 0: not given
+  std::string currency{};         ///< of the price, as it was typed
   double mtbf_s = 0;              ///< of one GPU; 0: nothing fails
   double checkpoint_s = 0;        ///< to write one; 0: checkpoint_seconds()
   double restart_s = 300;         ///< from a failure to the first step

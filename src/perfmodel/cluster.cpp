@@ -205,6 +205,8 @@ std::string_view name_of(Collective kind) {
       return "all_gather";
     case Collective::reduce_scatter:
       return "reduce_scatter";
+    case Collective::all_to_all:
+      return "all_to_all";
     case Collective::point_to_point:
       return "send";
     case Collective::pass_on:
@@ -291,12 +293,29 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
     case Collective::all_gather:
     case Collective::reduce_scatter:
       return ring_seconds(cluster, path, kind, (n - 1) / n * bytes, ranks.size);
+    case Collective::all_to_all: {
+      const double inside_s = inside_seconds(*path.inside, Collective::all_gather,
+                                             (path.per_node - 1) / n * bytes, path.per_node);
+      if (path.nodes == 1) return inside_s;
+      const double network_s =
+          path.inside->base_s + cluster.between.step_s +
+          (n - path.per_node) / n * bytes / (cluster.between.byte_per_s * cluster.between.share);
+      return path.per_node == 1 ? network_s : std::max(inside_s, network_s);
+    }
     case Collective::point_to_point:
     case Collective::pass_on:
       break;
   }
   const LinkLevel& link = path.nodes > 1 ? cluster.between : *path.inside;
   return path.inside->base_s + link.step_s + bytes / (link.byte_per_s * link.share);
+}
+
+double share_sent_once(const Cluster& cluster, Ranks ranks, double active) {
+  const Path path = path_of(cluster, ranks);
+  const double nodes = path.nodes;
+  if (nodes <= 1) return 1;
+  const double each = active * (ranks.size - path.per_node) / ranks.size;
+  return each > 0 ? std::min(1.0, (nodes - 1) * (1 - std::pow(1 - 1 / nodes, active)) / each) : 1;
 }
 
 Ranks ranks_of(program::Group group, const compile::Sharding& sharding) {
@@ -313,9 +332,9 @@ Ranks ranks_of(program::Group group, const compile::Sharding& sharding) {
     case Group::context:
       return ranks(sharding.context, sharding.tensor);
     case Group::expert:
-      return ranks(sharding.expert, sharding.tensor);
+      return ranks(sharding.expert, sharding.expert_tensor);
     case Group::copies:
-      return ranks(sharding.data_ranks() / sharding.expert, sharding.tensor * sharding.expert);
+      return ranks(sharding.expert_copies(), sharding.expert * sharding.expert_tensor);
     case Group::pipeline:
       return ranks(sharding.pipeline, stage);
     case Group::tied:

@@ -22,8 +22,15 @@ using Curve = std::vector<std::pair<double, double>>;
 /// the smallest its time.
 double seconds_at(const Curve& curve, double bytes);
 
-/// pass_on: each rank sends to the next of a ring, all at once.
-enum class Collective : std::uint8_t { all_reduce, all_gather, reduce_scatter, point_to_point, pass_on };
+/// pass_on: each rank sends to the next of a ring, all at once. all_to_all: each rank to all others.
+enum class Collective : std::uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  point_to_point,
+  pass_on
+};
 std::string_view name_of(Collective kind);
 
 /// Collectives as so many ranks of one node take them, by the bytes that each rank sends.
@@ -96,8 +103,13 @@ Ranks ranks_of(program::Group group, const compile::Sharding& sharding);
 /// leaves a node leaves it through the networks of all its ranks there, and is as fast as where those are
 /// fewest. Where the links of a node were measured, a ring takes as long as the measured one that sends as
 /// much, and its further steps. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md; NVIDIA/nccl,
-/// src/graph/tuning.cc.
+/// src/graph/tuning.cc. Of all_to_all the bytes are a rank's own, of which it sends (n - k)/n through its own
+/// way out of a node with k of the ranks, beside (k-1)/n within it, which take as long as in a gather.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
+
+/// What of an all_to_all of rows crosses to other nodes where a token with `active` experts goes to each node
+/// once: by what crosses where it goes to each of its experts, with experts drawn at random.
+double share_sent_once(const Cluster& cluster, Ranks ranks, double active);
 
 /// The share of a typical clock that the slowest of `devices` has: 1 / (1 + s E), with E the mean of the
 /// largest of so many standard normal numbers.

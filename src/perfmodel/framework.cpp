@@ -21,6 +21,9 @@ passes::UnitKind unit_kind(const std::string& name) {
   throw std::logic_error("data/frameworks.json: unit_buffers: " + name);
 }
 
+/// Of frameworks that say nothing: what PyTorch's grouped GEMMs reach on an H200 (docs/experts.md).
+constexpr double kTorchGroupedShare = 0.78;
+
 }  // namespace
 
 const std::vector<Framework>& frameworks() {
@@ -45,6 +48,7 @@ const std::vector<Framework>& frameworks() {
                      .reads_any_layout = json.value("fp8_any_layout", false),
                      .has_root_unit = json.value("root_unit", false),
                      .has_late_sums = json.value("late_sums", false),
+                     .sends_rows_once = json.value("rows_once_per_node", false),
                      .scatters_sends = json.value("scatter_sends", false),
                      .has_torch_stages = json.value("torch_stages", false),
                      .is_vocab_parallel = json.value("vocab_parallel", false),
@@ -52,6 +56,7 @@ const std::vector<Framework>& frameworks() {
                      .attention_kernels = json.value("attention_kernels", ""),
                      .moved = json.value("moved", std::map<std::string, double, std::less<>>{}),
                      .matmul_spread = json.value("matmul_spread", 0.0),
+                     .grouped_share = json.value("grouped_share", kTorchGroupedShare),
                      .launch_host_s = json.at("launch_host_s"),
                      .is_deterministic = json.at("deterministic"),
                      .context_bytes = json.at("context_bytes"),
@@ -96,6 +101,7 @@ void fit_to_framework(compile::StepOptions& step, const Framework& framework) {
 
 void fit_to_framework(compile::Sharding& sharding, const Framework& framework) {
   const bool is_pipeline = sharding.pipeline > 1;
+  sharding.has_exact_rows = !framework.has_rewrites;
   sharding.root_unit = framework.has_root_unit;
   sharding.late_sums = framework.has_late_sums || (is_pipeline && framework.has_torch_stages);
   sharding.sequence_parallel = sharding.tensor > 1 && framework.is_sequence_parallel;

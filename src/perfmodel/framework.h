@@ -27,7 +27,8 @@ struct Framework {
   bool reads_any_layout = false;    ///< fp8: where the device's GEMMs can
   bool has_root_unit = false;
   bool has_late_sums = false;
-  bool scatters_sends = false;  ///< stages send a part of what tensor-parallel ranks all have, and gather it
+  bool sends_rows_once = false;  ///< of a token to each node, whichever of its experts are there
+  bool scatters_sends = false;   ///< stages send a part of what tensor-parallel ranks all have, and gather it
   /// Pipelines as torch.distributed.pipelining runs them: docs/perfmodel.md, "What frameworks do beside".
   bool has_torch_stages = false;
   bool is_vocab_parallel = false;  ///< compile::Sharding::vocab_parallel, where it is tensor-parallel
@@ -37,6 +38,7 @@ struct Framework {
   /// By kind of op, the bytes that the framework's kernels move by those of the op (FrameworkKernels::moved).
   std::map<std::string, double, std::less<>> moved{};
   double matmul_spread = 0;  ///< FrameworkKernels::matmul_spread
+  double grouped_share = 1;  ///< FrameworkKernels::grouped_share
   double launch_host_s = 0;  ///< of the host, to submit one launch
   bool is_deterministic = true;
   double context_bytes = 0;            ///< CUDA, libraries, workspaces

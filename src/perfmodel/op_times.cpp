@@ -280,7 +280,10 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   if (!layout.tiles.empty()) problem.tiles = &layout.tiles;
   const bool has_16_bits = core::size_of(dtype) == core::size_of(core::DType::bf16);
   const bool is_uneven = has_16_bits && row_multiple(op) % tables_.matmul.even_rows != 0;
-  const double rate = layout.share * rate_of(dtype, products) * (is_uneven ? tables_.matmul.uneven_share : 1);
+  const bool is_grouped = op.is(ops::kGroupedMatmul) || op.is(ops::kGroupedMatmulWeight);
+  const double rate = layout.share * rate_of(dtype, products) *
+                      (is_uneven ? tables_.matmul.uneven_share : 1) *
+                      (is_grouped ? kernels_.grouped_share : 1);
   if (rate <= 0) {
     throw core::Unavailable(
         fmt::format("{} has no matmul rate of {} in the catalog", device_.key, core::name_of(dtype)));
@@ -304,7 +307,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   }
   time.basis = basis_of(dtype);
   time.spread = std::max(tables_.matmul_spread, kernels_.matmul_spread);
-  if (time.basis != basis_) time.spread = std::max(time.spread, kUnmeasuredSpread);
+  if (time.basis != basis_ || is_grouped) time.spread = std::max(time.spread, kUnmeasuredSpread);
   return time;
 }
 

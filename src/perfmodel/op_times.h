@@ -109,6 +109,7 @@ struct FrameworkKernels {
   /// By kind of op, the bytes that its kernels move by those of the op.
   std::map<std::string, double, std::less<>> moved{};
   double matmul_spread = 0;  ///< of products of its libraries, where those of the tables are surer
+  double grouped_share = 1;  ///< of the rate of a batch of equal GEMMs that grouped ones of experts reach
 };
 
 /// Seconds of one op, and what they are made of.

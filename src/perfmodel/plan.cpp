@@ -281,7 +281,8 @@ OpTimes op_times_of(const Setting& setting) {
   const FrameworkKernels kernels{.is_deterministic = setting.framework.is_deterministic,
                                  .attention = setting.framework.attention_kernels,
                                  .moved = setting.framework.moved,
-                                 .matmul_spread = setting.framework.matmul_spread};
+                                 .matmul_spread = setting.framework.matmul_spread,
+                                 .grouped_share = setting.framework.grouped_share};
   return {setting.device, kernels, setting.what_if};
 }
 
@@ -302,7 +303,7 @@ Plan make_plan(const PlanPoint& point, const Setting& setting) {
 Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forwards, const GiveUp& give_up) {
   const compile::Sharding& sharding = point.step.sharding;
   compile::check(sharding, point.config, point.micro_batch, point.seq, static_cast<int>(point.micro_batches),
-                 compile::ShortEnds::offered);
+                 compile::Purpose::plan);
   require_links(setting.cluster, setting.device, sharding.ranks());
   if (point.step.rewrites.has(compile::Rewrite::sum_in_update))
     require_peers(setting.cluster, sharding.ranks(), sharding.data_ranks());

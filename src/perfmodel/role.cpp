@@ -52,9 +52,8 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
 Collective kind_of(const Op& op) {
   namespace ops = program::ops;
   if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
-  // Of the bytes of an exchange a rank sends all but its own share, as in a gather.
-  if (op.is(ops::kAllGather) || op.is(ops::kExchangeRows) || op.is(ops::kReturnRows))
-    return Collective::all_gather;
+  if (op.is(ops::kExchangeRows) || op.is(ops::kReturnRows)) return Collective::all_to_all;
+  if (op.is(ops::kAllGather)) return Collective::all_gather;
   if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
   if (op.is(ops::kPassOn)) return Collective::pass_on;
   return Collective::point_to_point;
@@ -68,7 +67,12 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   if (op.is(program::ops::kSend)) return time;
   const Collective kind = kind_of(op);
   const Ranks ranks = ranks_of(program::group_of(op), sharding);
+  // Between nodes nothing of it was measured: it depends on who routes, and on what is sent once for several.
+  if (kind == Collective::all_to_all && link_of(cluster, ranks).name == cluster.between.name)
+    time.spread = std::max(time.spread, 2 * kUnmeasuredSpread);
   double bytes = static_cast<double>(moved_bytes(program, op));
+  if (kind == Collective::all_to_all && setting.framework.sends_rows_once && op.attrs.has("active"))
+    bytes *= share_sent_once(cluster, ranks, static_cast<double>(op.attrs.integer("active")));
   const bool is_scattered = setting.framework.scatters_sends && kind == Collective::point_to_point &&
                             sharding.tensor > 1 && !sharding.sequence_parallel;
   if (is_scattered) {

@@ -3,11 +3,15 @@
 #include "ranks/mpi_transport.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <list>
+#include <mutex>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -47,11 +51,39 @@ struct Pending {
   std::vector<std::byte> owned{};
 };
 
+/// MPI may wait for ever for a server that the environment names and that is of another MPI, or none. Its
+/// call cannot be ended: this ends the process, and says so before.
+class StartLimit {
+ public:
+  explicit StartLimit(double most_s)
+      : thread_([most_s](const std::stop_token& done) {
+          std::mutex mutex;
+          std::condition_variable_any changed;
+          std::unique_lock lock(mutex);
+          changed.wait_for(lock, done, std::chrono::duration<double>(most_s), [] { return false; });
+          if (done.stop_requested()) return;
+          fmt::print(
+              stderr,
+              "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers "
+              "where "
+              "the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by mpirun\n",
+              most_s);
+          std::fflush(nullptr);
+          ::_exit(static_cast<int>(core::ExitCode::unavailable));
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const Place& place, const openmpi::Functions& mpi) : Transport(place), mpi_(mpi) {
     int provided = 0;
-    check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadSerialized, &provided), "starting");
+    {
+      const StartLimit limit(place.start_patience_s);
+      check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadSerialized, &provided), "starting");
+    }
     int rank = 0;
     int size = 0;
     check(mpi_.rank(mpi_.world, &rank), "asking for the rank");

@@ -53,6 +53,16 @@ Place place_by(const Names& names) {
   return place;
 }
 
+/// What all ranks of a job know. The names that starters give keep jobs apart, but can be guessed.
+std::string job_key() {
+  if (is_set("ROOFLM_JOB")) return text_of("ROOFLM_JOB");
+  if (is_set("TORCHELASTIC_RUN_ID")) return "torchrun " + text_of("TORCHELASTIC_RUN_ID");
+  if (is_set("SLURM_JOB_ID"))
+    return fmt::format("slurm {}.{}", text_of("SLURM_JOB_ID"), text_of("SLURM_STEP_ID"));
+  if (is_set("PMIX_NAMESPACE")) return "pmix " + text_of("PMIX_NAMESPACE");
+  return {};
+}
+
 void use_sockets(Place& place) {
   constexpr int kDefaultPort = 29500;  // torchrun's
   place.carrier = Carrier::sockets;
@@ -62,7 +72,15 @@ void use_sockets(Place& place) {
   if (place.port > std::numeric_limits<std::uint16_t>::max()) {
     throw core::UsageError(fmt::format("MASTER_PORT={} in the environment is no port", place.port));
   }
-  place.job = text_of("ROOFLM_JOB");
+  place.job = job_key();
+  if (place.job.empty() && place.size > 1) {
+    throw core::UsageError(
+        fmt::format("rank {} of {} has no key that keeps strangers out of the job: set ROOFLM_JOB to the "
+                    "same random text for "
+                    "all ranks, such as that of `openssl rand -hex 16` (docs/clusters.md)",
+                    place.rank, place.size));
+  }
+  place.is_launched = is_set("ROOFLM_LAUNCHED");
   if (place.rank == 0) place.listener = number_of("ROOFLM_LISTENER", 3, -1);
 }
 

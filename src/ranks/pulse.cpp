@@ -9,9 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <stop_token>
-#include <string_view>
 
 #include "core/error.h"
 
@@ -84,10 +82,10 @@ Pulse::~Pulse() {
       ::sendto(socket_.get(), "", 0, MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&own), sizeof own));
 }
 
-void Pulse::begin(const std::vector<sockaddr_in>& others, const std::string& job,
+void Pulse::begin(const std::vector<sockaddr_in>& others, std::uint64_t job,
                   std::chrono::milliseconds pause) {
   others_ = others;
-  job_ = std::hash<std::string_view>{}(job);
+  job_ = job;
   thread_ = std::jthread([this, pause](const std::stop_token& stopped) {
     double processor = processor_s();
     std::uint64_t bytes = disk_bytes();

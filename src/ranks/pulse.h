@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,8 +28,9 @@ class Pulse {
 
   [[nodiscard]] int port() const { return port_; }
   /// Begins to tell the others; each has the address and port of its pulse, this one's are not used. `job` is
-  /// what all ranks know, so that no other job's pulses are taken for theirs; `pause` lies between two.
-  void begin(const std::vector<sockaddr_in>& others, const std::string& job, std::chrono::milliseconds pause);
+  /// a random number of all ranks, so that no stranger's pulses are taken for theirs; `pause` lies between
+  /// two.
+  void begin(const std::vector<sockaddr_in>& others, std::uint64_t job, std::chrono::milliseconds pause);
   /// Whether this rank waits for others: it is alive then without any work.
   void set_waiting(bool is_waiting) { is_waiting_ = is_waiting; }
   /// This rank has done something, whatever it used of its processors.

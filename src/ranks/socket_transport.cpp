@@ -17,7 +17,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "ranks/socket_start.h"
+#include "core/printable.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -26,6 +26,11 @@ using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
 constexpr Tag kBye = -1, kAbandoned = -2;
+
+/// The longest message, and the longest reason of a rank that fails.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U, kMostOfReason = std::uint64_t{1} << 16U;
+/// Memory that a message nobody waits for yet gets at first; more follows with what has arrived.
+constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20U;
 
 /// Stands before each message.
 struct Header {
@@ -62,7 +67,7 @@ class SocketTransport final : public Transport {
  public:
   SocketTransport(const Place& place, Connections connections)
       : Transport(place), peers_(connections.sockets.size()) {
-    set_hosts(std::move(connections.hosts));
+    set_hosts(connections.hosts);
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       peers_[i].socket = std::move(connections.sockets[i]);
       if (has_socket(i)) ::fcntl(peers_[i].socket.get(), F_SETFL, O_NONBLOCK);
@@ -115,8 +120,8 @@ class SocketTransport final : public Transport {
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (!has_socket(i) || !peers_[i].out.empty()) continue;
         Leaving leaving;
-        leaving.owned.resize(why.size());
-        std::memcpy(leaving.owned.data(), why.data(), why.size());
+        leaving.owned.resize(std::min<std::size_t>(why.size(), kMostOfReason));
+        std::memcpy(leaving.owned.data(), why.data(), leaving.owned.size());
         leaving.bytes = leaving.owned;
         leaving.header = header_of(kAbandoned, leaving.bytes);
         peers_[i].out.push_back(std::move(leaving));
@@ -245,8 +250,12 @@ class SocketTransport final : public Transport {
       const ssize_t got = ::recv(peer.socket.get(), to.data(), to.size(), 0);
       if (got <= 0) return is_alive(got);
       peer.got += static_cast<std::size_t>(got);
-      if (peer.got == sizeof peer.header) begin_message(peer);
-      if (peer.got == sizeof peer.header + peer.header.bytes) end_message(peer);
+      if (peer.got == sizeof peer.header && !begin_message(peer)) return false;
+      if (peer.got == sizeof peer.header + peer.header.bytes) {
+        end_message(peer);
+      } else if (peer.got == sizeof peer.header + peer.into.size()) {
+        grow(peer);
+      }
     }
   }
 
@@ -255,7 +264,14 @@ class SocketTransport final : public Transport {
     return std::ranges::find(peer.posted, tag, &std::pair<Tag, std::span<std::byte>>::first);
   }
 
-  void begin_message(Peer& peer) {
+  /// False where no rank sends such a message.
+  bool begin_message(Peer& peer) {
+    const auto most = peer.header.tag == kAbandoned ? kMostOfReason : kMostBytes;
+    if (peer.header.bytes > most) {
+      peer.lost = fmt::format("sent a message of {} bytes, more than the {} that a rank may send",
+                              peer.header.bytes, most);
+      return false;
+    }
     const auto found = find_posted(peer, static_cast<Tag>(peer.header.tag));
     peer.is_posted = found != peer.posted.end();
     if (peer.is_posted) {
@@ -263,9 +279,17 @@ class SocketTransport final : public Transport {
       peer.into = found->second;
       peer.posted.erase(found);
     } else {
-      peer.unexpected.resize(peer.header.bytes);
-      peer.into = peer.unexpected;
+      peer.unexpected.clear();
+      grow(peer);
     }
+    return true;
+  }
+
+  /// Memory for as many bytes again as have come, so that a length alone takes none.
+  static void grow(Peer& peer) {
+    const std::uint64_t size = std::max<std::uint64_t>(kFirstBytes, 2 * peer.unexpected.size());
+    peer.unexpected.resize(std::min(peer.header.bytes, size));
+    peer.into = peer.unexpected;
   }
 
   void end_message(Peer& peer) {
@@ -277,7 +301,7 @@ class SocketTransport final : public Transport {
       peer.has_left = true;
     } else if (tag == kAbandoned) {
       const std::string why(reinterpret_cast<const char*>(peer.unexpected.data()), peer.unexpected.size());
-      peer.lost = fmt::format("has failed ({})", why);
+      peer.lost = fmt::format("has failed ({})", core::printable(why, core::kUnlimited));
     } else {
       keep(peer, tag);
     }
@@ -318,8 +342,12 @@ class SocketTransport final : public Transport {
 
 std::unique_ptr<Transport> join_by_sockets(const Place& place) {
   // Ranks of a launch that is killed would have nobody who passes signals on to them.
-  if (!place.job.empty()) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  return std::make_unique<SocketTransport>(place, connect_all(place));
+  if (place.is_launched) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return talk_over(place, connect_all(place));
+}
+
+std::unique_ptr<Transport> talk_over(const Place& place, Connections connections) {
+  return std::make_unique<SocketTransport>(place, std::move(connections));
 }
 
 }  // namespace rooflm::ranks

@@ -13,16 +13,13 @@
 #include <set>
 #include <utility>
 
+#include "core/printable.h"
 #include "ranks/mpi_transport.h"
+#include "ranks/proof.h"
 #include "ranks/socket_transport.h"
 
 namespace rooflm::ranks {
 namespace {
-
-template <class T>
-std::span<const std::byte> bytes_of(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
 
 /// Everybody's number, in the order of ranks.
 template <class T>
@@ -47,6 +44,11 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
   return name.data();
+}
+
+void Transport::set_hosts(const std::vector<std::string>& hosts) {
+  hosts_.clear();
+  for (const std::string& host : hosts) hosts_.push_back(core::printable(host));
 }
 
 int Transport::hosts() const {
@@ -135,6 +137,11 @@ void Transport::begin_pulse() {
     pulse = nullptr;  // others wait for this rank as long as they may
   }
   const std::vector<double> ports = numbers(*this, pulse == nullptr ? 0 : pulse->port());
+  // UDP has no connections that were proved: pulses carry what only these ranks were told.
+  const Nonce nonce = make_nonce();
+  std::uint64_t own_job = 0;
+  std::memcpy(&own_job, nonce.data(), sizeof own_job);
+  const std::uint64_t job = all_of(*this, kShared, own_job).front();
   if (pulse == nullptr) return;
   std::vector<sockaddr_in> others = addresses();
   must_come_.assign(others.size(), false);
@@ -154,7 +161,7 @@ void Transport::begin_pulse() {
   constexpr double kLongestPause = 200;
   constexpr double kMs = 1e3;
   const double pause = std::clamp(kMs * place_.patience_s / kPulses, 1.0, kLongestPause);
-  pulse->begin(others, place_.job, std::chrono::milliseconds(static_cast<int>(pause)));
+  pulse->begin(others, job, std::chrono::milliseconds(static_cast<int>(pause)));
   pulse_ = std::move(pulse);
 }
 
@@ -177,6 +184,7 @@ std::unique_ptr<Transport> join(const Place& place) {
 }
 
 std::vector<std::string> share(Transport& transport, const std::string& own) {
+  constexpr std::uint64_t kMostOfText = std::uint64_t{1} << 30U;
   const std::vector<std::uint64_t> sizes = all_of(transport, kShared, std::uint64_t{own.size()});
   std::vector<std::string> all(sizes.size());
   std::vector<Outgoing> out;
@@ -184,6 +192,9 @@ std::vector<std::string> share(Transport& transport, const std::string& own) {
   for (int rank = 0; rank < transport.size(); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     if (rank == transport.rank()) continue;
+    if (sizes[index] > kMostOfText)
+      transport.throw_lost(
+          rank, fmt::format("announced a text of {} bytes, more than {}", sizes[index], kMostOfText));
     all[index].resize(sizes[index]);
     out.push_back({rank, std::as_bytes(std::span(own))});
     in.push_back({rank, std::as_writable_bytes(std::span(all[index]))});

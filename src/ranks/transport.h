@@ -92,7 +92,7 @@ class Transport {
   void begin_pulse();
 
  protected:
-  void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
+  void set_hosts(const std::vector<std::string>& hosts);
   /// The address of each rank of another host, with no port; of others, and where it is not known, none.
   [[nodiscard]] virtual std::vector<sockaddr_in> addresses() const;
   [[nodiscard]] std::vector<int> silent_among(const std::vector<int>& ranks) const;

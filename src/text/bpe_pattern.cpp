@@ -86,6 +86,7 @@ std::string spell_out_white_space(std::string_view pattern) {
 struct CompiledPattern::Code {
   std::unique_ptr<pcre2_code, FreeCode> code;
   bool has_jit = false;
+  std::string where;  ///< for messages
 };
 
 CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& where)
@@ -106,6 +107,7 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
         fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, near character {}", where,
                     core::printable(pattern), error_text(error), place));
   }
+  code_->where = where;
   code_->has_jit = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
 }
 
@@ -136,14 +138,15 @@ std::optional<std::pair<std::size_t, std::size_t>> PatternMatcher::find(const Co
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
   if (found < 0) {
-    throw core::InputError(fmt::format("the tokenizer's splitting pattern fails at byte {} of a text: {}",
-                                       from, reason_of(found)));
+    throw core::InputError(fmt::format("{}: the tokenizer's splitting pattern fails at byte {} of a text: {}",
+                                       code.where, from, reason_of(found)));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory_->match.get());
   // A pattern can move the beginning of its match (\K).
   if (ends[0] < from || ends[1] <= ends[0] || ends[1] > text.size()) {
     throw core::InputError(fmt::format(
-        "the tokenizer's splitting pattern matches nothing, or backwards, at byte {} of a text", from));
+        "{}: the tokenizer's splitting pattern matches nothing, or backwards, at byte {} of a text",
+        code.where, from));
   }
   return std::pair{ends[0], ends[1]};
 }

@@ -265,6 +265,18 @@ void save_part(const fs::path& out, const CheckpointState& state, const Session&
   wait_for_release(ranks);
 }
 
+std::string problem_of_latest(const fs::path& out) {
+  const fs::path link = out / "latest";
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(link, error);
+  if (!fs::exists(status)) return "";
+  if (!fs::is_symlink(status))
+    return fmt::format("{} is no link to a checkpoint: it is damaged, and is made again", link.string());
+  if (fs::is_directory(link, error)) return "";
+  return fmt::format("{} leads to {}, which is not there: that checkpoint is lost", link.string(),
+                     fs::read_symlink(link, error).string());
+}
+
 void settle_checkpoints(const fs::path& out, std::int64_t keep) {
   const auto all = list_checkpoints(out);
   if (all.empty()) return;

@@ -63,6 +63,10 @@ model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoin
 /// The model of a directory with config.json, be it a checkpoint or not.
 model::ModelConfig read_model_config(const std::filesystem::path& directory);
 
+/// What is wrong with OUT/latest, which then tells of a checkpoint that is lost; "" where nothing is, or
+/// where a run was killed before it made it.
+std::string problem_of_latest(const std::filesystem::path& out);
+
 /// OUT/latest leads to the newest checkpoint, and older ones but the last `keep` are removed: the end of
 /// saving, which a run that was killed there leaves to the next. Throws core::InputError when the link cannot
 /// be written.

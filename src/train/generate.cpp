@@ -25,13 +25,6 @@ constexpr std::uint64_t kSamplingStream = 0x73616d706c65;  // "sample"
 constexpr std::int64_t kWindowWithoutPositions = 1024;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Uniform in [0, 1) with 53 random bits.
-double uniform_number(std::uint64_t seed, std::uint64_t index) {
-  const auto words = core::philox(seed, kSamplingStream, index);
-  const std::uint64_t bits = (std::uint64_t{words[0]} << 32U) | words[1];
-  return static_cast<double>(bits >> 11U) * 0x1p-53;
-}
-
 /// Bytes of the character that begins with `lead`; 0 when none does.
 std::size_t character_length(unsigned char lead) {
   if (lead < 0x80) return 1;
@@ -90,6 +83,12 @@ std::int64_t window_of(const Session& session, const SamplingOptions& options) {
 
 }  // namespace
 
+double sampling_number(std::uint64_t seed, std::uint64_t index) {
+  const auto words = core::philox(seed, kSamplingStream, index);
+  const std::uint64_t bits = (std::uint64_t{words[0]} << 32U) | words[1];
+  return static_cast<double>(bits >> 11U) * 0x1p-53;
+}
+
 void validate(const SamplingOptions& o) {
   using core::UsageError;
   if (o.tokens < 1) throw UsageError(fmt::format("--tokens must be at least 1, got {}", o.tokens));
@@ -100,6 +99,9 @@ void validate(const SamplingOptions& o) {
   if (!(o.top_p > 0 && o.top_p <= 1)) {
     throw UsageError(fmt::format("--top-p must be above 0 and at most 1, got {}", o.top_p));
   }
+  if (!(o.min_p >= 0 && o.min_p <= 1)) {
+    throw UsageError(fmt::format("--min-p must be from 0 to 1, got {}", o.min_p));
+  }
   if (o.window < 0) throw UsageError(fmt::format("--window must not be negative, got {}", o.window));
 }
 
@@ -109,30 +111,42 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
   }
   const auto most_likely = std::ranges::max_element(logits);
   if (options.temperature == 0) return static_cast<std::int32_t>(most_likely - logits.begin());
-  std::vector<std::int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
+  const auto share_of = [&](std::int32_t id) {
+    return std::exp((logits[static_cast<std::size_t>(id)] - *most_likely) / options.temperature);
+  };
   const auto before = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)];
     const float y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  const auto all = static_cast<std::int64_t>(ids.size());
-  const std::int64_t k = options.top_k > 0 ? std::min(options.top_k, all) : all;
-  std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), before);
-  ids.resize(static_cast<std::size_t>(k));
-  std::vector<double> cumulative;
-  double sum = 0;
-  for (const std::int32_t id : ids) {
-    sum += std::exp((logits[static_cast<std::size_t>(id)] - *most_likely) / options.temperature);
-    cumulative.push_back(sum);
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  if (options.min_p > 0) std::erase_if(ids, [&](std::int32_t id) { return share_of(id) < options.min_p; });
+  if (options.top_k > 0 && options.top_k < std::ssize(ids)) {
+    std::nth_element(ids.begin(), ids.begin() + options.top_k - 1, ids.end(), before);
+    ids.resize(static_cast<std::size_t>(options.top_k));
   }
-  const auto reach = [&](double share) {
-    const auto found = std::ranges::lower_bound(cumulative, share * sum);
-    return std::min(static_cast<std::size_t>(found - cumulative.begin()), cumulative.size() - 1);
-  };
-  const std::size_t last = options.top_p < 1 ? reach(options.top_p) : cumulative.size() - 1;
-  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.begin() + static_cast<long>(last),
-                                       uniform * cumulative[last]);
+  double sum = 0;
+  for (const std::int32_t id : ids) sum += share_of(id);
+  // The most likely tokens hold most of the sum: only as many are sorted as are needed, twice as many each
+  // time. First top_p of the sum is cut off, then the number chooses within that.
+  const bool is_cut = options.top_p < 1;
+  double wanted = (is_cut ? options.top_p : uniform) * sum;
+  std::vector<double> cumulative;
+  double reached = 0;
+  std::ptrdiff_t sorted = 0;
+  for (std::ptrdiff_t i = 0; i < std::ssize(ids); ++i) {
+    constexpr std::ptrdiff_t kFirst = 64;
+    if (i == sorted) {
+      sorted = std::min(std::max(2 * sorted, kFirst), std::ssize(ids));
+      std::partial_sort(ids.begin() + i, ids.begin() + sorted, ids.end(), before);
+    }
+    reached += share_of(ids[static_cast<std::size_t>(i)]);
+    cumulative.push_back(reached);
+    if (is_cut ? reached >= wanted : reached > wanted) break;
+  }
+  if (is_cut) wanted = uniform * reached;
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end() - 1, wanted);
   return ids[static_cast<std::size_t>(chosen - cumulative.begin())];
 }
 
@@ -282,7 +296,7 @@ class Generator {
     logits.resize(std::min<std::size_t>(logits.size(), tokenizer_->vocab_size()));
     const std::uint64_t text = options_->first_text + index;
     const std::uint64_t place = static_cast<std::uint64_t>(texts_[index].produced) | text << 32U;
-    return sample_token(logits, *options_, uniform_number(options_->seed, place));
+    return sample_token(logits, *options_, sampling_number(options_->seed, place));
   }
 
   /// The text that a new token completes; "" for the one that ends the text.

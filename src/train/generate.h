@@ -20,6 +20,7 @@ struct SamplingOptions {
   double temperature = 0.8;   ///< logits are divided by it; 0: always the most likely token
   std::int64_t top_k = 0;     ///< sample from the k most likely tokens; 0: all
   double top_p = 1.0;         ///< only the most likely tokens that together reach this probability
+  double min_p = 0;           ///< only tokens at least this likely, relative to the most likely one
   std::uint64_t seed = 0;
   std::int64_t window = 0;       ///< tokens that the model sees at most; 0: its positions, 1024 without any
   bool stop_at_eot = true;       ///< stop where the model ends the text
@@ -32,9 +33,13 @@ struct SamplingOptions {
 void validate(const SamplingOptions& options);
 
 /// One token: softmax of logits / temperature over the top_k most likely, of those the fewest that reach
-/// top_p, then the one at `uniform` in [0, 1) of their cumulative probability, most likely first. Equal
-/// logits: the lower id first. Throws core::CheckFailed when a logit is NaN.
+/// top_p and not less likely than min_p times the most likely, then the one at `uniform` in [0, 1) of their
+/// cumulative probability, most likely first. Equal logits: the lower id first. Throws core::CheckFailed when
+/// a logit is NaN.
 std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
+
+/// Number `index` of the random numbers that `seed` gives: uniform in [0, 1) with 53 random bits.
+double sampling_number(std::uint64_t seed, std::uint64_t index);
 
 /// Cuts a stream of bytes into pieces of whole UTF-8 characters.
 class Utf8Stream {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/printable.h"
 #include "core/units.h"
 
 namespace rooflm::train {
@@ -69,7 +70,7 @@ void Progress::step(const StepRecord& r) {
 
 void Progress::message(const std::string& text) {
   erase();
-  write(text + "\n" + bar_);
+  write(core::printable_lines(text) + "\n" + bar_);
 }
 
 void Progress::erase() {

@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,16 +29,20 @@ ordered_json number(std::optional<double> value) {
   return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
 }
 
-/// The step of a log line. Throws core::InputError when it has none.
-std::int64_t step_of(std::string_view line, const std::filesystem::path& path, std::size_t number) {
+/// The step of a line; nothing where it is no line of a log.
+std::optional<std::int64_t> logged_step(std::string_view line) {
   nlohmann::json json;
   try {
-    json = core::parse_json(line, path.string(), "the log");
+    json = core::parse_json(line, "", "the log");
   } catch (const core::InputError&) {  // NOLINT(bugprone-empty-catch): as any other line that is none
   }
-  if (json.is_object() && json.contains("step") && json["step"].is_number_integer()) {
-    return json["step"].get<std::int64_t>();
-  }
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return std::nullopt;
+  return json["step"].get<std::int64_t>();
+}
+
+/// The step of a log line. Throws core::InputError when it has none.
+std::int64_t step_of(std::string_view line, const std::filesystem::path& path, std::size_t number) {
+  if (const auto step = logged_step(line)) return *step;
   throw core::InputError(
       fmt::format("{}: line {} is not a line of a training log, expected an object with an integer 'step'; "
                   "choose another --log",
@@ -56,6 +62,14 @@ std::string_view kept_part(std::string_view text, std::int64_t keep_until_step,
   return text.substr(0, kept);
 }
 
+/// Of the last line that is complete; 0 without one.
+std::int64_t last_step(std::string_view text) {
+  const std::size_t end = text.rfind('\n');
+  if (end == std::string_view::npos) return 0;
+  text = text.substr(0, end);
+  return logged_step(text.substr(text.rfind('\n') + 1)).value_or(0);
+}
+
 }  // namespace
 
 TrainLog::TrainLog(const std::filesystem::path& path)
@@ -71,12 +85,14 @@ TrainLog::TrainLog(const std::filesystem::path& path)
         fmt::format("another training run is writing to {}; choose another --log", path.string()));
 }
 
-void TrainLog::keep_until(std::int64_t step) {
-  if (!is_regular_) return;
+std::int64_t TrainLog::keep_until(std::int64_t step) {
+  if (!is_regular_) return step;
   const core::MappedFile file(path_);
   const std::size_t kept = kept_part(file.text(), step, path_).size();
+  const std::int64_t last = std::max(step, last_step(file.text().substr(kept)));
   if (kept != file.text().size() && ::ftruncate(file_.get(), static_cast<off_t>(kept)) != 0)
     core::fail_on("write", path_, errno);
+  return last;
 }
 
 void TrainLog::append(const StepRecord& r) {

@@ -38,9 +38,9 @@ class TrainLog {
   explicit TrainLog(const std::filesystem::path& path);
 
   /// Removes lines of steps beyond `step`, and a last line without an end: what a run that was interrupted
-  /// had written after its checkpoint. Throws core::InputError when the file holds something else than such a
-  /// log.
-  void keep_until(std::int64_t step);
+  /// had written after its checkpoint. The last step that was removed, or `step`. Throws core::InputError
+  /// when the file holds something else than such a log.
+  std::int64_t keep_until(std::int64_t step);
 
   /// Throws core::InputError when the disk is full.
   void append(const StepRecord& record);

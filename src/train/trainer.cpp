@@ -74,7 +74,7 @@ class Trainer::Loop {
     if (options_.is_first()) {
       log_ = std::make_unique<TrainLog>(log_path());
       refuse_foreign_output(start);  // again: nobody else writes the log from here on
-      log_->keep_until(state_.step);
+      lost_until_ = log_->keep_until(state_.step);
     }
     describe_run(config);
     if (options_.ranks != nullptr) ranks::meet(*options_.ranks);
@@ -123,6 +123,8 @@ class Trainer::Loop {
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::optional<OverlapTrial> overlap_;  ///< until it is decided
   TrainSummary summary_;
+  std::int64_t lost_until_ = 0;  ///< the last step that was trained after the checkpoint
+  std::string latest_problem_;
 };
 
 void Trainer::Loop::refuse_foreign_output(const TrainStart& start) const {
@@ -191,7 +193,10 @@ void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) co
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {
   const CheckpointState saved = read_checkpoint_state(checkpoint);
   load_checkpoint(checkpoint, session_);
-  if (options_.is_first()) settle_checkpoints(options_.out, options_.keep);
+  if (options_.is_first()) {
+    latest_problem_ = problem_of_latest(options_.out);
+    settle_checkpoints(options_.out, options_.keep);
+  }
   loader_->seek(saved.loader);
   state_.step = saved.step;
   state_.tokens = saved.tokens;
@@ -231,8 +236,14 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
   }
   if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
   if (!summary_.checkpoint.empty()) {
+    if (!latest_problem_.empty()) progress_.message(latest_problem_);
+    const std::string lost =
+        lost_until_ <= state_.step
+            ? ""
+            : fmt::format("; {} steps after it, up to step {}, are not in it and are trained again",
+                          lost_until_ - state_.step, lost_until_);
     progress_.message(
-        fmt::format("continuing after step {} of {}", state_.step, summary_.checkpoint.string()));
+        fmt::format("continuing after step {} of {}{}", state_.step, summary_.checkpoint.string(), lost));
   }
 }
 

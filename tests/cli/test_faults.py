@@ -228,6 +228,47 @@ class Faults(TrainingRuns):
             self.ok(*bench, path, "--overwrite")
             self.assertEqual(self.left(), [])
 
+    # Exports and imports
+
+    def check_replaced(self, path, command):
+        """A file that is replaced is the old one or the new one, whatever is killed or full."""
+        self.fresh(lambda: None)
+        self.ok(*command)
+        new = path.read_bytes()
+        for act, calls in (("kill", CHANGES), (f"{errno.ENOSPC}+", "write"), (errno.ENOSPC, "rename")):
+            for result in self.each(act, calls, lambda: path.write_text("old"), [*command, "--overwrite"]):
+                self.assertIn(path.read_bytes(), (b"old", new))
+                if act != "kill":
+                    self.assertRegex(result.stderr, "No space left on device|full")
+                    self.assertEqual(self.left(), [])
+                self.ok(*command, "--overwrite")
+                self.assertEqual((path.read_bytes() == new, self.left()), (True, []))
+
+    def profiled(self):
+        record = self.folder / "profile.rooflm"
+        self.ok("profile", *MODEL, "--device", "cpu", "--max-steps", 2, "-o", record)
+        return record
+
+    def test_exports_killed_at_each_change(self):
+        record = self.profiled()
+        for form in ("kineto", "nsys-sqlite", "openmetrics", "folded"):
+            with self.subTest(format=form):
+                path = self.place / "out"
+                self.check_replaced(path, ["export", record, "--format", form, "-o", path])
+
+    def test_imports_killed_at_each_change(self):
+        record = self.profiled()
+        path = self.place / "r.rooflm"
+        for form in ("kineto", "nsys-sqlite"):
+            trace = self.folder / f"trace.{'json' if form == 'kineto' else 'sqlite'}"
+            self.ok("export", record, "--format", form, "-o", trace)
+            command = ["import", trace, "-o", path, "--overwrite"]
+            for _ in self.each("kill", CHANGES, lambda: shutil.copy(record, path), command):
+                self.ok("report", path, "--view", "overview")
+                self.ok(*command)
+                self.ok("report", path, "--view", "overview")
+                self.assertEqual(self.left(), [])
+
     def test_a_recorder_on_a_full_disk_leaves_no_folder_behind(self):
         record = ["record", "-o", self.place / "r.rooflm", "--", "true"]
         for result in self.each(f"{errno.ENOSPC}+", "write", lambda: None, record):

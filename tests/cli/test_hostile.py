@@ -268,7 +268,7 @@ class Messages(Hostile):
             level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
             tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
             path = self.write("t.json", json.dumps(tokenizer))
-            line = self.refuses(3, "data", "tokenize", "--tokenizer", path, words, says=[says])
+            line = self.refuses(3, "data", "tokenize", "--tokenizer", path, words, says=[says, str(path)])
             self.assertNotIn("PCRE2", line)
 
 

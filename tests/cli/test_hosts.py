@@ -76,7 +76,7 @@ class Hosts(Ranks):
     @staticmethod
     def torchrun(rank, ranks=4, port=29555, **more):
         return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": address(0),
-                "MASTER_PORT": str(port), **more}
+                "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "a run", **more}
 
     @staticmethod
     def srun(rank):

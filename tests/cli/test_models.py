@@ -78,7 +78,9 @@ class Models(unittest.TestCase):
         self.assertGreater(row["weight_bytes"], 3 * dense["weight_bytes"])
         sharded, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--gpus", 8, "--zero", 3)
         self.assertEqual(sharded["status"], "planned")
-        self.refused("experts", "--model", experts, "--device", "h100-sxm", "--gpus", 2, "--tp", 2)
+        shared, = plan("--model", experts, "--device", "h100-sxm", "--seq", 2048, "--gpus", 2, "--tp", 2, "--expert-tp", 2)
+        self.assertLess(shared["weight_bytes"], 0.6 * row["weight_bytes"])
+        self.refused("experts", "--model", experts, "--device", "h100-sxm", "--gpus", 2, "--tp", 2, "--framework", "megatron-2021")
         self.assertTrue(all(row["tp"] == 1 for row in plan("--model", experts, "--device", "h100-sxm", "--gpus", 4,
                                                            "--seq", 2048, "--search", "--top", 3)))
 

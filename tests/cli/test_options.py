@@ -75,6 +75,23 @@ class Options(unittest.TestCase):
                                           variables=variables).stdout)
         return rows[0]["steps"]
 
+    def test_a_pipe_in_place_of_settings_is_not_waited_for_for_ever(self):
+        os.mkfifo(self.folder / "rooflm.toml")
+        writer = os.open(self.folder / "rooflm.toml", os.O_RDWR)  # it is open, and silent
+        self.addCleanup(os.close, writer)
+        os.write(writer, b"steps = ")
+        result = self.run_binary(*BENCH, code=3)
+        self.assertIn("rooflm.toml: it is a pipe, and nobody has written to it for 10 seconds", result.stderr)
+
+    def test_a_sweep_of_hours_is_asked_for(self):
+        result = self.run_binary("bench", *SMALL, "--d-ff", "1:3000:1", "--max-seconds", "1", code=2)
+        self.assertRegex(result.stderr, "3000 configurations, which take about 0.83 hours.*--yes")
+
+    def test_nothing_that_fits_is_said_on_standard_error(self):
+        result = self.run_binary(*BENCH, "--memory-limit", "1KB", code=4)
+        self.assertRegex(result.stderr, "rooflm: the configuration does not fit the memory")
+        self.assertIn("oom", result.stdout)
+
     def test_defaults_come_from_files_and_the_environment(self):
         user = self.folder / "config" / "rooflm"
         user.mkdir(parents=True)

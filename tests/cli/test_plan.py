@@ -461,7 +461,6 @@ class Plan(unittest.TestCase):
         self.refused(2, "--tp 3 does not divide the 1024 tokens", *base, "--gpus", 3, "--tp", 3)
         self.refused(2, "does not divide the number of micro-batches in a step, 3", *base, "--pp", 2, "--interleave", 2,
                      "--gpus", 2, "--global-batch", 3)
-        self.refused(2, "did you mean 'h100-sxm'", "--model", "gpt2", "--device", "h100")
         self.refused(2, "--gpus 3 is no multiple of --tp 2 x --pp 1 = 2", *base, "--gpus", 3, "--tp", 2)
         self.refused(2, "--gpus 8 is no multiple of --tp 1 x --pp 16 = 16", *base, "--gpus", 8, "--pp", 16)
         self.refused(2, "not --gpus 8", *base, "--gpus", 8, "--dp", 3)

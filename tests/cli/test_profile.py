@@ -43,8 +43,7 @@ class Profile(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="rooflm-profile-"))
-        # Ceilings for all tests: of a machine ten times as fast, since other tests may have the processors now and not
-        # later. No step beats those.
+        # Ceilings of a machine ten times as fast: other tests may have the processors now and not later. No step beats those.
         cls.environment = dict(os.environ, XDG_CACHE_HOME=str(cls.folder / "cache"))
         make_ceilings(cls.folder / "cache", cls.rooflm, 10)
         cls.record = cls.folder / "a.rooflm"
@@ -60,8 +59,7 @@ class Profile(unittest.TestCase):
             self.skipTest("no namespaces of mounts here, or no sizes of caches to hide")
         record = self.folder / "no_caches.rooflm"
         for command in (["profile", *SMALL, *QUICK, "-o", record, "--view", "overview"], ["verify", record]):
-            result = subprocess.run([*hidden, BINARY, *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT,
-                                    env=self.environment, check=False)
+            result = subprocess.run([*hidden, BINARY, *map(str, command)], capture_output=True, text=True, timeout=TIMEOUT, env=self.environment, check=False)
             self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         with sqlite3.connect(record) as db:
             self.assertEqual(db.execute("SELECT DISTINCT source FROM ceiling WHERE level = 'DRAM'").fetchall(),

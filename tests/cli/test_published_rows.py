@@ -26,7 +26,7 @@ def validate(*files):
 def modules():
     """The script's modules, without a cache beside them."""
     found = types.ModuleType("published_rows")
-    names = ["row_columns", "row_hardware"]
+    names = ["row_columns", "row_hardware", "expert_rows"]
     for name in names:
         sys.modules[name] = types.ModuleType(name)
     try:
@@ -102,17 +102,20 @@ class PublishedRows(unittest.TestCase):
                    dict(model="Llama 3 8B", hardware="H20 96GB", sharding="HSDP", DP=2, FSDP=4, recompute="uniform"),
                    dict(model="Llama 3 8B", hardware="B200 (8/node, 800 Gb/s RDMA per GPU)", seq_len=1048576, DP=1, CP=8, global_batch=1),
                    dict(model="GPT", mlp="gelu", kv_heads="", ffn_hidden="", hardware="V100-SXM2-32GB", precision="mixed", DP="", VPP=5)]
-        refused = {"Mixtral 8x7B": "mixture of experts", "Qwen3-30B-A3B": "mixture of experts", "Wide": "mixture of experts",
+        batch = dict(global_batch="4M tokens")
+        refused = {"in tokens": "is in tokens", "4194304": "is it in tokens?", "metric": "metric 'speed' in unit 'furlongs'",
+                   "Mixtral 8x7B": "mixture of experts", "Qwen3-30B-A3B": "mixture of experts", "Wide": "how many experts a token takes",
                    "TPU": "no device of the catalog is 'TPU v5p'", "fp4": "4 bits", "zb": "schedule ZB1P", "degrees": "no multiple of",
                    "vocabulary": "vocab", "precision": "'int8'"}
-        changes = {"Wide": dict(experts=8), "TPU": dict(hardware="TPU v5p"), "fp4": dict(precision="NVFP4"),
+        changes = {"in tokens": batch, "4194304": dict(global_batch=4194304), "metric": dict(metric="speed", value=1, unit="furlongs"),
+                   "Wide": dict(experts=8), "TPU": dict(hardware="TPU v5p"), "fp4": dict(precision="NVFP4"),
                    "zb": dict(schedule="ZB1P"), "degrees": dict(DP="", TP=3), "vocabulary": dict(vocab=""),
                    "precision": dict(precision="int8")}
         rows = [base | change for change in planned] + [base | dict(model=name) | changes.get(name, {}) for name in refused]
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.csv"
             with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, ["row_id", "model", *base, "FSDP"])
+                writer = csv.DictWriter(file, ["row_id", "model", *base, "FSDP", "metric", "value", "unit"])
                 writer.writeheader()
                 writer.writerows({"row_id": f"r{i}"} | row for i, row in enumerate(rows))
             done = validate(path)
@@ -139,6 +142,12 @@ class PublishedRows(unittest.TestCase):
         for text, wanted in (("selective", "selective"), ("full", "full"), ("Full (uniform)", "full"), ("selective(op)", "every-other"),
                              ("SAC", "every-other"), ("", "none"), ("No", "none"), ("n/a", "none"), ("core_attn", "selective")):
             self.assertEqual(rows.recompute_of(dict(recompute=text)), wanted, text)
+        for metric, unit, name in (("throughput", "tokens/s/GPU", "tokens_per_s_per_gpu"), ("throughput", "tokens/s", "tokens_per_s"),
+                                   ("step time", "s", "step_time_s_derived"), ("step_time", "ms", "step_time_ms"),
+                                   ("peak memory", "GiB", "peak_memory_GiB"), ("MFU", "%", "mfu_pct"),
+                                   ("throughput", "TFLOP/s/GPU", "metric_tflops_per_gpu")):
+            self.assertEqual(rows.named(dict(metric=metric, value="3", unit=unit)).get(name), "3", metric)
+        self.assertEqual(rows.named({"step_time_s_median": "3"})["step_time_s_derived"], "3")
         self.assertEqual(rows.recompute_of(dict(recompute="selective", framework="torchtitan")), "every-other")
         a100 = dict(hardware="A100", TP="8", recompute="full")
         for said, wanted in ((dict(framework="Megatron-LM"), "megatron-2022"), (dict(framework="Megatron-DeepSpeed"), "megatron-2021"),

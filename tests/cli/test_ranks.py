@@ -438,33 +438,6 @@ class Failures(Ranks):
         """Not of what has ended and nobody has waited for."""
         return pathlib.Path(f"/proc/{pid}/exe").exists()
 
-    def run_apart(self, *others):
-        """Two ranks that are started by hand, the second with other options; exit codes and messages."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        processes = []
-        for rank, more in enumerate([(), others]):
-            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port, "ROOFLM_TIMEOUT": "5"}
-            processes.append(subprocess.Popen(
-                [self.binary, *map(str, self.words(self.out, "--steps", 2, "--batch", "2", *more))], env=environment,
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
-        return [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
-
-    def test_ranks_have_different_options(self):
-        for errors, code in self.run_apart("--lr", "0.02"):
-            self.assertEqual(code, 2, errors)
-            self.assertRegex(errors, r"rank 1 \(.*\) has --lr = 0.02, rank 0 has 0.01")
-        self.assertEqual([code for _, code in self.run_apart()], [0, 0])
-
-    def test_a_rank_does_not_come(self):
-        environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "ROOFLM_TIMEOUT": "0.3"}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            environment["MASTER_PORT"] = str(free.getsockname()[1])
-        self.fails(5, *self.words(self.out, "--steps", 1), env={**os.environ, **environment},
-                   says=("these did not come within", "firewall"))
-
     def test_degrees_that_cannot_be(self):
         for arguments, says in [(("--dp", 3), "this job has 2"), (("--tp", 3), "does not divide the 2 ranks"),
                                 (("--pp", 2, "--layers", 3), "does not divide the 3 layers"),

@@ -4,10 +4,14 @@
 Usage: test_training_files.py BINARY [unittest options]"""
 
 import contextlib
+import os
 import pathlib
+import pty
+import random
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
 import unittest
@@ -59,6 +63,59 @@ class TrainingFiles(TrainingRuns):
         shown = self.ok("report", record)
         self.assertIn("is partial", shown)
         self.assertNotIn("Nothing to show", shown)
+
+    def test_resuming_says_what_was_lost(self):
+        self.train("--steps", 4, "--checkpoint-every", 2, "--keep", 2, "--schedule", "constant")
+        resume = ["train", "--data", self.data, "--out", self.out, *TINY, "--resume"]
+        shutil.rmtree(self.out / "checkpoint-000004")
+        said = self.run_rooflm(*resume, "--steps", 4).stderr
+        self.assertIn("leads to checkpoint-000004, which is not there: that checkpoint is lost", said)
+        self.assertIn("2 steps after it, up to step 4, are not in it and are trained again", said)
+        said = self.run_rooflm(*resume, "--steps", 4).stderr
+        self.assertNotIn("lost", said)
+        self.assertNotIn("trained again", said)
+        (self.out / "latest").unlink()
+        (self.out / "latest").write_text("damaged")
+        self.assertIn("latest is no link to a checkpoint", self.run_rooflm(*resume, "--steps", 4).stderr)
+        self.assertTrue((self.out / "latest").is_symlink())
+
+    def in_terminal(self, *arguments):
+        """All that a terminal gets, from both streams."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen([self.binary, *map(str, arguments)], stdout=follower, stderr=follower)
+        os.close(follower)
+        out = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(leader, 65536):
+                out += part
+        os.close(leader)
+        self.assertEqual(process.wait(60), 0, out)
+        return out
+
+    def test_texts_of_files_do_not_rule_the_terminal(self):
+        self.train("--steps", 1)
+        prompts = self.folder / "prompts.txt"
+        hostile = b"\x1b[2J\x1b]0;title\x07 \xc2\x9b31m\x7f"
+        for lines in (hostile + b"\n", hostile + b"\n" + hostile + b"\n"):
+            prompts.write_bytes(lines)
+            words = ["generate", "--model", self.out, "--prompts", prompts, "--tokens", 1]
+            for form in ([], ["--format", "csv"], ["--format", "json"]):
+                with self.subTest(lines=len(lines), form=form):
+                    shown = self.in_terminal(*words, *form)
+                    for sequence in (b"\x1b[2J", b"\x1b]", b"\x07", b"\xc2\x9b", b"\x7f"):
+                        self.assertNotIn(sequence, shown)
+                    self.assertIn(b"title", shown)
+            self.assertIn(hostile.decode(), self.ok(*words), "a pipe gets it as it is")
+
+    def test_a_tokenizer_of_another_model_is_named(self):
+        self.train("--steps", 1)
+        tokenizer = self.folder / "larger.json"
+        words = self.folder / "words.txt"
+        chance = random.Random(1)
+        words.write_text(" ".join("".join(chance.choices("abcdefgh", k=6)) for _ in range(4000)))
+        self.ok("data", "train-tokenizer", words, "-o", tokenizer, "--vocab", 3000)
+        self.fails(3, "generate", "--model", self.out, "--tokenizer", tokenizer, "--prompt", words.read_text()[:2000], "--tokens", 1,
+                   says=[str(tokenizer), "outside the vocabulary of", str(self.out)])
 
     def test_a_log_is_of_one_run(self):
         log = self.folder / "shared.log"

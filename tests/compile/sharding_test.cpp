@@ -13,12 +13,11 @@ namespace rooflm::compile {
 namespace {
 
 /// What a check says; "" where it accepts the split.
-std::string said_of(const Sharding& sharding, std::int64_t layers,
-                    ShortEnds short_ends = ShortEnds::not_offered) {
+std::string said_of(const Sharding& sharding, std::int64_t layers, Purpose purpose = Purpose::run) {
   model::ModelConfig config = model::preset("tiny");
   config.layers = layers;
   try {
-    check(sharding, config, 4, 64, 4, short_ends);
+    check(sharding, config, 4, 64, 4, purpose);
   } catch (const core::UsageError& error) {
     return error.what();
   }
@@ -36,14 +35,14 @@ TEST(ShardingMessages, NameNoOptionThatIsAnotherElsewhere) {
 
 TEST(ShardingMessages, ShortEndsAreARemedyWhereTheyAreAnOption) {
   const Sharding four{.pipeline = 4};
-  EXPECT_EQ(said_of(four, 8, ShortEnds::offered), "");
-  const std::string offered = said_of(four, 6, ShortEnds::offered);
+  EXPECT_EQ(said_of(four, 8, Purpose::plan), "");
+  const std::string offered = said_of(four, 6, Purpose::plan);
   EXPECT_NE(offered.find("--pp 4 does not divide the 6 layers"), std::string::npos) << offered;
   EXPECT_NE(offered.find("; with --short-ends it does"), std::string::npos) << offered;
   const std::string not_offered = said_of(four, 6);
   EXPECT_NE(not_offered.find("--pp 4 does not divide the 6 layers"), std::string::npos) << not_offered;
   EXPECT_EQ(not_offered.find("--short-ends"), std::string::npos) << not_offered;
-  EXPECT_EQ(said_of(four, 7, ShortEnds::offered).find("--short-ends"), std::string::npos);
+  EXPECT_EQ(said_of(four, 7, Purpose::plan).find("--short-ends"), std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "devices/device.h"
@@ -64,6 +65,18 @@ TEST(Catalog, UnknownDevicesBorrowNoPeak) {
   EXPECT_EQ(unknown.memory_bytes(), 0);
   EXPECT_TRUE(unknown.computes("tf32"));
   EXPECT_TRUE(wants(unknown, "gelu_in_epilogue"));
+}
+
+TEST(Catalog, DevicesHaveTheNamesThatPeopleUse) {
+  for (const auto& [name, key] : {std::pair{"H100", "h100-sxm"}, std::pair{"a100-80gb", "a100-sxm"},
+                                  std::pair{"A100 40GB", "a100-sxm-40gb"}, std::pair{"4090", "rtx-4090"},
+                                  std::pair{"NVIDIA A100-SXM4-80GB", "a100-sxm"}})
+    EXPECT_EQ(find_device(name).key, key) << name;
+  for (const Device& device : catalog()) {
+    EXPECT_EQ(device_called(device.key)->key, device.key);
+    EXPECT_EQ(device_called(device.name)->key, device.key);
+  }
+  EXPECT_FALSE(device_called("").has_value());
 }
 
 TEST(Catalog, UnknownKeysGetASuggestion) {

@@ -65,10 +65,10 @@ TEST(Serve, RequestsJoinAndLeaveBetweenTokens) {
   EXPECT_NEAR(r[2].finish_s, 4.1, 1e-9);
   EXPECT_NEAR(r[3].admitted_s, 10, 1e-9);
   EXPECT_NEAR(r[3].finish_s, 11, 1e-9);
-  EXPECT_EQ(served.decode_steps, 11);
-  EXPECT_NEAR(served.decode_s, 1.1, 1e-9);
-  EXPECT_NEAR(served.used_slot_s, 0.5 + 2 * 0.5 + 0.1, 1e-9);
-  EXPECT_NEAR(served.prefill_s, 4, 1e-9);
+  EXPECT_EQ(served.times.decode_steps, 11);
+  EXPECT_NEAR(served.times.decode_s, 1.1, 1e-9);
+  EXPECT_NEAR(served.times.used_slot_s, 0.5 + 2 * 0.5 + 0.1, 1e-9);
+  EXPECT_NEAR(served.times.prefill_s, 4, 1e-9);
 }
 
 TEST(Serve, StaticBatchesWaitUntilAllSlotsAreFree) {
@@ -77,7 +77,7 @@ TEST(Serve, StaticBatchesWaitUntilAllSlotsAreFree) {
   EXPECT_NEAR(serve(server, load, Schedule::fcfs).requests[2].admitted_s, 2.1, 1e-9);
   const Served served = serve(server, load, Schedule::batch);
   EXPECT_NEAR(served.requests[2].admitted_s, 4.0, 1e-9);
-  EXPECT_LT(served.used_slot_s, 2 * served.decode_s);
+  EXPECT_LT(served.times.used_slot_s, 2 * served.times.decode_s);
 }
 
 /// One user has six requests waiting before another's first: by turns, the other is the next but one.

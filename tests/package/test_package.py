@@ -120,8 +120,8 @@ class Package(unittest.TestCase):
     def test_debian_package(self):
         self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "DEB", "-B",
                   self.folder / "made", "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip")  # xz takes most of the test's time
-        for name, libraries, files in (("rooflm", ("libc6", "libdnnl", "libsqlite3-0", "libpcre2-8-0"), FILES),
-                                       ("rooflm-dev", ("libfmt-dev", "libdnnl-dev", "libsqlite3-dev"), LIBRARY)):
+        for name, libraries, files in (("rooflm", ("libc6", "libdnnl", "libsqlite3-0", "libpcre2-8-0", "libnettle8"), FILES),
+                                       ("rooflm-dev", ("libfmt-dev", "libdnnl-dev", "libsqlite3-dev", "nettle-dev"), LIBRARY)):
             (package,) = (self.folder / "made").glob(f"{name}_*.deb")
             needs = self.call("dpkg-deb", "--field", package, "Depends")
             for library in libraries:

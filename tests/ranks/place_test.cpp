@@ -36,7 +36,11 @@ class Places : public testing::Test {
                              "PMI_SIZE",
                              "MPI_LOCALRANKID",
                              "MPI_LOCALNRANKS",
+                             "SLURM_STEP_ID",
+                             "TORCHELASTIC_RUN_ID",
+                             "PMIX_NAMESPACE",
                              "ROOFLM_JOB",
+                             "ROOFLM_LAUNCHED",
                              "ROOFLM_LISTENER",
                              "ROOFLM_TIMEOUT",
                              "ROOFLM_SHARE_GPUS"}) {
@@ -57,6 +61,7 @@ TEST_F(Places, AreKnownFromEachStarter) {
                                {"LOCAL_WORLD_SIZE", "2"},
                                {"MASTER_ADDR", "node1"},
                                {"MASTER_PORT", "1234"},
+                               {"ROOFLM_JOB", "secret"},
                                {"ROOFLM_TIMEOUT", "7"},
                                {"ROOFLM_SHARE_GPUS", "1"}});
   EXPECT_EQ(launched.rank, 3);
@@ -70,7 +75,8 @@ TEST_F(Places, AreKnownFromEachStarter) {
   EXPECT_FALSE(alone.shares_gpus) << "off unless all are told";
   EXPECT_EQ(launched.carrier, Carrier::sockets);
   EXPECT_EQ(find({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}).carrier, Carrier::mpi);
-  const Place step = find({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"MASTER_ADDR", "node1"}});
+  const Place step =
+      find({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "7"}, {"MASTER_ADDR", "node1"}});
   EXPECT_EQ(step.rank, 5);
   EXPECT_EQ(step.carrier, Carrier::sockets);
 }
@@ -111,9 +117,31 @@ TEST_F(Places, MpiexecOfMpichNeedsAnAddress) {
   EXPECT_THROW(find(rank), core::UsageError);
   auto told = rank;
   told["MASTER_ADDR"] = "node1";
+  told["PMIX_NAMESPACE"] = "job-1";
   EXPECT_EQ(find(told).carrier, Carrier::sockets);
   EXPECT_EQ(find(told).rank, 1);
   EXPECT_EQ(find({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).carrier, Carrier::nobody);
+}
+
+/// Ranks over sockets always have a key: a secret one, or the name that their starter gave to the job.
+TEST_F(Places, NoJobIsWithoutAKey) {
+  const std::map<std::string, std::string> by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto key_of = [&](std::map<std::string, std::string> more) {
+    more.insert(by_hand.begin(), by_hand.end());
+    return find(more).job;
+  };
+  try {
+    find(by_hand);
+    FAIL() << "a job that everybody may join";
+  } catch (const core::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("ROOFLM_JOB"), std::string::npos);
+  }
+  EXPECT_THROW(key_of({{"ROOFLM_JOB", ""}}), core::UsageError);
+  EXPECT_EQ(key_of({{"ROOFLM_JOB", "secret"}, {"TORCHELASTIC_RUN_ID", "7"}}), "secret");
+  EXPECT_EQ(key_of({{"TORCHELASTIC_RUN_ID", "7"}, {"SLURM_JOB_ID", "8"}}), "torchrun 7");
+  EXPECT_EQ(key_of({{"SLURM_JOB_ID", "8"}, {"SLURM_STEP_ID", "2"}}), "slurm 8.2");
+  EXPECT_EQ(key_of({{"PMIX_NAMESPACE", "a"}}), "pmix a");
+  EXPECT_FALSE(find({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).is_launched) << "alone, and needs no key";
 }
 
 /// A batch script of Slurm has these variables, too, and is no rank.

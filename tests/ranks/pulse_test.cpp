@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,7 +26,7 @@ bool comes(const Condition& condition) {
 }
 
 /// Pulses of two ranks that know each other's ports; each takes the other for one of `jobs`.
-std::vector<std::unique_ptr<Pulse>> two(const std::vector<std::string>& jobs) {
+std::vector<std::unique_ptr<Pulse>> two(const std::vector<std::uint64_t>& jobs) {
   std::vector<std::unique_ptr<Pulse>> pulses;
   std::vector<sockaddr_in> addresses(2);
   for (int rank = 0; rank < 2; ++rank) {
@@ -41,7 +41,7 @@ std::vector<std::unique_ptr<Pulse>> two(const std::vector<std::string>& jobs) {
 }
 
 TEST(Pulse, ARankThatWaitsIsHeardUntilItDoesNot) {
-  const auto pulses = two({"job", "job"});
+  const auto pulses = two({7, 7});
   pulses[1]->set_waiting(true);
   ASSERT_TRUE(comes([&] { return pulses[0]->silent_s(1) >= 0; }));
   EXPECT_TRUE(comes([&] { return pulses[0]->silent_s(1) < 0.06; }));
@@ -50,7 +50,7 @@ TEST(Pulse, ARankThatWaitsIsHeardUntilItDoesNot) {
 }
 
 TEST(Pulse, ARankThatWorksIsHeard) {
-  const auto pulses = two({"job", "job"});
+  const auto pulses = two({7, 7});
   const auto until = std::chrono::steady_clock::now() + milliseconds(5000);
   volatile double sum = 0;
   while (std::chrono::steady_clock::now() < until && pulses[0]->silent_s(1) < 0) sum = sum + 1;
@@ -58,7 +58,7 @@ TEST(Pulse, ARankThatWorksIsHeard) {
 }
 
 TEST(Pulse, OfAnotherJobNothingIsHeard) {
-  const auto pulses = two({"job", "another"});
+  const auto pulses = two({7, 8});
   pulses[0]->set_waiting(true);
   pulses[1]->set_waiting(true);
   std::this_thread::sleep_for(5 * kPause);

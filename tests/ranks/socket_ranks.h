@@ -25,7 +25,7 @@ inline ranks::Place first_place(int size) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   ::bind(place.listener, reinterpret_cast<sockaddr*>(&address), length);
-  ::listen(place.listener, size);
+  ::listen(place.listener, size + 16);  // and strangers
   ::getsockname(place.listener, reinterpret_cast<sockaddr*>(&address), &length);
   place.port = ntohs(address.sin_port);
   return place;

@@ -1,19 +1,27 @@
 // Messages between ranks: they arrive, in order, by tag; who ends or hangs is named.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/comm/host_communicator.h"
 #include "backends/comm/in_process.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "ranks/clock.h"
+#include "ranks/socket_start.h"
+#include "ranks/socket_transport.h"
 #include "tests/ranks/socket_ranks.h"
 
 namespace rooflm::ranks {
@@ -166,6 +174,104 @@ TEST(Clock, OffsetIsWithinItsUncertainty) {
     EXPECT_EQ(measured.uncertainty_ns > 0, !transport->is_first());
     EXPECT_EQ(clock_offset(*transport).ns, 0);
   }));
+}
+
+/// A connection of somebody who knows no key. Sends what it is given, and stays open.
+core::Descriptor call(const Place& place, const std::string& says) {
+  core::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(place.port));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(::send(socket.get(), says.data(), says.size(), MSG_NOSIGNAL), static_cast<ssize_t>(says.size()));
+  return socket;
+}
+
+/// Strangers are there before the other rank: silent ones, others that speak another protocol, a rank of
+/// another size without a proof, and one that announces a long message at once.
+TEST(Transport, StrangersAreInNobodysWay) {
+  Place place = tests::first_place(2);
+  place.start_patience_s = 4;  // shorter than the wait for a silent stranger
+  std::string rank_of_99(152, '\0');
+  rank_of_99.replace(0, 8, "rooflmR2");
+  rank_of_99[8] = 1;
+  rank_of_99[12] = 99;
+  std::vector<core::Descriptor> strangers;
+  for (const std::string& says :
+       {std::string(), rank_of_99, std::string("GET / HTTP/1.1\r\nHost: rank\r\n\r\n"),
+        std::string(4096, '\xff'), rank_of_99 + std::string(16, '\x7f'), std::string()})
+    strangers.push_back(call(place, says));
+  Place other = place;
+  other.rank = 1;
+  other.listener = -1;
+  std::jthread thread([&] {
+    const auto transport = join(other);
+    EXPECT_EQ(share(*transport, "b"), (std::vector<std::string>{"a", "b"}));
+    transport->leave();
+  });
+  const auto transport = join(place);
+  EXPECT_EQ(share(*transport, "a"), (std::vector<std::string>{"a", "b"}));
+  transport->leave();
+}
+
+TEST(Transport, AnotherKeyIsTurnedAwayAndTold) {
+  Place place = tests::first_place(2);
+  place.start_patience_s = 1;
+  Place other = place;
+  other.rank = 1;
+  other.listener = -1;
+  other.job = "another";
+  const auto why_not = [](const Place& own) {
+    try {
+      join(own);
+    } catch (const core::Unavailable& error) {
+      return std::string(error.what());
+    }
+    return std::string("joined");
+  };
+  std::string others;
+  std::jthread thread([&] { others = why_not(other); });
+  const std::string firsts = why_not(place);
+  thread.join();
+  EXPECT_NE(firsts.find("1 came that did not know the key"), std::string::npos) << firsts;
+  EXPECT_NE(others.find("ROOFLM_JOB"), std::string::npos) << others;
+}
+
+/// A length alone takes no memory, and one that no message has is an error.
+TEST(Transport, LengthsAreNotBelieved) {
+  Place two;
+  two.size = 2;
+  std::array<int, 2> pair{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
+  Connections connections;
+  connections.sockets.resize(2);
+  connections.sockets[1] = core::Descriptor(pair[0]);
+  connections.hosts = {"first\x1b[2J", "second"};
+  const core::Descriptor other(pair[1]);
+  const auto transport = talk_over(two, std::move(connections));
+  EXPECT_EQ(transport->name_of(0), "rank 0 (first\\x1b[2J)");
+  const auto announce = [&](std::int64_t tag, std::uint64_t bytes) {
+    const std::array<std::uint64_t, 2> header = {static_cast<std::uint64_t>(tag), bytes};
+    EXPECT_EQ(::send(other.get(), header.data(), sizeof header, 0), static_cast<ssize_t>(sizeof header));
+  };
+  announce(kShared, std::uint64_t{1} << 39U);
+  transport->look();  // half a terabyte would be no memory
+  std::array<char, 100> some{};
+  EXPECT_EQ(::send(other.get(), some.data(), some.size(), 0), 100);
+  transport->look();
+
+  std::array<int, 2> second{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, second.data()), 0);
+  Connections more;
+  more.sockets.resize(2);
+  more.sockets[1] = core::Descriptor(second[0]);
+  more.hosts = {"a", "b"};
+  const core::Descriptor liar(second[1]);
+  const auto told = talk_over(two, std::move(more));
+  const std::array<std::uint64_t, 2> header = {kShared, std::uint64_t{1} << 60U};
+  EXPECT_EQ(::send(liar.get(), header.data(), sizeof header, 0), static_cast<ssize_t>(sizeof header));
+  EXPECT_THROW(told->look(), RankLost);
 }
 
 TEST(Transport, RefusesAnotherNumberOfRanks) {

@@ -142,12 +142,12 @@ TEST(PlanViews, PointsOfASearchSayWhichSplitTheyAre) {
   const Chart* chart = find_chart(view, "plan.frontier");
   ASSERT_NE(chart, nullptr);
   ASSERT_EQ(chart->series.size(), 3U);
-  EXPECT_EQ(chart->series[0].points.at(0).label, "tp=2");
-  EXPECT_EQ(chart->series[1].points.at(0).label, "tp=4");
+  EXPECT_EQ(chart->series[0].points.at(0).label, "tp2");
+  EXPECT_EQ(chart->series[1].points.at(0).label, "tp4");
   std::vector<std::string> keys;
   for (const Column& column : view.tables.at(0).table.columns) keys.push_back(column.key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"tp", "status", "step_s", "reason", "step_low_s", "step_high_s",
-                                            "bubble_s", "peak_bytes"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"split", "status", "step_s", "reason", "step_low_s",
+                                            "step_high_s", "peak_bytes", "bubble_s"}));
 }
 
 TEST(PlanViews, APlanBesideAMeasurementIsDrawnInSeconds) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "core/error.h"
 #include "train/decoder.h"
@@ -41,6 +43,41 @@ TEST(SampleToken, TopKAndTopPCutTheTail) {
   EXPECT_EQ(sample_token(kLogits, p, 0.9999), 3);
   EXPECT_EQ(sample_token(kLogits, {.temperature = 1, .top_p = 0.4}, 0.9999), 1);
   EXPECT_EQ(sample_token(kLogits, {.temperature = 1, .top_k = 100}, 0.9999), 0);
+}
+
+TEST(SampleToken, MinPLeavesWhatIsLikelyEnough) {
+  const SamplingOptions o{.temperature = 1, .min_p = 0.4};  // of 0.5: 0.2
+  EXPECT_EQ(sample_token(kLogits, o, 0.66), 1);
+  EXPECT_EQ(sample_token(kLogits, o, 0.9999), 3);
+  EXPECT_EQ(sample_token(kLogits, {.temperature = 1, .min_p = 1}, 0.9999), 1);
+}
+
+/// Of many tokens, as if all were sorted.
+TEST(SampleToken, OfManyTokensTheSameAsSortedOnes) {
+  constexpr int kTokens = 1000;
+  std::vector<float> logits;
+  for (int i = 0; i < kTokens; ++i) logits.push_back(static_cast<float>((i * 7919) % kTokens) * 0.004F);
+  std::vector<std::int32_t> sorted(kTokens);
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::ranges::stable_sort(sorted, std::greater<>{},
+                           [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; });
+  for (const double top_p : {0.05, 0.3, 0.9, 1.0}) {
+    std::vector<double> cumulative;
+    double sum = 0;
+    for (const std::int32_t id : sorted)
+      cumulative.push_back(sum += std::exp(logits[static_cast<std::size_t>(id)]));
+    const auto kept = static_cast<std::size_t>(
+        std::ranges::lower_bound(cumulative, top_p * sum * (1 - 1e-12)) - cumulative.begin());
+    for (int i = 0; i < 200; ++i) {
+      const double number = (i + 0.5) / 200;
+      const auto at =
+          std::upper_bound(cumulative.begin(), cumulative.begin() + static_cast<std::ptrdiff_t>(kept),
+                           number * cumulative[kept]);
+      EXPECT_EQ(sample_token(logits, {.temperature = 1, .top_p = top_p}, number),
+                sorted[static_cast<std::size_t>(at - cumulative.begin())])
+          << top_p << " " << number;
+    }
+  }
 }
 
 TEST(SampleToken, LowTemperatureSharpensAndNanIsRefused) {

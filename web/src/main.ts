@@ -3,26 +3,15 @@ import './style.css';
 import { onPlace, place, setPlace } from './address';
 import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
-import type { Columnar, ReportDocument, Run } from './document';
+import { DataError, kNoRun, readDocument } from './document';
+import type { ReportDocument } from './document';
 import { append, choice, h, picker } from './dom';
 import { type Group, layoutOf, type Part } from './layout';
 import { Missing, reasonOf } from './missing';
-import { DataError, readDocument, readFigures } from './read';
 import type { Context, Section } from './sections/section';
 import { Selection } from './selection';
 import { disposeTables, printTables } from './table';
 import { chooseTheme, disposeListeners, setPrinting, themeChoice } from './theme';
-
-const kNoRows: Columnar = { length: 0, names: [], columns: {} };
-
-/** What the page shows when a run is missing: every section then says what it lacks. */
-const kNoRun: Run = {
-  id: -1, label: 'no run', file: 0, kind: '', status: 'missing', config: {}, settings: [], figures: readFigures({}),
-  headline: '', method: [], glance: { time: { of: '', parts: [] }, bound: { of: '', parts: [] }, idle: { of: '', parts: [] } }, kernels: [], facts: {}, step: null, phases: [],
-  blocks: [],
-  samples: kNoRows, roofs: { rates: [], bandwidths: [] }, ops: kNoRows, scopes: { layers: kNoRows, merged: kNoRows }, memory: null, timeline: null, counted: kNoRows, why: [], gaps: [],
-  model: { nodes: [], edges: [], lanes: 0, back_lanes: 0, lacks: [] },
-};
 
 class Page {
   private readonly main = h('main', { id: 'main' });

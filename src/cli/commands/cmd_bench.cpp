@@ -119,6 +119,7 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
     if (is_first) show_dry_run(points, {{"-o", options.record}}, style);
     return 0;
   }
+  options.stopping.require_consent(points.size());
   CommandRecord record(is_first ? options.record : "", options.overwrite, "bench", is_first);
   const Progress progress = run_points(points, settings, record.writer());
   if (progress.signal != 0 && progress.runs == 0 && !progress.has_part) {
@@ -128,6 +129,7 @@ int run(const BenchOptions& options, const lab::Ranks& ranks) {
   record.finish();
   if (is_first && !record.is_printed()) write_out(show_table(table_of(record.path()), style));
   if (progress.signal != 0) return core::stopped_code(progress.signal);
+  if (progress.all_oom && is_first) throw_nothing_fits(points.size());
   return static_cast<int>(progress.all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

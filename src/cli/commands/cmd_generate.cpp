@@ -51,6 +51,7 @@ struct GenerateOptions {
   std::string temperature = "0.8";
   std::string top_k = "0";
   std::string top_p = "1";
+  std::string min_p = "0";
   std::string seed = "0";
   std::string window;
   std::string warmup = "0";
@@ -77,6 +78,7 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   sampling.temperature = parse_number("--temperature", options.temperature);
   sampling.top_k = parse_integer("--top-k", options.top_k, 0);
   sampling.top_p = parse_number("--top-p", options.top_p);
+  sampling.min_p = parse_number("--min-p", options.min_p);
   sampling.seed = static_cast<std::uint64_t>(parse_integer("--seed", options.seed, 0));
   if (!options.window.empty()) sampling.window = parse_integer("--window", options.window);
   sampling.stop_at_eot = !options.ignore_eot;
@@ -89,7 +91,7 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
 /// launch runs ranks in the background of its terminal: the system stops those that read it.
 void refuse_terminal(const GenerateOptions& options, const lab::Ranks& ranks) {
   const bool is_input = options.prompts_file == "-" || options.prompts_file == "/dev/stdin";
-  if (!is_input || ranks == nullptr || ranks->place().job.empty() || ::isatty(STDIN_FILENO) == 0) return;
+  if (!is_input || ranks == nullptr || !ranks->place().is_launched || ::isatty(STDIN_FILENO) == 0) return;
   throw core::UsageError(fmt::format(
       "--prompts {}: ranks of launch cannot read a terminal; give a file or a pipe", options.prompts_file));
 }
@@ -255,6 +257,19 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
   return all;
 }
 
+/// Before the weights are read: a tokenizer of another model is found, and named.
+void require_ids_of_model(const text::Tokenizer& tokenizer, const fs::path& path, const LoadedModel& loaded,
+                          std::span<const std::string> prompts) {
+  for (const std::string& prompt : prompts) {
+    for (const std::uint32_t id : tokenizer.encode(prompt)) {
+      if (std::cmp_less(id, loaded.point.config.vocab)) continue;
+      throw core::InputError(
+          fmt::format("{}: token id {} of the prompt is outside the vocabulary of {} of the model in {}",
+                      path.string(), id, loaded.point.config.vocab, loaded.directory.string()));
+    }
+  }
+}
+
 /// Loads the model and generates; `is_live`: writes the one prompt, and its text as it comes.
 train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
                            const train::SamplingOptions& sampling, std::span<const std::string> prompts,
@@ -262,6 +277,7 @@ train::Generation generate(const GenerateOptions& options, const LoadedModel& lo
   const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
   train::verify_weights(loaded.directory, loaded.point.config);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
+  require_ids_of_model(tokenizer, tokenizer_path, loaded, prompts);
   loaded.session->load(loaded.directory);
   if (ranks == nullptr) core::StopSignals::check();
   if (is_live) write_out(prompts[0]);
@@ -386,6 +402,9 @@ Body declare_generate(CommandLine& line) {
       .show_default();
   line.add_option("--top-p", o->top_p,
                   "Sample from the most likely tokens that together reach this probability")
+      .type_name("X")
+      .show_default();
+  line.add_option("--min-p", o->min_p, "Only tokens at least this likely, relative to the most likely one")
       .type_name("X")
       .show_default();
   line.add_option("--seed", o->seed, "The same seed gives the same text").type_name("N").show_default();

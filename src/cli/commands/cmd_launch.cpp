@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netinet/in.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -32,6 +31,7 @@
 #include "core/error.h"
 #include "core/stop_signals.h"
 #include "ranks/place.h"
+#include "ranks/proof.h"
 #include "ranks/transport.h"
 
 namespace rooflm::cli {
@@ -62,20 +62,13 @@ Listener listen_here(int ranks) {
   socklen_t length = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   const int fd = listener.socket.get();
-  if (fd < 0 || ::bind(fd, generic, length) != 0 || ::listen(fd, ranks) != 0 ||
+  constexpr int kStrangers = 64;  // others of this host that come before the ranks
+  if (fd < 0 || ::bind(fd, generic, length) != 0 || ::listen(fd, ranks + kStrangers) != 0 ||
       ::getsockname(fd, generic, &length) != 0) {
     throw core::Unavailable(fmt::format("launch cannot listen on this host: {}", std::strerror(errno)));
   }
   listener.port = ntohs(address.sin_port);
   return listener;
-}
-
-/// What only the ranks of this job know.
-std::string random_name() {
-  std::array<std::uint64_t, 2> words{};
-  if (::getrandom(words.data(), sizeof words, 0) != sizeof words)
-    throw core::Unavailable("launch cannot get random numbers from the system");
-  return fmt::format("{:016x}{:016x}", words[0], words[1]);
 }
 
 /// Commands whose ranks work together.
@@ -125,7 +118,7 @@ class Launch {
       : count_(count), timeout_s_(parse_number("--timeout", options.timeout, 0.1)) {
     const std::vector<std::string> program = program_of(options);
     const Listener listener = listen_here(count);
-    const std::string job = random_name();
+    const std::string job = ranks::make_key();
     for (int rank = 0; rank < count; ++rank) {
       std::vector<std::pair<std::string, std::string>> variables = {
           {"RANK", std::to_string(rank)},
@@ -135,6 +128,7 @@ class Launch {
           {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", std::to_string(listener.port)},
           {"ROOFLM_JOB", job},
+          {"ROOFLM_LAUNCHED", "1"},
           {"ROOFLM_TIMEOUT", options.timeout}};
       if (options.shares_gpus) variables.emplace_back("ROOFLM_SHARE_GPUS", "1");
       const int fd = listener.socket.get();

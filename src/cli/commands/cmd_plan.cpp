@@ -31,13 +31,32 @@ double number_or_zero(std::string_view option, const std::string& text, double l
   return text.empty() ? 0 : parse_number(option, text, least);
 }
 
+/// "2.5EUR", "$2.5" or "2.5" as a number and its currency, dollars where none is said.
+std::pair<std::string, std::string> split_price(const std::string& text) {
+  constexpr std::string_view kNumber = "+-.0123456789eE";
+  const auto is_number = [&](std::size_t i) {
+    const bool is_exponent =
+        (text[i] == 'e' || text[i] == 'E') &&
+        (i + 1 == text.size() || kNumber.substr(0, 13).find(text[i + 1]) == kNumber.npos);
+    return kNumber.find(text[i]) != kNumber.npos && !is_exponent;
+  };
+  std::string number, currency;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ') continue;
+    (is_number(i) ? number : currency) += text[i];
+  }
+  return {number, currency.empty() ? "$" : currency};
+}
+
 perfmodel::RunBudget budget_of(const PlanOptions& options) {
   constexpr double kHour = 3600;
   constexpr double kLeast = 1e-6;
   if (options.mtbf.empty() && !options.checkpoint.empty())
     throw core::UsageError("--checkpoint is about failures: it wants --mtbf");
-  return {.tokens = number_or_zero("--tokens", options.tokens, 1),
-          .price_per_gpu_hour = number_or_zero("--price", options.price),
+  const auto [price, currency] = split_price(options.price);
+  return {.tokens = options.tokens.empty() ? 0 : parse_count("--tokens", options.tokens, 1),
+          .price_per_gpu_hour = options.price.empty() ? 0 : parse_number("--price", price),
+          .currency = currency,
           .mtbf_s = kHour * number_or_zero("--mtbf", options.mtbf, kLeast),
           .checkpoint_s = number_or_zero("--checkpoint", options.checkpoint, kLeast)};
 }
@@ -82,16 +101,15 @@ PlanOptions without_choices(PlanOptions options) {
 
 /// A record says what ran and how it was split: only the device and its catalog are asked for beside it.
 void refuse_beside_against(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {
-      {"--framework", options.framework != PlanOptions().framework},
-      {"--search", options.search},
-      {"--smallest", options.smallest},
-      {"--largest", !options.largest.empty()},
-      {"--scaling", !options.scaling.empty()},
-      {"--what-if", !options.what_if.empty()},
-      {"--calibrate", !options.calibrate.empty()},
-      {"--gpus", !options.gpus.empty()},
-      {"--memory-limit", !options.memory_limit.empty()}};
+  const std::pair<const char*, bool> others[] = {{"--framework", !options.framework.empty()},
+                                                 {"--search", options.search},
+                                                 {"--smallest", options.smallest},
+                                                 {"--largest", !options.largest.empty()},
+                                                 {"--scaling", !options.scaling.empty()},
+                                                 {"--what-if", !options.what_if.empty()},
+                                                 {"--calibrate", !options.calibrate.empty()},
+                                                 {"--gpus", !options.gpus.empty()},
+                                                 {"--memory-limit", !options.memory_limit.empty()}};
   for (const auto& [option, is_given] : others) {
     if (is_given)
       throw core::UsageError(fmt::format("{} has no meaning with --against, which plans what ran", option));
@@ -127,8 +145,8 @@ void plan_what(const PlanOptions& options, Plans& plans) {
 /// Refuses columns that the tables of these options never have.
 void require_plan_columns(const PlanOptions& options, const TableStyle& style) {
   if (!options.against.empty()) return require_columns(report::columns_of(report::against_columns()), style);
-  require_columns(options.explain.empty() ? columns_of_plans() : report::columns_of(report::term_columns()),
-                  style);
+  if (options.explain.empty()) return require_columns(columns_of_plans(), style);
+  require_columns(report::columns_of(report::term_columns(), report::memory_term_columns()), style);
 }
 
 /// Adds the named columns that are not shown otherwise; of what is out of memory they stay empty.
@@ -147,17 +165,20 @@ void print_plans(const PlanOptions& options, const Plans& plans, const perfmodel
                  const TableStyle& style) {
   std::vector<Row> rows;
   for (const PlannedRun& planned : plans.runs) rows.push_back(plan_row(planned, budget));
-  if (options.explain.empty()) {
-    write_out(show_table(with_named_columns(plan_table(std::move(rows), plans.runs), style.columns), style));
-    return;
-  }
+  Table table = plan_table(std::move(rows), plans.runs);
+  if (options.framework.empty()) table.notes.insert(table.notes.begin(), own_framework_note());
+  const bool is_chosen = !style.columns.names.empty() && options.explain.empty();
+  table = is_chosen ? with_named_columns(std::move(table), style.columns) : with_heading(std::move(table));
+  if (options.explain.empty()) return write_out(show_table(table, style));
   // Columns that are named are those of the explanation.
   const bool is_text = style.format == Format::table || style.format == Format::md;
-  if (is_text) write_out(show_table(plan_table(std::move(rows), plans.runs), style.format));
+  if (is_text) write_out(show_table(table, {.format = style.format, .columns = {}}) + "\n");
+  std::vector<Table> terms;
   for (const PlannedRun& planned : plans.runs) {
-    if (is_text) write_out("\n");
-    write_out(show_table(explain_step(planned), style));
+    for (const std::string& what : parse_names("--explain", options.explain))
+      terms.push_back(what == "step_s" ? explain_step(planned) : explain_memory(planned));
   }
+  write_out(show_tables(terms, style));
 }
 
 /// Checks what can be checked without planning.
@@ -179,8 +200,9 @@ int run(const PlanOptions& options) {
     for (const devices::Device& device : devices::catalog()) known += ' ' + device.key;
     throw core::UsageError("--device is needed, a key of the catalog:" + known);
   }
-  if (!options.explain.empty() && options.explain != "step_s") {
-    throw core::UsageError(fmt::format("--explain {}: step_s can be explained", options.explain));
+  for (const std::string& what : parse_names("--explain", options.explain)) {
+    if (what != "step_s" && what != "peak_bytes")
+      throw core::UsageError(fmt::format("--explain {}: step_s and peak_bytes can be explained", what));
   }
   check_plan_outputs(options);
   const perfmodel::RunBudget budget = budget_of(options);
@@ -217,10 +239,11 @@ Body declare_plan(CommandLine& line) {
       "Numbers are\n"
       "marked measured, calibrated (measured op by op on such a device) or assumed (scaled by datasheet "
       "rates).\n\n"
-      "Example: rooflm plan --model llama3-8b --device h100-sxm --seq 4096 --recompute full --explain "
-      "step_s");
+      "Example: rooflm plan --model llama3-8b --device h100 --gpus 8 --fsdp --seq 4096 --tokens 100B --price "
+      "2");
   return [options] {
     if (!options->former_schedule.empty()) options->splits.set("pp_schedule", options->former_schedule);
+    options->take_words();
     return run(*options);
   };
 }

@@ -82,11 +82,13 @@ int run(const ProfileArguments& options, const lab::Ranks& ranks) {
                  options.output.table.style());
     return 0;
   }
+  options.profile.stopping.require_consent(points.size());
   ProfileSession session(options.output, "profile", options.profile.remeasure, inputs, is_first);
   bool all_oom = false;
   const int signal = session.run(points, settings, all_oom);
   session.show(views);
   if (signal != 0) return core::stopped_code(signal);
+  if (all_oom && is_first) throw_nothing_fits(points.size());
   return static_cast<int>(all_oom ? core::ExitCode::out_of_memory : core::ExitCode::done);
 }
 

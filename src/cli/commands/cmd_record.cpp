@@ -18,7 +18,7 @@
 #include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
-#include "cli/plans/recorded_runs.h"
+#include "cli/recorded_runs.h"
 #include "cli/recording.h"
 #include "cli/steps_option.h"
 #include "cli/values.h"

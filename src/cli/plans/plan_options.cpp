@@ -13,7 +13,6 @@
 #include "backends/backend.h"
 #include "cli/dry_run.h"
 #include "cli/output.h"
-#include "cli/plans/link_calibration.h"
 #include "cli/plans/plan_against.h"
 #include "cli/table.h"
 #include "cli/values.h"
@@ -23,6 +22,7 @@
 #include "lab/devices.h"
 #include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
+#include "perfmodel/link_calibration.h"
 #include "record/options.h"
 #include "record/reader.h"
 
@@ -40,10 +40,8 @@ devices::Device find_device(const std::vector<devices::Device>& own, const std::
     keys.push_back(device.key);
   }
   if (own.empty()) return devices::find_device(key);
-  for (devices::Device& device : devices::catalog()) {
-    if (device.key == key) return std::move(device);
-    keys.push_back(std::move(device.key));
-  }
+  if (auto found = devices::device_called(key)) return std::move(*found);
+  for (devices::Device& device : devices::catalog()) keys.push_back(std::move(device.key));
   throw core::UsageError(core::unknown_name("device of the catalogs", key, keys));
 }
 
@@ -70,8 +68,9 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
 /// By what the record has: times of ops, of collectives, or both.
 void calibrate(Setting& setting, const std::string& path) {
   const record::Reader record(path);
-  const bool has_links = take_links(record, setting.cluster);
-  if (!has_links || !record.runs().empty()) setting.calibration = calibration_of(path, setting.device);
+  const auto links = perfmodel::take_links(record, setting.cluster);
+  for (const std::string& line : links.value_or(std::vector<std::string>())) note("{}", line);
+  if (!links || !record.runs().empty()) setting.calibration = calibration_of(path, setting.device);
 }
 
 /// Of the catalog: stands for all in the table of fields, until the step is fitted to the device that is
@@ -99,6 +98,10 @@ compile::Sharding sharding_of(const PlanOptions& options, std::int64_t gpus, std
   const std::int64_t part = std::int64_t{degrees.context} * degrees.tensor * degrees.pipeline;
   sharding.data = degree("--dp", data_ranks(gpus, dp, part, names));
   sharding.short_ends = options.short_ends;
+  if (!options.expert_tp.empty())
+    sharding.expert_tensor = degree("--expert-tp", parse_integer("--expert-tp", options.expert_tp));
+  if (!options.imbalance.empty())
+    sharding.expert_imbalance = parse_number("--expert-imbalance", options.imbalance, 1);
   if (degrees.pipeline == 1) sharding.interleave = 1;
   return sharding;
 }
@@ -114,6 +117,23 @@ std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, 
 }
 
 }  // namespace
+
+std::string PlanOptions::framework_names() const {
+  return framework.empty() ? std::string(kOwnFramework) : framework;
+}
+
+void PlanOptions::take_words() {
+  if (fsdp && ddp) throw core::UsageError("--fsdp and --ddp: gradients are sharded, or they are not");
+  if ((fsdp || ddp) && is_given("zero")) {
+    throw core::UsageError(
+        fmt::format("{} is --zero {}: leave one of them out", fsdp ? "--fsdp" : "--ddp", fsdp ? 3 : 0));
+  }
+  if (fsdp) splits.set("zero", "3");
+  if (!activation_checkpointing) return;
+  if (config.text("recompute") != "none")
+    throw core::UsageError("--activation-checkpointing is --recompute full: leave one of them out");
+  config.set("recompute", "full");
+}
 
 bool PlanOptions::is_given(std::string_view key) const {
   return splits.text(key) != (key == "dp" ? "" : record::find_field(key)->initial);
@@ -136,7 +156,7 @@ std::vector<Setting> settings_of(const PlanOptions& options) {
   std::vector<devices::Device> own;
   if (!options.catalog.empty()) own = devices::read_catalog(options.catalog);
   for (const std::string& device : parse_names("--device", options.device)) {
-    for (const std::string& framework : parse_names("--framework", options.framework)) {
+    for (const std::string& framework : parse_names("--framework", options.framework_names())) {
       settings.push_back(setting_of(options, find_device(own, device), framework));
       if (!options.calibrate.empty()) calibrate(settings.back(), options.calibrate);
       if (options.what_if.empty()) continue;
@@ -224,11 +244,12 @@ void PlanOptions::add_to(CommandLine& line) {
     option.type_name(values).group(group);
     if (!value.empty()) option.show_default();
   };
-  add("--device", device, "Devices of the catalog", "NAME", "Run");
+  add("--device", device, "Devices of the catalog, such as h100, a100-40gb, 4090", "NAME", "Run");
   add("--catalog", catalog, "Your own devices, in the format of data/devices.json", "FILE", "Run");
   std::vector<std::string_view> names;
   for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);
-  add("--framework", framework, "The framework whose step is planned",
+  add("--framework", framework,
+      "Whose step and memory are planned (default: rooflm-fused, rooflm's own engine)",
       fmt::format("{}", fmt::join(names, "|")), "Run");
   line.add_flag("--nondeterministic", nondeterministic,
                 "Sum attention gradients in any order, as other frameworks do")
@@ -236,9 +257,22 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--gpus", gpus, "Devices; the product of dp, cp, tp and pp", "N", "Splitting");
   splits.explain("dp", "Data-parallel copies (default: what --gpus leaves)");
   splits.explain("cp", "Context-parallel ranks, which share each sequence by ring attention");
+  splits.explain("zero",
+                 "What data-parallel ranks shard (ZeRO): 1 optimizer state, 2 also gradients, 3 also weights "
+                 "(PyTorch's FSDP)");
   splits.explain("tp", "Tensor-parallel ranks, with sequence parallelism");
   splits.add_to(line);
   line.add_option("--schedule", former_schedule, "As --pipeline-schedule").group("");
+  line.add_flag("--fsdp", fsdp, "PyTorch's fully_shard: as --zero 3").group("Splitting");
+  line.add_flag("--ddp", ddp, "PyTorch's DistributedDataParallel: as --zero 0").group("Splitting");
+  line.add_flag("--activation-checkpointing", activation_checkpointing,
+                "PyTorch's checkpoint of each layer: as --recompute full")
+      .group("Run");
+  add("--expert-tp", expert_tp, "Tensor-parallel ranks that share each expert: 1 (default) or --tp", "N",
+      "Splitting");
+  add("--expert-imbalance", imbalance,
+      "Rows of the rank whose experts get most, by their mean (default: 1, balanced routing)", "X",
+      "Splitting");
   add("--collectives", collectives, "How data-parallel ranks of a host sum gradients (bench --help)",
       "default|peer-memory", "Splitting");
   line.add_flag("--short-ends", short_ends,
@@ -259,8 +293,8 @@ void PlanOptions::add_to(CommandLine& line) {
       "Also plan faster or larger hardware, such as bandwidth=2x,link=2x: compute, bandwidth, link, network, "
       "memory, host",
       "LIST", "Cluster");
-  add("--tokens", tokens, "Training tokens (default: 20 per parameter)", "N", "Budget");
-  add("--price", price, "Price of a GPU hour", "X", "Budget");
+  add("--tokens", tokens, "Training tokens, such as 10B or 15T (default: 20 per parameter)", "N", "Budget");
+  add("--price", price, "Price of a GPU hour, in dollars or as said: 2.5, 2.5EUR", "X", "Budget");
   add("--mtbf", mtbf, "Mean time between failures of one GPU, for goodput", "HOURS", "Budget");
   add("--checkpoint", checkpoint,
       "Seconds to write a checkpoint (default: weights and state at 1 GB/s per GPU)", "S", "Budget");
@@ -279,7 +313,7 @@ void PlanOptions::add_to(CommandLine& line) {
                 "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; --gpus "
                 "is the most")
       .group("Search");
-  add("--explain", explain, "Explain how a number is computed, term by term", "step_s", "Output");
+  add("--explain", explain, "Explain how numbers are computed, term by term", "step_s|peak_bytes", "Output");
   add("--against", against, "Plan what this record measured on --device, and print both", "FILE", "Output");
   add("--calibrate", calibrate,
       "Scale each kind of op by what this record measured on such a device; for collectives, a record of "

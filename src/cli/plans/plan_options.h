@@ -18,7 +18,7 @@ struct PlanOptions {
   ConfigOptions config{"model", "arch", "layers", "heads",     "kv_heads", "d_model", "d_ff",
                        "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
   std::string catalog;  ///< of the user's own devices
-  std::string device, framework = "rooflm-fused";
+  std::string device, framework;
   std::string gpus, global_batch;
   /// In the order in which they multiply.
   static constexpr std::string_view kSplits[] = {"dp", "cp",   "ep",          "tp",
@@ -26,6 +26,7 @@ struct PlanOptions {
   ConfigOptions splits{std::vector<std::string_view>(std::begin(kSplits), std::end(kSplits)), {}};
   std::string former_schedule;  ///< --schedule, which --pipeline-schedule was
   std::string collectives = "default";
+  std::string expert_tp, imbalance;
   std::string per_node, network, memory_limit;
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";
@@ -35,6 +36,13 @@ struct PlanOptions {
   bool overwrite = false, dry_run = false;
   bool search = false, smallest = false;
   bool nondeterministic = false, short_ends = false, async_tp = false;
+  bool fsdp = false, ddp = false, activation_checkpointing = false;  ///< PyTorch's words
+
+  static constexpr std::string_view kOwnFramework = "rooflm-fused";
+  /// --framework, or rooflm's own.
+  [[nodiscard]] std::string framework_names() const;
+  /// Sets the options that PyTorch's words stand for. Throws core::UsageError for both at once.
+  void take_words();
 
   /// Whether an option of `splits` has another value than its initial one.
   [[nodiscard]] bool is_given(std::string_view key) const;

@@ -237,6 +237,8 @@ Row plan_row(const PlannedRun& run, const perfmodel::RunBudget& budget) {
   Row known;
   for (const auto& [key, cell] : all.cells())
     if (!std::holds_alternative<std::monostate>(cell)) known.append(key, cell);
+  if (known.find("price") != nullptr && !budget.currency.empty()) known.append("currency", budget.currency);
+  report::set_split(known);
   return known;
 }
 
@@ -246,6 +248,7 @@ std::vector<Column> columns_of_plans() {
     if (std::ranges::find(all, column.key, &Column::key) == all.end())
       all.push_back({.key = column.key, .title = column.title, .show = Show::brief});
   }
+  all.push_back({.key = "currency", .title = "currency"});
   return all;
 }
 
@@ -272,10 +275,8 @@ std::vector<std::string> point_notes(const PlannedRun& run) {
 
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
   std::vector<std::string> notes = {
-      "This is a plan: nothing was run. The interval (from, to) takes all ops to be wrong in the same "
-      "direction: calibrated "
-      "ones by as much as about 90 % of the measured ops were, assumed ones by a guess that may be too small "
-      "(docs/accuracy.md)."};
+      "A plan: nothing was run. The interval (from, to) takes all ops to be wrong in the same direction, as "
+      "far as about 90 % of measured ops were; of assumed ones that is a guess (docs/accuracy.md)."};
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
@@ -326,6 +327,59 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
     break;
   }
   return table;
+}
+
+Table with_heading(Table table) {
+  for (const report::PlanSetting& setting : report::plan_settings()) {
+    const auto text = [&](const Row& row) {
+      const Cell* cell = row.find(setting.key);
+      return cell == nullptr ? "" : format_cell(*cell, Show::plain);
+    };
+    if (!setting.is_column || table.rows.empty()) continue;
+    const std::string first = text(table.rows.front());
+    if (std::ranges::any_of(table.rows, [&](const Row& row) { return text(row) != first; })) continue;
+    std::erase_if(table.columns, [&](const Column& column) { return column.key == setting.key; });
+    if (first.empty()) continue;
+    const std::string said = setting.speaks_for_itself ? first : fmt::format("{} {}", setting.title, first);
+    table.heading += table.heading.empty() ? said : ", " + said;
+  }
+  return table;
+}
+
+std::string own_framework_note() {
+  return "Memory and times are those of rooflm's own engine: --framework torchtitan, torch-compile, megatron "
+         "and others plan theirs, which need more.";
+}
+
+Table explain_memory(const PlannedRun& run) {
+  const perfmodel::RankMemory& memory = run.plan->memory;
+  const compile::Sharding& sharding = run.point->step.sharding;
+  const auto parameters = static_cast<double>(model::parameter_count(run.point->config));
+  const auto tokens = static_cast<double>(run.point->micro_batch * run.point->seq) / sharding.context;
+  std::vector<report::MemoryTerm> terms;
+  const auto add = [&](const std::string& name, double bytes, const std::string& how) {
+    terms.push_back({.term = name, .bytes = bytes, .peak_bytes = memory.total(), .how = how});
+  };
+  const auto per_parameter = [&](double bytes) {
+    return fmt::format("{:.3g} bytes for each of the model's {} parameters", bytes / parameters,
+                       core::format_si(parameters));
+  };
+  add("weights", memory.weight_bytes, per_parameter(memory.weight_bytes));
+  add("gradients", memory.gradient_bytes, per_parameter(memory.gradient_bytes));
+  add("optimizer state", memory.optimizer_bytes, per_parameter(memory.optimizer_bytes));
+  add("activations", memory.activation_bytes,
+      fmt::format("{} for each of {:.0f} tokens of a micro-batch",
+                  core::format_bytes(memory.activation_bytes / tokens), tokens));
+  add("workspace", memory.workspace_bytes, "scratch of kernels, and buffers that passes need");
+  add("communication buffers", memory.buffer_bytes, "of collectives, by group of ranks (assumed)");
+  add("fragmentation", memory.gap_bytes, "what the allocator loses between tensors");
+  add("context", memory.context_bytes,
+      fmt::format("of the device's driver and libraries ({})", name_of(run.setting->framework.basis)));
+  add("peak_bytes", memory.total(),
+      fmt::format("of stage {}; the device has {}, {} are left", run.plan->memory_stage,
+                  core::format_bytes(run.plan->memory_limit_bytes),
+                  core::format_bytes(run.plan->memory_limit_bytes - memory.total())));
+  return report::memory_term_columns().table(terms);
 }
 
 Table explain_step(const PlannedRun& run) {

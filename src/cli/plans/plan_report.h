@@ -30,6 +30,13 @@ Row memory_row(const PlannedRun& run, const perfmodel::PlannedRole& role);
 /// All that any plan has: what --columns may name.
 std::vector<Column> columns_of_plans();
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
+/// Settings that all rows share go to the table's heading: the columns are those that tell rows apart, and
+/// the answers.
+Table with_heading(Table table);
+/// Whose memory and times are planned where no framework is named.
+std::string own_framework_note();
+/// peak_bytes of the fullest rank, by what holds them.
+Table explain_memory(const PlannedRun& run);
 /// step_s term by term; the terms add up to it.
 Table explain_step(const PlannedRun& run);
 

@@ -26,6 +26,7 @@ void insert_weight_casts(Program& program, DType dtype) {
     if (op.def->weights_in_compute_dtype) {
       for (TensorId& id : op.inputs) {
         if (id == program::kNone || program.tensor(id).role != Role::weight) continue;
+        if (program.tensor(id).dtype == dtype) continue;
         const auto [entry, is_new] = copies.try_emplace(id, program::kNone);
         if (is_new) {
           const program::Tensor& weight = program.tensor(id);

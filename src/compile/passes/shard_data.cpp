@@ -67,7 +67,7 @@ class Collectives {
       parts = sharding_.data_ranks();
       index = rank_.data;
     } else if (group == Group::copies) {
-      parts = sharding_.data_ranks() / sharding_.expert;
+      parts = sharding_.expert_copies();
       index = rank_.data / sharding_.expert;
     } else if (group == Group::tensor) {
       parts = sharding_.tensor;
@@ -98,17 +98,26 @@ class Collectives {
   Coordinates rank_;
 };
 
-/// Whether data-parallel ranks split the weight. Experts are split already.
+/// The ranks that have the same of a weight, and may split it.
+Group sharers_of(const Tensor& weight) {
+  return program::is_split(weight, Group::expert) ? Group::copies : Group::data;
+}
+
+/// Whether data-parallel ranks split the weight. Experts are split already, over some of them.
 bool is_divided(const Tensor& weight, const Sharding& sharding) {
-  return sharding.zero > 0 && !program::is_split(weight, Group::expert) &&
-         program::whole_shape(weight).rank() > 1;
+  const bool is_shared =
+      sharers_of(weight) == Group::data || (sharding.has_exact_rows && sharding.expert_copies() > 1);
+  return sharding.zero > 0 && is_shared && program::whole_shape(weight).rank() > 1;
 }
 
 /// A tensor that is the rank's part of `whole`.
 Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordinates& rank) {
   Tensor part = whole;
-  part.shards.push_back(
-      {.group = Group::data, .index = rank.data, .parts = sharding.data_ranks(), .whole = whole.shape});
+  const bool is_of_all = sharers_of(whole) == Group::data;
+  part.shards.push_back({.group = sharers_of(whole),
+                         .index = is_of_all ? rank.data : rank.data / sharding.expert,
+                         .parts = is_of_all ? sharding.data_ranks() : sharding.expert_copies(),
+                         .whole = whole.shape});
   part.shape = program::shape_of(part.shards.back());
   return part;
 }
@@ -186,7 +195,8 @@ class GradientReducer {
   /// Sums the gradients of a unit whose last op is `end`.
   void reduce(const std::vector<Gradient>& gradients, std::size_t end) {
     const Op like = step_->ops[end];
-    std::vector<TensorId> summed, whole, divided, parts, tied, experts;
+    std::vector<TensorId> summed, whole, tied, experts;
+    std::map<Group, std::vector<TensorId>> divided, parts;
     for (const auto& [weight, id] : gradients) {
       const Tensor& tensor = step_->tensor(weight);
       const bool is_summed = summed_.contains(tensor.name);
@@ -194,8 +204,8 @@ class GradientReducer {
       TensorId result = id;
       if (is_divided(tensor, sharding_)) {
         result = part_of_gradient(weight, id);
-        divided.push_back(id);
-        parts.push_back(result);
+        divided[sharers_of(tensor)].push_back(id);
+        parts[sharers_of(tensor)].push_back(result);
       } else if (program::is_split(tensor, Group::expert)) {
         experts.push_back(id);
       } else {
@@ -218,9 +228,9 @@ class GradientReducer {
     add(ops::kAllReduce, Group::tensor, summed, summed, place);
     if (sharding_.data_ranks() > 1) add(ops::kAllReduce, Group::data, whole, whole, place);
     // The ranks of the group `expert` got the rows of each other: theirs are sums already.
-    if (sharding_.data_ranks() > sharding_.expert)
-      add(ops::kAllReduce, Group::copies, experts, experts, place);
-    add(ops::kReduceScatter, Group::data, divided, parts, place);
+    if (sharding_.expert_copies() > 1) add(ops::kAllReduce, Group::copies, experts, experts, place);
+    for (const auto& [group, gradients_of] : divided)
+      add(ops::kReduceScatter, group, gradients_of, parts.at(group), place);
     // The first stage has its gradient only after the last stage has sent everything back.
     add(ops::kAllReduce, Group::tied, tied, tied, step_->ops.size());
   }
@@ -279,21 +289,23 @@ class WeightGatherer {
   /// Consecutive ops that read the weights of one unit, from op `first` on.
   struct Use {
     std::size_t first = 0;
+    Group group = Group::data;
     std::vector<TensorId> parts, whole;
   };
-  using Key = std::tuple<std::string, int, bool>;
+  using Key = std::tuple<std::string, int, bool, Group>;
 
   /// What a weight is gathered once for. zero 3 frees it between the forward and the backward pass of a
   /// layer, but not that of the head, whose backward pass follows at once.
-  [[nodiscard]] Key key_of(const Op& op) const {
+  [[nodiscard]] Key key_of(const Op& op, Group group) const {
     const std::string unit = unit_of(op, sharding_);
-    if (sharding_.zero < 3) return {unit, 0, false};
+    if (sharding_.zero < 3) return {unit, 0, false, group};
     const bool is_layer = core::Scope(op.scope).layer().has_value();
-    return {unit, op.micro_batch, is_layer && op.phase == Phase::backward};
+    return {unit, op.micro_batch, is_layer && op.phase == Phase::backward, group};
   }
 
   TensorId whole_of(TensorId weight, std::size_t index) {
-    const Key key = key_of(step_->ops[index]);
+    const Group group = sharers_of(step_->tensor(weight));
+    const Key key = key_of(step_->ops[index], group);
     const Key place = sharding_.zero < 3 ? Key{} : key;
     const auto [entry, is_new] = whole_.try_emplace({weight, place}, program::kNone);
     if (!is_new) return entry->second;
@@ -302,7 +314,7 @@ class WeightGatherer {
     whole.full_precision = false;
     entry->second = step_->add_tensor(std::move(whole));
     const auto [use, is_new_use] = by_key_.try_emplace(key, uses_.size());
-    if (is_new_use) uses_.push_back({.first = index, .parts = {}, .whole = {}});
+    if (is_new_use) uses_.push_back({.first = index, .group = group, .parts = {}, .whole = {}});
     uses_[use->second].parts.push_back(weight);
     uses_[use->second].whole.push_back(entry->second);
     return entry->second;
@@ -310,7 +322,7 @@ class WeightGatherer {
 
   [[nodiscard]] Op gather(const Use& use) const {
     const Op& like = step_->ops[use.first];
-    Op op = collectives_.make(ops::kAllGather, Group::data, like, unit_of(like, sharding_) + "/weights");
+    Op op = collectives_.make(ops::kAllGather, use.group, like, unit_of(like, sharding_) + "/weights");
     op.inputs = use.parts;
     op.outputs = use.whole;
     return op;

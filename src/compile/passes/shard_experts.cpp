@@ -2,6 +2,7 @@
 #include "compile/passes/shard_experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -28,7 +29,11 @@ using program::TensorId;
 class ExpertSplitter {
  public:
   ExpertSplitter(Program& forward, const compile::Sharding& sharding, const program::Coordinates& rank)
-      : forward_(&forward), ranks_(sharding.expert), index_(rank.data % sharding.expert) {}
+      : forward_(&forward),
+        ranks_(sharding.expert),
+        index_((rank.data * sharding.tensor + rank.tensor) / sharding.expert_tensor % sharding.expert),
+        room_(sharding.has_exact_rows ? sharding.expert_imbalance : sharding.expert),
+        imbalance_(sharding.expert_imbalance) {}
 
   void run() {
     std::vector<Op> all = std::move(forward_->ops);
@@ -58,7 +63,7 @@ class ExpertSplitter {
   void widen(Op& op, bool is_by_expert) {
     for (const TensorId id : op.outputs) {
       Tensor& tensor = forward_->tensor(id);
-      tensor.shape = tensor.shape.with(0, ranks_ * tensor.shape[0]);
+      tensor.shape = tensor.shape.with(0, times(room_, tensor.shape[0]));
       wide_.insert(id);
     }
     if (!is_by_expert) return;
@@ -66,10 +71,14 @@ class ExpertSplitter {
       if (forward_->tensor(id).role == Role::weight) split(forward_->tensor(id));
     }
     if (!op.is(ops::kGroupedMatmul)) return;
-    const std::int64_t experts = forward_->shape(op.inputs[1])[0];
-    op.attrs = ops::grouped_matmul(experts, rows_, op.attrs.integer("n"), op.attrs.integer("k"),
-                                   op.attrs.flag("trans_b"));
-    op.attrs.set("rows", rows_);
+    const core::Shape& weights = forward_->shape(op.inputs[1]);
+    const std::int64_t rows = times(imbalance_ / room_, forward_->shape(op.inputs[0])[0]);
+    op.attrs = ops::grouped_matmul(weights[0], rows, weights[1], weights[2], op.attrs.flag("trans_b"));
+    op.attrs.set("rows", rows);
+  }
+
+  static std::int64_t times(double factor, std::int64_t rows) {
+    return std::llround(factor * static_cast<double>(rows));
   }
 
   void split(Tensor& weight) const {
@@ -90,6 +99,7 @@ class ExpertSplitter {
 
   /// Rows leave for the ranks of their experts.
   void send(Op gather) {
+    active_ = gather.attrs.integer("active");
     const TensorId rows = gather.outputs.at(0);
     const TensorId offsets = offsets_of(gather);
     rows_ = forward_->shape(rows)[0];
@@ -97,7 +107,7 @@ class ExpertSplitter {
     Tensor counts{.name = "counts", .shape = {ranks_, experts + 1}, .dtype = core::DType::i32};
     Tensor received = forward_->tensor(rows);
     received.name += ".received";
-    received.shape = received.shape.with(0, ranks_ * rows_);
+    received.shape = received.shape.with(0, times(room_, rows_));
     counts_ = forward_->add_tensor(std::move(counts));
     const TensorId arrived = forward_->add_tensor(std::move(received));
     const TensorId own = forward_->add_tensor(
@@ -105,6 +115,8 @@ class ExpertSplitter {
     Op all = collective(gather, ops::kAllGather, {offsets}, {counts_});
     all.attrs.set("unit", experts + 1);
     Op exchange = collective(gather, ops::kExchangeRows, {rows, counts_}, {arrived, own});
+    exchange.attrs.set("active", active_);
+    if (room_ != ranks_) exchange.attrs.set("room", forward_->shape(arrived)[0]);
     forward_->ops.push_back(std::move(gather));
     forward_->ops.push_back(std::move(all));
     forward_->ops.push_back(std::move(exchange));
@@ -128,14 +140,19 @@ class ExpertSplitter {
     back.name += ".returned";
     back.shape = back.shape.with(0, rows_);
     const TensorId returned = forward_->add_tensor(std::move(back));
-    forward_->ops.push_back(collective(combine, ops::kReturnRows, {rows, counts_}, {returned}));
+    Op back_again = collective(combine, ops::kReturnRows, {rows, counts_}, {returned});
+    back_again.attrs.set("active", active_);
+    if (room_ != ranks_) back_again.attrs.set("own_rows", rows_);
+    forward_->ops.push_back(std::move(back_again));
     combine.inputs[0] = returned;
     forward_->ops.push_back(std::move(combine));
   }
 
   Program* forward_;
   int ranks_, index_;
-  std::int64_t rows_ = 0;  ///< R
+  double room_, imbalance_;  ///< of rows that arrive, by those that are sent: what fits, and what comes
+  std::int64_t rows_ = 0;    ///< R
+  std::int64_t active_ = 1;  ///< experts of a token
   TensorId counts_ = program::kNone;
   std::map<TensorId, TensorId> replaced_;
   std::set<TensorId> wide_;  ///< with room for the rows of all ranks

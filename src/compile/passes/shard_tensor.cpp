@@ -32,14 +32,27 @@ enum class Split : std::uint8_t { none, rows, columns };
 
 /// How a parameter is split, by its name (model/parameters.h).
 Split split_of(std::string_view name) {
-  for (const std::string_view part : {".attention.qkv.weight", ".attention.qkv.bias",
-                                      ".feed_forward.fc1.weight", ".feed_forward.fc1.bias"}) {
+  for (const std::string_view part :
+       {".attention.qkv.weight", ".attention.qkv.bias", ".feed_forward.fc1.weight", ".feed_forward.fc1.bias",
+        ".shared.fc1.weight", ".shared.fc1.bias"}) {
     if (name.ends_with(part)) return Split::rows;
   }
-  for (const std::string_view part : {".attention.proj.weight", ".feed_forward.fc2.weight"}) {
+  for (const std::string_view part :
+       {".attention.proj.weight", ".feed_forward.fc2.weight", ".shared.fc2.weight"}) {
     if (name.ends_with(part)) return Split::columns;
   }
   return Split::none;
+}
+
+/// Whether ranks of sequence parallelism compute it of their own rows: what chooses and weighs experts.
+bool is_of_own_rows(std::string_view name) {
+  return name.ends_with(".router.weight") || name.ends_with(".router.bias") ||
+         name.ends_with(".shared_gate.weight");
+}
+
+/// The axis along which ranks share an expert's weights [E, n, k], by their name; 0: none.
+int axis_of_experts(std::string_view name) {
+  return name.ends_with(".experts.fc1.weight") ? 1 : name.ends_with(".experts.fc2.weight") ? 2 : 0;
 }
 
 /// Whether the name is the embedding's table or the head, which may be the same.
@@ -53,6 +66,7 @@ class TensorSplitter {
         parts_(sharding.tensor),
         index_(rank.tensor),
         by_rows_(sharding.sequence_parallel),
+        shares_experts_(sharding.expert_tensor > 1),
         by_vocabulary_(sharding.vocab_parallel && vocabulary_of(whole) % sharding.tensor == 0),
         renamed_(whole.tensors.size(), program::kNone) {
     find_packing();
@@ -83,8 +97,7 @@ class TensorSplitter {
         const std::int64_t kv = op.attrs.integer("kv_heads") * d;
         qkv_ = {op.attrs.integer("heads") * d, kv, kv};
       } else if (op.is(ops::kSwiGlu) || (op.is(ops::kActivate) && op.attrs.flag("gated"))) {
-        const std::int64_t width = whole_->shape(op.outputs[0])[-1];
-        gate_up_ = {width, width};
+        is_gated_ = true;
       }
     }
   }
@@ -102,9 +115,16 @@ class TensorSplitter {
                     .index = index_,
                     .parts = parts_,
                     .whole = tensor.shape};
-        if (split == Split::rows && !has_vocabulary(tensor.name)) shard.packed = is_qkv ? qkv_ : gate_up_;
+        const std::int64_t half = tensor.shape[0] / 2;
+        if (split == Split::rows && !has_vocabulary(tensor.name) && (is_qkv || is_gated_))
+          shard.packed = is_qkv ? qkv_ : std::vector{half, half};
         tensor.shape = program::shape_of(shard);
         tensor.shards = {std::move(shard)};
+      }
+      if (const int axis = axis_of_experts(tensor.name); axis > 0 && shares_experts_) {
+        tensor.shards = {
+            {.group = Group::tensor, .axis = axis, .index = index_, .parts = parts_, .whole = tensor.shape}};
+        tensor.shape = program::shape_of(tensor.shards.back());
       }
       renamed_[i] = split_.add_tensor(std::move(tensor));
     }
@@ -120,7 +140,9 @@ class TensorSplitter {
   }
 
   void write(const Op& op) {
+    if (op.is(ops::kMatmul) && by_rows_ && is_of_own_rows(name_of(op.inputs[1]))) return write_own_rows(op);
     if (op.is(ops::kMatmul)) return write_matmul(op);
+    if (op.is(ops::kGroupedMatmul)) return write_grouped(op);
     if (by_vocabulary_ && op.is(ops::kEmbedding)) return write_embedding(op);
     if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
@@ -139,7 +161,8 @@ class TensorSplitter {
     const bool is_split_bias = op.is(ops::kBiasAdd) && split_of(name_of(op.inputs[1])) != Split::none;
     const bool is_activation = op.is(ops::kGelu) || op.is(ops::kSwiGlu) || op.is(ops::kActivate);
     if (op.is(ops::kActivate) && op.inputs.size() > 1) summed_.insert(name_of(op.inputs[1]));
-    copy(op, by_rows_ && !is_split_bias && !is_activation);
+    const bool is_of_rows = !is_activation || has_own_rows(renamed_[static_cast<std::size_t>(op.inputs[0])]);
+    copy(op, by_rows_ && !is_split_bias && is_of_rows);
   }
 
   [[nodiscard]] Op on_own_heads(Op op) const {
@@ -250,6 +273,39 @@ class TensorSplitter {
     append(op, std::move(own), {whole.with(-1, split == Split::rows ? n / parts_ : n)}, false);
   }
 
+  [[nodiscard]] bool has_own_rows(TensorId id) const { return has_own_rows_[static_cast<std::size_t>(id)]; }
+
+  /// A matmul of a rank's own rows with whole weights.
+  void write_own_rows(const Op& op) {
+    Op own = op;
+    own.outputs.clear();
+    summed_.insert(name_of(op.inputs[1]));
+    own.inputs[0] = as_rows(renamed_[static_cast<std::size_t>(op.inputs[0])], op.scope);
+    own.inputs[1] = renamed_[static_cast<std::size_t>(op.inputs[1])];
+    own.attrs.set("m", op.attrs.integer("m") / parts_);
+    append(op, std::move(own), {rows_of(whole_->shape(op.outputs[0]))}, true);
+  }
+
+  /// Experts take the rows of this rank's tokens, or, where ranks share each expert, those of all of them.
+  void write_grouped(const Op& op) {
+    const int axis = shares_experts_ ? axis_of_experts(name_of(op.inputs[1])) : 0;
+    TensorId rows = renamed_[static_cast<std::size_t>(op.inputs[0])];
+    if (axis == 1) {
+      const Shape& whole = whole_->shape(op.inputs[0]);
+      rows = local(ops::kAllGather, rows, place(whole[-1]), op.scope, whole);
+      has_own_rows_.resize(split_.tensors.size(), false);
+    }
+    const TensorId weight = renamed_[static_cast<std::size_t>(op.inputs[1])];
+    const Shape of_weight = split_.shape(weight);
+    Op own = op;
+    own.outputs.clear();
+    own.inputs = {rows, weight, renamed_[static_cast<std::size_t>(op.inputs[2])]};
+    own.attrs = ops::grouped_matmul(of_weight[0], split_.shape(rows)[0], of_weight[1], of_weight[2],
+                                    op.attrs.flag("trans_b"));
+    append(op, std::move(own), {}, axis == 0);
+    if (axis == 2) add_up(op, true);
+  }
+
   /// Sums the partial results of all ranks.
   void add_up(const Op& op, bool by_rows) {
     TensorId& y = renamed_[static_cast<std::size_t>(op.outputs[0])];
@@ -308,11 +364,12 @@ class TensorSplitter {
 
   const Program* whole_;
   int parts_, index_;
-  bool by_rows_, by_vocabulary_;
+  bool by_rows_, shares_experts_, by_vocabulary_;
   Program split_;
   std::vector<TensorId> renamed_;   ///< by tensor of the whole program: its counterpart
   std::vector<bool> has_own_rows_;  ///< by new tensor: whether it holds only this rank's rows
-  std::vector<std::int64_t> qkv_, gate_up_;
+  std::vector<std::int64_t> qkv_;
+  bool is_gated_ = false;
   std::set<std::string> summed_;
   TensorId rows_from_ = program::kNone, own_rows_ = program::kNone;
 };

@@ -6,7 +6,8 @@
 //     rank's experts, sorted by expert and then by rank; what follows the last offset is undefined.
 //   return_rows   (received [N R, C], counts) -> rows [R, C]: its inverse.
 // counts are the offsets that `dispatch` made on each rank (an all_gather of them). Each of the two is the
-// other's gradient. Attributes: group, parts, index as of all collectives.
+// other's gradient. Attributes: group, parts, index as of all collectives; of plans also room and own_rows,
+// the rows of `received` and of `rows` where the one has no room for those of all ranks.
 #include <fmt/format.h>
 
 #include "program/gradient.h"
@@ -38,13 +39,15 @@ std::vector<Tensor> infer_exchange_rows(const Program& p, const Op& op) {
   const Tensor& rows = p.tensor(op.inputs[0]);
   const std::int64_t ranks = op.attrs.integer("parts");
   const std::int64_t experts = (p.shape(op.inputs[1])[1] - 1) / ranks;
-  return {rows_like(rows, ranks * rows.shape[0]), {.shape = {experts + 1}, .dtype = core::DType::i32}};
+  const std::int64_t room = op.attrs.has("room") ? op.attrs.integer("room") : ranks * rows.shape[0];
+  return {rows_like(rows, room), {.shape = {experts + 1}, .dtype = core::DType::i32}};
 }
 
 std::vector<Tensor> infer_return_rows(const Program& p, const Op& op) {
   expect_counts(p, op);
   const Tensor& received = p.tensor(op.inputs[0]);
-  return {rows_like(received, received.shape[0] / op.attrs.integer("parts"))};
+  return {rows_like(received, op.attrs.has("own_rows") ? op.attrs.integer("own_rows")
+                                                       : received.shape[0] / op.attrs.integer("parts"))};
 }
 
 /// As many rows arrive as are sent, where experts have equally many.
@@ -54,11 +57,15 @@ Cost cost_exchange(const Program& p, const Op& op) {
 }
 
 void gradient_exchange_rows(GradientContext& g) {
-  g.propagate(0, g.emit(kReturnRows, {g.gradient(0), g.input(1)}, g.op().attrs).at(0));
+  Attributes attrs = g.op().attrs;
+  attrs.set("own_rows", g.program().shape(g.input(0))[0]);
+  g.propagate(0, g.emit(kReturnRows, {g.gradient(0), g.input(1)}, attrs).at(0));
 }
 
 void gradient_return_rows(GradientContext& g) {
-  g.propagate(0, g.emit(kExchangeRows, {g.gradient(0), g.input(1)}, g.op().attrs).at(0));
+  Attributes attrs = g.op().attrs;
+  attrs.set("room", g.program().shape(g.input(0))[0]);
+  g.propagate(0, g.emit(kExchangeRows, {g.gradient(0), g.input(1)}, attrs).at(0));
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ double served_until(const RequestTimes& request, double end_s) {
 
 /// Which of the loads, sorted by rate, kept the limits. What was tried twice at a rate must keep them twice.
 void find_limits(Saturation& of) {
-  const auto keeps = [](const ServedLoad* load) { return load->slo_share() >= kSloShare; };
+  const auto keeps = [](const ServedLoad* load) { return load->slo_share().value_or(1) >= kSloShare; };
   for (const ServedLoad* load : of.loads) {
     if (load->rate && of.failing == nullptr && !keeps(load)) of.failing = load;
   }
@@ -131,9 +131,11 @@ double ServedLoad::tokens() const {
 
 std::optional<double> ServedLoad::batch_share() const { return ratio_of(used_slot_s, slots * decode_s); }
 
-double ServedLoad::slo_share() const {
+std::optional<double> ServedLoad::slo_share() const {
+  if (ttft_limit_s <= 0 && tpot_limit_s <= 0) return std::nullopt;
   const auto keeps = std::ranges::count_if(requests, [&](const RequestTimes& request) {
-    return request.ttft_s() <= ttft_limit_s && request.tpot_s().value_or(0) <= tpot_limit_s;
+    return (ttft_limit_s <= 0 || request.ttft_s() <= ttft_limit_s) &&
+           (tpot_limit_s <= 0 || request.tpot_s().value_or(0) <= tpot_limit_s);
   });
   return static_cast<double>(keeps) / static_cast<double>(requests.size());
 }

@@ -42,8 +42,8 @@ struct ServedLoad {
   [[nodiscard]] double tokens() const;
   /// Slots that had a text, of all slots, over the time of the decode steps.
   [[nodiscard]] std::optional<double> batch_share() const;
-  /// Requests whose times to the first token and per token were both within the limits.
-  [[nodiscard]] double slo_share() const;
+  /// Requests whose times to the first token and per token were both within the limits; nothing without any.
+  [[nodiscard]] std::optional<double> slo_share() const;
 };
 
 /// One user's part of a load.

@@ -73,7 +73,7 @@ std::size_t importance(const Column& column, std::size_t index, bool begins, std
   if (begins) return 3 * count;
   if (std::ranges::find(kKept, column.key) != kKept.end()) return 3 * count - 1 - index;
   const std::size_t by_place = count - index;
-  return is_spare(column.key) ? by_place : count + by_place;
+  return column.is_spare || is_spare(column.key) ? by_place : count + by_place;
 }
 
 void remove(Table& table, Measured& measured, std::size_t index) {

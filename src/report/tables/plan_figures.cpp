@@ -81,6 +81,7 @@ std::vector<Row> plan_rows(const RecordSet& set, std::string_view series) {
   std::vector<Row> all;
   for (const RecordFile& file : set.files) {
     std::vector<Row> rows = rows_of_cells(series, file.cells);
+    std::ranges::for_each(rows, set_split);
     std::ranges::move(rows, std::back_inserter(all));
   }
   return all;

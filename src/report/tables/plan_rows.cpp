@@ -1,6 +1,8 @@
 // The tables of `rooflm plan`: their columns, and their rows as cells of a record and back.
 #include "report/tables/plan_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -21,16 +23,10 @@ Cell value_of(const record::Cell& cell) {
 
 constexpr PlanSetting kPlanSettings[] = {{"model", "model", true, true},
                                          {"device", "device", true, true},
-                                         {"framework", "framework", false, true},
-                                         {"dtype", "dtype", false, true},
                                          {"gpus", "GPUs"},
-                                         {"dp", "dp"},
-                                         {"cp", "cp"},
-                                         {"tp", "tp"},
-                                         {"pp", "pp"},
-                                         {"zero", "zero"},
-                                         {"interleave", "interleave", false},
-                                         {"short_ends", "short ends", false},
+                                         {"split", "split", true, true},
+                                         {"framework", "framework", true, true},
+                                         {"dtype", "dtype", true, true},
                                          {"micro_batch", "b"},
                                          {"global_batch", "batch"},
                                          {"seq", "T"},
@@ -39,42 +35,58 @@ constexpr PlanSetting kPlanSettings[] = {{"model", "model", true, true},
 
 }  // namespace
 
+void set_split(Row& row) {
+  std::string split;
+  for (const char* degree : {"dp", "cp", "ep", "tp", "pp", "interleave", "zero"}) {
+    const int least = std::string_view(degree) == "zero" ? 1 : 2;
+    if (row.number(degree) < least) continue;
+    split += fmt::format("{}{}{:.0f}", split.empty() ? "" : " ", degree, row.number(degree));
+  }
+  if (row.number("short_ends") > 0) split += " short-ends";
+  if (!split.empty()) row.set("split", split);
+}
+
 std::span<const PlanSetting> plan_settings() { return kPlanSettings; }
 
 std::vector<Column> plan_columns(std::span<const Row> rows) {
   std::vector<Column> columns;
   for (const PlanSetting& setting : plan_settings())
     if (setting.is_column) columns.push_back({setting.key, setting.title});
+  const auto has = [&](std::string_view key) {
+    return rows.empty() ||
+           std::ranges::any_of(rows, [&](const Row& row) { return row.find(key) != nullptr; });
+  };
+  const std::string currency = rows.empty() ? "" : rows.front().text("currency");
+  const auto spare = [](const char* key, const char* title, Show show = Show::plain, const char* unit = "") {
+    return Column{
+        .key = key, .title = title, .show = show, .unit = unit, .is_group = false, .is_spare = true};
+  };
   const Column figures[] = {{"status", "status"},
                             {"step_s", "step", Show::seconds, "s"},
-                            {"step_low_s", "from", Show::seconds, "s"},
-                            {"step_high_s", "to", Show::seconds, "s"},
-                            {"step_kind", "kind"},
+                            spare("step_low_s", "from", Show::seconds, "s"),
+                            spare("step_high_s", "to", Show::seconds, "s"),
                             {"tokens_per_s", "tokens/s", Show::si},
                             {"mfu", "MFU", Show::percent},
-                            {"hfu", "HFU", Show::percent},
-                            {"exposed_s", "exposed", Show::seconds, "s"},
-                            {"bubble_s", "bubble", Show::seconds, "s"},
-                            {"host_s", "host", Show::seconds, "s"},
                             {"peak_bytes", "memory", Show::bytes, "byte"},
                             {"memory_left_bytes", "left", Show::bytes, "byte"},
                             {"days", "days", Show::brief}};
   columns.insert(columns.end(), std::begin(figures), std::end(figures));
   // What only some runs have.
-  const Column optional[] = {{"ep", "ep"},
-                             {"price", "price", Show::brief},
-                             {"goodput", "goodput", Show::percent},
-                             {"checkpoint_interval_s", "checkpoint every", Show::seconds, "s"},
-                             {"speed_up", "speed-up", Show::brief},
-                             {"efficiency", "efficiency", Show::percent},
-                             {"what_if", "what if"},
-                             {"reason", "why"}};
-  for (const Column& column : optional) {
-    const bool is_there = rows.empty() || std::ranges::any_of(rows, [&](const Row& row) {
-                            return row.find(column.key) != nullptr;
-                          });
-    if (is_there) columns.push_back(column);
-  }
+  const Column optional[] = {
+      {"price", currency.empty() ? "price" : fmt::format("price, {}", currency), Show::si, currency},
+      {"goodput", "goodput", Show::percent},
+      {"speed_up", "speed-up", Show::brief},
+      {"efficiency", "efficiency", Show::percent},
+      {"what_if", "what if"},
+      {"reason", "why"},
+      spare("checkpoint_interval_s", "checkpoint every", Show::seconds, "s")};
+  std::ranges::copy_if(optional, std::back_inserter(columns),
+                       [&](const Column& column) { return has(column.key); });
+  const Column parts[] = {spare("step_kind", "kind"), spare("hfu", "HFU", Show::percent),
+                          spare("exposed_s", "exposed", Show::seconds, "s"),
+                          spare("bubble_s", "bubble", Show::seconds, "s"),
+                          spare("host_s", "host", Show::seconds, "s")};
+  columns.insert(columns.end(), std::begin(parts), std::end(parts));
   return columns;
 }
 
@@ -83,6 +95,15 @@ const TypedColumns<PlanTerm>& term_columns() {
                                                  {"seconds", "time", &PlanTerm::seconds, Show::seconds},
                                                  {"share", "share", &PlanTerm::share, Show::percent},
                                                  {"how", "how", &PlanTerm::how}};
+  return columns;
+}
+
+const TypedColumns<MemoryTerm>& memory_term_columns() {
+  static const TypedColumns<MemoryTerm> columns = {
+      {"term", "term", &MemoryTerm::term},
+      {"bytes", "memory", &MemoryTerm::bytes, Show::bytes, "byte"},
+      {"share", "share", &MemoryTerm::share, Show::percent},
+      {"how", "how", &MemoryTerm::how}};
   return columns;
 }
 

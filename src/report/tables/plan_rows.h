@@ -22,6 +22,9 @@ struct PlanSetting {
 };
 std::span<const PlanSetting> plan_settings();
 
+/// Sets "split" from the degrees of the row, those above 1: "dp8 tp2 zero3".
+void set_split(Row& row);
+
 /// Of a row per plan (keys: docs/plan.md); columns that only some plans have are left out where none of the
 /// rows has them; without rows there are all.
 std::vector<Column> plan_columns(std::span<const Row> rows);
@@ -34,6 +37,15 @@ struct PlanTerm {
   [[nodiscard]] double share() const { return step_s > 0 ? seconds / step_s : 0; }
 };
 const TypedColumns<PlanTerm>& term_columns();
+
+/// What holds a part of a rank's memory, and how much that is.
+struct MemoryTerm {
+  std::string term{};
+  double bytes = 0, peak_bytes = 0;
+  std::string how{};
+  [[nodiscard]] double share() const { return peak_bytes > 0 ? bytes / peak_bytes : 0; }
+};
+const TypedColumns<MemoryTerm>& memory_term_columns();
 
 /// What a record measured beside what is planned.
 struct PlanAgainst {

@@ -101,7 +101,7 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 
 std::string format_markdown(const Table& table) {
   const Grid grid = layout(table, true);
-  std::string out;
+  std::string out = table.heading.empty() ? "" : core::printable_lines(table.heading) + "\n\n";
   for (std::size_t r = 0; r < grid.lines.size(); ++r) {
     out += "|";
     for (std::size_t i = 0; i < grid.widths.size(); ++i)
@@ -273,6 +273,7 @@ std::string format_text(const Table& table, std::size_t width) {
     }
     out = format_lines(grid, blocks, 1, grid.lines.size());
   }
+  if (!table.heading.empty()) out = wrap_lines(core::printable_lines(table.heading) + "\n", width) + out;
   for (const std::string& note : table.notes) out += wrap_lines(core::printable_lines(note) + "\n", width);
   return out;
 }

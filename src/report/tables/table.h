@@ -61,6 +61,7 @@ struct Column {
   std::string unit{};
   /// Rows with the same text belong together: a terminal shows it once, and not in each row.
   bool is_group = false;
+  bool is_spare = false;  ///< among the first to be left out of a narrow terminal
 };
 
 /// Its unit, "share" of what is shown as percent.
@@ -69,6 +70,7 @@ std::string unit_of(const Column& column);
 struct Table {
   std::vector<Column> columns;
   std::vector<Row> rows;
+  std::string heading{};           ///< what all rows share: a line above the table; not in CSV and JSON
   std::vector<std::string> notes;  ///< lines below the table: formulas, units; not in CSV and JSON
 };
 

@@ -1,5 +1,5 @@
 // Turns the streams of a program's processes into records.
-#include "cli/plans/recorded_runs.h"
+#include "cli/recorded_runs.h"
 
 #include <fmt/format.h>
 

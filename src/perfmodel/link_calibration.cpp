@@ -1,5 +1,5 @@
 // Links as `rooflm comm` measured them, for plans.
-#include "cli/plans/link_calibration.h"
+#include "perfmodel/link_calibration.h"
 
 #include <fmt/format.h>
 
@@ -10,14 +10,11 @@
 #include <set>
 #include <string>
 
-#include "cli/output.h"
 #include "core/error.h"
 #include "core/printable.h"
 
-namespace rooflm::cli {
+namespace rooflm::perfmodel {
 namespace {
-
-using perfmodel::Collective;
 
 struct CommRow {
   std::map<std::string, double> numbers;
@@ -36,16 +33,16 @@ std::map<std::int64_t, CommRow> rows_of(const record::Reader& record) {
 
 }  // namespace
 
-bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
+std::optional<std::vector<std::string>> take_links(const record::Reader& record, Cluster& cluster) {
   constexpr std::array kKinds = {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter};
   cluster.pair.reset();  // what was measured has bridges in it
-  perfmodel::LinkLevel& link = cluster.inside;
+  LinkLevel& link = cluster.inside;
   // By ranks and the bytes that each sends.
   std::map<int, std::map<Collective, std::map<double, double>>> seconds;
   std::set<std::string> carriers;
   for (const auto& [number, row] : rows_of(record)) {
-    const auto kind = std::ranges::find(kKinds, row.texts.at("op"),
-                                        [](Collective each) { return perfmodel::name_of(each); });
+    const auto kind =
+        std::ranges::find(kKinds, row.texts.at("op"), [](Collective each) { return name_of(each); });
     if (kind == kKinds.end() || row.texts.at("status") != "success" || row.texts.at("place") != "out")
       continue;
     if (row.numbers.at("hosts") > 1) {
@@ -59,30 +56,32 @@ bool take_links(const record::Reader& record, perfmodel::Cluster& cluster) {
     const int ranks = static_cast<int>(row.numbers.at("ranks"));
     seconds[ranks][*kind].emplace(row.numbers.at("busbw") * time_s, time_s);
   }
-  if (seconds.empty()) return false;
+  if (seconds.empty()) return std::nullopt;
   if (link.byte_per_s <= 0)
     throw core::InputError("--calibrate: the catalog knows no link of this device, which comm measured");
   for (const auto& [ranks, kinds] : seconds) {
     for (const auto& [kind, points] : kinds)
-      for (perfmodel::MeasuredRing& known : link.measured) known.seconds.erase(kind);
+      for (MeasuredRing& known : link.measured) known.seconds.erase(kind);
   }
   for (const auto& [ranks, kinds] : seconds) {
-    perfmodel::MeasuredRing& ring = link.measured.emplace_back(perfmodel::MeasuredRing{.ranks = ranks});
+    MeasuredRing& ring = link.measured.emplace_back(MeasuredRing{.ranks = ranks});
     for (const auto& [kind, points] : kinds) {
-      perfmodel::Curve& curve = ring.seconds[kind];
+      Curve& curve = ring.seconds[kind];
       for (const auto& [bytes, time_s] : points)
         curve.emplace_back(bytes, curve.empty() ? time_s : std::max(time_s, curve.back().second));
     }
   }
-  std::ranges::stable_sort(link.measured, {}, &perfmodel::MeasuredRing::ranks);
+  std::ranges::stable_sort(link.measured, {}, &MeasuredRing::ranks);
+  std::vector<std::string> notes;
   for (const std::string& carrier : carriers) {
     if (!carrier.starts_with("NCCL") && link.name.starts_with("NVLink"))
-      note("collectives measured over {}, planned for {}", core::printable(carrier), link.name);
+      notes.push_back(
+          fmt::format("collectives measured over {}, planned for {}", core::printable(carrier), link.name));
   }
   link.measured_byte_per_s = link.byte_per_s;
-  cluster.basis = perfmodel::Basis::calibrated;
+  cluster.basis = Basis::calibrated;
   cluster.source = "collectives as measured in the record of --calibrate";
-  return true;
+  return notes;
 }
 
-}  // namespace rooflm::cli
+}  // namespace rooflm::perfmodel

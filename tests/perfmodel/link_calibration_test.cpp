@@ -1,5 +1,5 @@
 // Plans take the times of collectives from a record of `rooflm comm`.
-#include "cli/plans/link_calibration.h"
+#include "perfmodel/link_calibration.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,8 @@
 #include "record/writer.h"
 #include "tests/record/record_testing.h"
 
-namespace rooflm::cli {
+namespace rooflm::perfmodel {
 namespace {
-
-using perfmodel::Collective;
 
 /// A row of comm: an all_gather among so many ranks.
 void add_row(std::vector<record::Cell>& cells, int row, int ranks, int hosts, double size, double time_us) {
@@ -33,8 +31,8 @@ void add_row(std::vector<record::Cell>& cells, int row, int ranks, int hosts, do
   number("busbw", size * (ranks - 1) / ranks / (time_us * 1e-6));
 }
 
-perfmodel::Cluster cluster() {
-  perfmodel::Cluster cluster{.per_node = 8};
+Cluster cluster() {
+  Cluster cluster{.per_node = 8};
   cluster.inside = {.byte_per_s = 100e9, .share = 0.8, .base_s = 1e-6, .step_s = 2e-6};
   return cluster;
 }
@@ -56,9 +54,9 @@ TEST_F(Links, AreThoseThatWereMeasured) {
     add_row(cells, 0, ranks, 1, 1e6, 50);
     add_row(cells, 1, ranks, 1, 1e9, 40e3);
     write(cells);
-    perfmodel::Cluster own = cluster();
+    Cluster own = cluster();
     ASSERT_TRUE(take_links(record::Reader(path_), own));
-    EXPECT_EQ(own.basis, perfmodel::Basis::calibrated);
+    EXPECT_EQ(own.basis, Basis::calibrated);
     for (const auto& [bytes, seconds] : {std::pair{1e6, 50e-6}, {1e9, 40e-3}}) {
       EXPECT_NEAR(collective_seconds(own, Collective::all_gather, bytes, {.size = ranks}), seconds, 1e-9)
           << ranks;
@@ -72,16 +70,28 @@ TEST_F(Links, OfSeveralHostsAreRefused) {
   std::vector<record::Cell> cells;
   add_row(cells, 0, 2, 2, 1e6, 50);
   write(cells);
-  perfmodel::Cluster own = cluster();
+  Cluster own = cluster();
   EXPECT_THROW(take_links(record::Reader(path_), own), core::InputError);
+}
+
+TEST_F(Links, OverAnotherCarrierThanPlannedAreNoted) {
+  std::vector<record::Cell> cells;
+  add_row(cells, 0, 2, 1, 1e6, 50);
+  cells.push_back({.series = "comm", .row = 0, .col = "carrier", .value = {}, .text = "sockets", .unit = {}});
+  write(cells);
+  Cluster own = cluster();
+  EXPECT_EQ(take_links(record::Reader(path_), own), std::vector<std::string>());
+  own.inside.name = "NVLink 4";
+  EXPECT_EQ(take_links(record::Reader(path_), own),
+            std::vector<std::string>{"collectives measured over sockets, planned for NVLink 4"});
 }
 
 TEST_F(Links, ARecordWithoutThemLeavesAllAsItWas) {
   write({});
-  perfmodel::Cluster own = cluster();
+  Cluster own = cluster();
   EXPECT_FALSE(take_links(record::Reader(path_), own));
   EXPECT_TRUE(own.inside.measured.empty());
 }
 
 }  // namespace
-}  // namespace rooflm::cli
+}  // namespace rooflm::perfmodel

@@ -1,0 +1,210 @@
+// rooflm serve: a model behind an HTTP server in the form of OpenAI's API.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/dry_run.h"
+#include "cli/inference_options.h"
+#include "cli/output.h"
+#include "cli/values.h"
+#include "core/error.h"
+#include "core/printable.h"
+#include "core/stop_signals.h"
+#include "core/units.h"
+#include "serve/batcher.h"
+#include "serve/http_server.h"
+#include "serve/text_service.h"
+#include "text/tokenizer.h"
+#include "train/checkpoint.h"
+#include "train/slot_decoder.h"
+
+namespace rooflm::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ServeOptions {
+  InferenceOptions inference;
+  std::string tokenizer;
+  std::string host = "127.0.0.1", port = "8000";
+  std::string slots = "8";
+  std::string seq;
+  std::string schedule = "fcfs";
+  std::string waiting = "256";
+  std::string timeout = "600";
+  std::string name;
+  std::string key;
+  std::string chat;
+  bool dry_run = false;
+};
+
+constexpr std::int64_t kMostPort = 65535;
+constexpr std::int64_t kPositionsWithout = 1024;  // of models that have no table of positions
+
+std::string key_of(const ServeOptions& options) {
+  if (!options.key.empty()) return options.key;
+  const char* const set = std::getenv("ROOFLM_API_KEY");
+  return set == nullptr ? "" : set;
+}
+
+/// Most tokens of a text: as asked, within what the model has.
+std::int64_t positions_of(const ServeOptions& options, const model::ModelConfig& config) {
+  const std::int64_t most = config.max_seq > 0 ? config.max_seq : std::numeric_limits<std::int64_t>::max();
+  if (options.seq.empty()) return std::min(kPositionsWithout, most);
+  const std::int64_t asked = parse_integer("--seq", options.seq, 2);
+  if (asked > most)
+    throw core::UsageError(
+        fmt::format("--seq {} is beyond the {} positions of {}", asked, most, config.name));
+  return asked;
+}
+
+serve::ServedModel served_model(const ServeOptions& options, const LoadedModel& loaded,
+                                std::int64_t positions) {
+  const fs::path tokenizer = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+  // As typed: the folder of train leads to that of a checkpoint.
+  const fs::path directory = fs::absolute(options.inference.model()).lexically_normal();
+  const fs::path last = directory.has_filename() ? directory.filename() : directory.parent_path().filename();
+  serve::ServedModel model{.name = options.name.empty() ? last.string() : options.name,
+                           .tokenizer = text::Tokenizer::load(tokenizer),
+                           .vocab = loaded.point.config.vocab,
+                           .positions = positions,
+                           .longest_prompt = positions - 1};
+  if (!options.chat.empty()) {
+    model.chat = serve::ChatTemplate::named(options.chat);
+  } else {
+    model.chat = serve::ChatTemplate::of_model(loaded.directory);
+  }
+  if (!model.chat) {
+    model.why_no_chat =
+        "the model has no chat template that is known here: use /v1/completions, or start the server with "
+        "--chat-template";
+  }
+  return model;
+}
+
+/// Tells the service when a signal asks to stop.
+class StopWatch {
+ public:
+  explicit StopWatch(serve::TextService& service)
+      : thread_([&service, this] {
+          constexpr auto kLook = std::chrono::milliseconds(50);
+          while (!is_done_ && core::StopSignals::received() == 0) std::this_thread::sleep_for(kLook);
+          service.stop();
+        }) {}
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+  ~StopWatch() {
+    is_done_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> is_done_ = false;
+  std::thread thread_;
+};
+
+int run(const ServeOptions& options) {
+  const auto schedule = core::parse<serve::Schedule>(options.schedule);
+  const std::string key = key_of(options);
+  constexpr std::int64_t kMostWaiting = 100'000;
+  constexpr std::int64_t kMostSlots = 4096;
+  const auto most_waiting = parse_integer("--max-waiting", options.waiting);
+  const auto slots = parse_integer("--slots", options.slots);
+  if (most_waiting > kMostWaiting)
+    throw core::UsageError(fmt::format("--max-waiting is at most {}", kMostWaiting));
+  if (slots > kMostSlots) throw core::UsageError(fmt::format("--slots is at most {}", kMostSlots));
+  const auto port = parse_integer("--port", options.port, 0);
+  if (port > kMostPort) throw core::UsageError(fmt::format("--port is at most {}, got {}", kMostPort, port));
+  const auto timeout = parse_integer("--request-timeout", options.timeout);
+  LoadedModel loaded = options.inference.open(options.slots, "1");
+  const std::int64_t positions = positions_of(options, loaded.point.config);
+  const serve::ServedModel model = served_model(options, loaded, positions);
+  if (options.dry_run) {
+    show_dry_run(fmt::format("serve {} with {} slots of {} tokens on {}, at {} port {}", model.name, slots,
+                             positions, loaded.point.device, options.host, port),
+                 {});
+    return 0;
+  }
+  train::verify_weights(loaded.directory, loaded.point.config);
+  train::SlotDecoder decoder(*loaded.session, {.batch = slots, .positions = positions}, model.longest_prompt,
+                             train::SlotDecoder::Choice::caller);
+  loaded.session->load(loaded.directory);
+  decoder.warm_up();
+  const core::StopSignals signals;
+  serve::TextService service(decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
+                             std::chrono::seconds(timeout));
+  const serve::HttpServer server(service, model,
+                                 {.host = options.host, .port = static_cast<int>(port), .key = key});
+  note("serving {} on {}: http://{}:{}/v1 ({} slots of {} tokens, {}{}{})", core::printable(model.name),
+       loaded.point.device, options.host, server.port(), slots, positions, name_of(schedule),
+       model.chat ? ", chat template " + model.chat->name() : "", key.empty() ? "" : ", with a key");
+  const StopWatch watch(service);
+  serve::run_batches(service, schedule);
+  const serve::ServerMetrics counts = service.metrics();
+  note("stopped after {} prompt tokens and {} new ones", counts.prompt_tokens, counts.generation_tokens);
+  return 0;
+}
+
+}  // namespace
+
+Body declare_serve(CommandLine& line) {
+  auto o = std::make_shared<ServeOptions>();
+  o->inference.add_to(line);
+  line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
+      .type_name("PATH");
+  line.add_option("--host", o->host, "Address to listen on; 0.0.0.0: all of this machine")
+      .type_name("ADDRESS")
+      .show_default();
+  line.add_option("--port", o->port, "Port to listen on (0: any that is free)").type_name("N").show_default();
+  line.add_option("--slots", o->slots, "Texts that are continued at the same time")
+      .type_name("N")
+      .show_default();
+  line.add_option("--seq", o->seq,
+                  "Most tokens of a prompt with its answer (default: the model's positions, at most 1024)")
+      .type_name("N");
+  line.add_option("--schedule", o->schedule,
+                  "Who is next: fcfs, fair (by the user that requests name), shortest (prompt), batch")
+      .type_name("NAME")
+      .show_default();
+  line.add_option("--max-waiting", o->waiting, "Requests that may wait for a slot; more get status 429")
+      .type_name("N")
+      .show_default();
+  line.add_option("--request-timeout", o->timeout, "Seconds after which an answer ends with what there is")
+      .type_name("S")
+      .show_default();
+  line.add_option("--served-model-name", o->name,
+                  "Name of the model in requests (default: that of the directory)")
+      .type_name("NAME");
+  line.add_option(
+          "--api-key", o->key,
+          "Clients must send it as a bearer token (or set ROOFLM_API_KEY, which no process list shows)")
+      .type_name("KEY");
+  std::string names;
+  for (const std::string& name : serve::ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
+  line.add_option("--chat-template", o->chat,
+                  "Form of conversations: " + names + " (default: as the model's own)")
+      .type_name("NAME");
+  add_dry_run(line, o->dry_run, "");
+  line.footer(
+      "POST /v1/completions and /v1/chat/completions, with streaming, GET /v1/models, /metrics (Prometheus) "
+      "and\n"
+      "/health, as clients of OpenAI's API expect them. Requests join and leave the batch between two "
+      "tokens.\n"
+      "SIGTERM or Ctrl-C: answers that were begun are finished, then it ends.\n\n"
+      "Example: rooflm serve --model out/ --port 8000\n"
+      "         curl localhost:8000/v1/completions -d '{\"prompt\": \"And God said\", \"max_tokens\": 20}'");
+  return [o] { return run(*o); };
+}
+
+}  // namespace rooflm::cli

@@ -1,0 +1,80 @@
+// Continuous batching: requests get slots between two tokens, and leave them when they are done.
+#include "serve/batcher.h"
+
+namespace rooflm::serve {
+namespace {
+
+class Batcher {
+ public:
+  Batcher(Service& service, Schedule schedule)
+      : service_(&service),
+        queue_(schedule),
+        is_static_(schedule == Schedule::batch),
+        users_(service.slots()) {}
+
+  BatchTimes run() {
+    while (!service_->is_over()) {
+      service_->look_for_arrivals(queue_);
+      fill_slots();
+      if (taken_ > 0) {
+        decode();
+      } else if (queue_.is_empty() && !service_->is_over()) {
+        service_->wait();
+      }
+    }
+    return times_;
+  }
+
+ private:
+  void fill_slots() {
+    if (is_static_ && taken_ > 0) return;
+    for (std::size_t slot = 0; slot < users_.size(); ++slot) {
+      while (!users_[slot] && !queue_.is_empty() && !join(slot, queue_.take())) {
+      }
+      if (!is_static_) service_->look_for_arrivals(queue_);
+    }
+  }
+
+  bool join(std::size_t slot, const Waiting& waiting) {
+    const double begin_s = service_->now_s();
+    if (!service_->join(slot, waiting.request)) return false;
+    const double end_s = service_->now_s();
+    times_.prefill_s += end_s - begin_s;
+    users_[slot] = waiting.user;
+    ++taken_;
+    add_token(slot, end_s);
+    return true;
+  }
+
+  void decode() {
+    const double begin_s = service_->now_s();
+    service_->decode();
+    const double end_s = service_->now_s();
+    ++times_.decode_steps;
+    times_.decode_s += end_s - begin_s;
+    times_.used_slot_s += static_cast<double>(taken_) * (end_s - begin_s);
+    for (std::size_t slot = 0; slot < users_.size(); ++slot) {
+      if (users_[slot]) add_token(slot, end_s);
+    }
+  }
+
+  void add_token(std::size_t slot, double now_s) {
+    queue_.count_token(*users_[slot]);
+    if (!service_->took_token(slot, now_s)) return;
+    users_[slot].reset();
+    --taken_;
+  }
+
+  Service* service_;
+  RequestQueue queue_;
+  bool is_static_;
+  std::vector<std::optional<std::uint64_t>> users_;  ///< by slot; none: it is free
+  std::size_t taken_ = 0;                            ///< slots
+  BatchTimes times_;
+};
+
+}  // namespace
+
+BatchTimes run_batches(Service& service, Schedule schedule) { return Batcher(service, schedule).run(); }
+
+}  // namespace rooflm::serve

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What people ask of `rooflm plan`, each by one command: the answer is in a terminal of 80 columns.
+
+Usage: test_plan_answers.py BINARY [unittest options]"""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import unittest
+
+import test_plan
+from test_plan import plan, rooflm
+
+EIGHT = ("--model", "llama3-8b", "--device", "h100", "--gpus", 8, "--seq", 4096)
+ANSWERS = ["status", "step", "tokens/s", "MFU", "memory", "left", "days"]
+
+
+def in_terminal(columns, *arguments):
+    """What the command writes to a terminal of so many columns."""
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    done = subprocess.Popen([test_plan.BINARY, "plan", *map(str, arguments)], stdout=writer, stderr=subprocess.DEVNULL,
+                            env=environment)
+    os.close(writer)
+    text = b""
+    while True:
+        try:
+            part = os.read(reader, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(reader)
+    assert done.wait() == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def titles(text):
+    """Of the columns of the first table."""
+    lines = text.splitlines()
+    dashes = next(i for i, line in enumerate(lines) if re.fullmatch(r"[- ]*-[- ]*", line))
+    return re.split(r"  +", lines[dashes - 1].strip())
+
+
+class Answers(unittest.TestCase):
+    def test_they_come_before_what_is_one(self):
+        for columns in (80, 100):
+            for options, more in (((*EIGHT, "--fsdp"), []), ((*EIGHT, "--fsdp", "--price", 2, "--tokens", "10B"), ["price, $"]),
+                                  ((*EIGHT, "--tp", 2, "--zero", 1), [])):
+                text = in_terminal(columns, *options)
+                shown = titles(text)
+                for answer in ANSWERS + more:
+                    self.assertIn(answer, shown, text)
+                for degree in ("dp", "cp", "tp", "pp", "zero"):
+                    self.assertNotIn(degree, shown)
+                self.assertLessEqual(max(map(len, text.splitlines())), columns, text)
+        self.assertIn("dp4 tp2 zero1", text)
+
+    def test_rows_that_differ_in_their_split_say_so(self):
+        text = in_terminal(100, *EIGHT, "--tp", "1,2", "--zero", 1, "--global-batch", 8)
+        self.assertIn("split", titles(text))
+        self.assertRegex(text, r"(?m)^dp8 zero1 +planned")
+        self.assertRegex(text, r"(?m)^dp4 tp2 zero1 +planned")
+
+    def test_words_of_pytorch_are_what_is_here(self):
+        for words, ours in ((("--fsdp",), ("--zero", 3)), (("--ddp",), ("--zero", 0)),
+                            (("--fsdp", "--activation-checkpointing"), ("--zero", 3, "--recompute", "full"))):
+            self.assertEqual(plan(*EIGHT, *words), plan(*EIGHT, *ours))
+        for words, said in ((("--fsdp", "--ddp"), "--fsdp and --ddp"), (("--fsdp", "--zero", 1), "--fsdp is --zero 3"),
+                            (("--activation-checkpointing", "--recompute", "selective"), "is --recompute full")):
+            done = rooflm("plan", *EIGHT, *words)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(said, done.stderr)
+
+    def test_devices_by_the_names_that_people_use(self):
+        for name, key in (("H100", "h100-sxm"), ("a100-80gb", "a100-sxm"), ("A100 40GB", "a100-sxm-40gb"), ("4090", "rtx-4090"),
+                          ("RTX_4090", "rtx-4090"), ("NVIDIA H200", "h200"), ("v100", "v100-sxm")):
+            row, = plan("--model", "tiny", "--device", name, "--dtype", "fp16")
+            self.assertEqual(row["device"], key)
+
+    def test_tokens_and_prices_have_units(self):
+        ten, = plan(*EIGHT, "--fsdp", "--tokens", "10B", "--price", "2.5EUR")
+        plain, = plan(*EIGHT, "--fsdp", "--tokens", 10_000_000_000, "--price", 2.5)
+        self.assertEqual((ten["tokens"], ten["price"], ten["currency"]), (plain["tokens"], plain["price"], "EUR"))
+        self.assertEqual(plain["currency"], "$")
+        self.assertIn("price, EUR", rooflm("plan", *EIGHT, "--fsdp", "--price", "2.5EUR").stdout)
+        self.assertEqual(plan(*EIGHT, "--fsdp", "--tokens", "1.5T")[0]["tokens"], 1.5e12)
+        for bad in ("10X", "B", "-1B"):
+            self.assertEqual(rooflm("plan", *EIGHT, "--tokens", bad).returncode, 2, bad)
+
+    def test_memory_is_explained_by_what_holds_it(self):
+        row, = plan(*EIGHT, "--fsdp")
+        done = rooflm("plan", *EIGHT, "--fsdp", "--explain", "peak_bytes", "--format", "json")
+        terms = {term["term"]: term["bytes"] for term in json.loads(done.stdout)}
+        peak = terms.pop("peak_bytes")
+        self.assertLess(abs(peak - row["peak_bytes"]), 2)
+        self.assertLess(abs(sum(terms.values()) - peak), len(terms))
+        self.assertLess(abs(terms["activations"] - row["activation_bytes"]), 2)
+        too_large = rooflm("plan", "--model", "llama3-70b", "--device", "h100", "--explain", "peak_bytes,step_s").stdout
+        self.assertIn("bytes for each of the model's 70.6 G parameters", too_large)
+        self.assertIn("so there is no step to explain", too_large)
+
+    def test_whose_memory_it_is_is_said_where_no_framework_is_named(self):
+        self.assertIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp").stdout)
+        self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
+
+
+class Experts(unittest.TestCase):
+    MIXTRAL = ("--model", "mixtral-8x7b", "--device", "h100", "--framework", "megatron", "--seq", 4096, "--zero", 1)
+
+    def test_they_are_split_in_every_direction(self):
+        whole, = plan(*self.MIXTRAL, "--gpus", 64, "--ep", 8, "--memory-limit", "1TB")
+        for split in (("--tp", 2), ("--tp", 2, "--expert-tp", 2), ("--pp", 4, "--global-batch", 64),
+                      ("--tp", 2, "--pp", 4, "--global-batch", 64)):
+            row, = plan(*self.MIXTRAL, "--gpus", 64, "--ep", 8, "--memory-limit", "1TB", *split)
+            self.assertEqual(row["status"], "planned")
+            self.assertLess(row["weight_bytes"], 0.75 * whole["weight_bytes"] if "--pp" in split else whole["weight_bytes"] * 1.01)
+
+    def test_room_is_for_the_rows_that_come(self):
+        own, theirs = (plan("--model", "mixtral-8x7b", "--device", "h100", "--framework", name, "--seq", 4096, "--zero", 1,
+                            "--gpus", 8, "--ep", 8, "--memory-limit", "1TB")[0] for name in ("rooflm-fused", "megatron"))
+        self.assertGreater(own["activation_bytes"], 1.5 * theirs["activation_bytes"])
+
+    def test_the_busiest_rank_is_waited_for(self):
+        even, uneven = (plan(*self.MIXTRAL, "--gpus", 64, "--ep", 8, "--memory-limit", "1TB", "--expert-imbalance", x)[0]
+                        for x in (1, 1.5))
+        self.assertGreater(uneven["step_s"], 1.1 * even["step_s"])
+        self.assertGreater(uneven["peak_bytes"], even["peak_bytes"])
+        self.assertEqual(rooflm("plan", *self.MIXTRAL, "--expert-imbalance", 0.5).returncode, 2)
+
+    def test_rows_between_nodes_take_longer(self):
+        near, far = (plan(*self.MIXTRAL, "--gpus", 8, "--ep", 8, "--memory-limit", "1TB", "--per-node", each)[0] for each in (8, 4))
+        self.assertGreater(far["communication_s"], 2 * near["communication_s"])
+
+
+if __name__ == "__main__":
+    test_plan.BINARY = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""How ranks that are started by hand find each other, and keep strangers out.
+
+Usage: test_rank_starts.py BINARY SILENT_MPI_LIBRARY [unittest options]"""
+
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+from test_ranks import Ranks
+from training_runs import TrainingRuns
+
+HELLO = 152  # bytes of what a rank says first
+STRANGERS = {
+    "silence": b"",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: rank\r\n\r\n",
+    "noise": bytes(range(256)) * 8,
+    "a rank of another size": struct.pack("<8siiIi", b"roofline", 1, 99, 0, 1) + bytes(HELLO - 24),
+    "a rank without the key": struct.pack("<8siiIi", b"rooflmR2", 1, 2, 0, 1) + b"\x1b[2Jhost" + bytes(HELLO - 32),
+    "the former version": struct.pack("<8siiIi", b"rooflmR1", 1, 99, 0, 1) + bytes(HELLO - 24),
+    "a length": b"\xff" * 16,
+}
+
+
+class Starts(Ranks):
+    silent_mpi = None
+
+    def run_apart(self, *others):
+        """Two ranks that are started by hand, the second with other options; exit codes and messages."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        processes = []
+        for rank, more in enumerate([(), others]):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port, "ROOFLM_TIMEOUT": "5", "ROOFLM_JOB": "by hand"}
+            processes.append(subprocess.Popen(
+                [self.binary, *map(str, self.words(self.out, "--steps", 2, "--batch", "2", *more))], env=environment,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        return [(process.communicate(timeout=60)[1], process.returncode) for process in processes]
+
+    def test_ranks_have_different_options(self):
+        for errors, code in self.run_apart("--lr", "0.02"):
+            self.assertEqual(code, 2, errors)
+            self.assertRegex(errors, r"rank 1 \(.*\) has --lr = 0.02, rank 0 has 0.01")
+        self.assertEqual([code for _, code in self.run_apart()], [0, 0])
+
+    def test_a_rank_does_not_come(self):
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1", "ROOFLM_TIMEOUT": "0.3", "ROOFLM_JOB": "by hand"}
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            environment["MASTER_PORT"] = str(free.getsockname()[1])
+        self.fails(5, *self.words(self.out, "--steps", 1), env={**os.environ, **environment},
+                   says=("these did not come within", "firewall"))
+
+    def test_an_mpi_that_does_not_start_is_not_waited_for_for_ever(self):
+        self.fails(5, *self.words(self.out, "--steps", 1), says=("MPI did not start within 2 s",),
+                   env={**os.environ, "LD_LIBRARY_PATH": str(self.silent_mpi.parent), "OMPI_COMM_WORLD_RANK": "0",
+                        "OMPI_COMM_WORLD_SIZE": "2", "ROOFLM_TIMEOUT": "2"})
+
+    def test_a_job_without_a_key_is_refused(self):
+        without = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PMIX", "TORCHELASTIC", "ROOFLM_JOB"))}
+        self.fails(2, *self.words(self.out, "--steps", 1), env={**without, "RANK": "0", "WORLD_SIZE": "2"}, says=("ROOFLM_JOB", "docs/clusters.md"))
+
+    def test_strangers_are_in_nobodys_way(self):
+        for keyed in ({"ROOFLM_JOB": "by hand"}, {"TORCHELASTIC_RUN_ID": "none"}):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            clean = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "ROOFLM_JOB"))}
+            out = self.folder / next(iter(keyed))
+            ranks, strangers = [], []
+            for rank in range(2):
+                environment = {**clean, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(port), "ROOFLM_TIMEOUT": "20", **keyed}
+                ranks.append(subprocess.Popen([self.binary, *map(str, self.words(out, "--steps", 2, "--batch", "2"))], env=environment,
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+                while rank == 0 and len(strangers) < len(STRANGERS):
+                    try:
+                        stranger = socket.create_connection(("127.0.0.1", port), timeout=5)
+                    except ConnectionRefusedError:
+                        self.assertIsNone(ranks[0].poll(), "rank 0 has ended")
+                        time.sleep(0.02)
+                        continue
+                    stranger.sendall(list(STRANGERS.values())[len(strangers)])
+                    strangers.append(stranger)
+            said = [process.communicate(timeout=120)[1] for process in ranks]
+            for stranger in strangers:
+                stranger.close()
+            self.assertEqual([process.returncode for process in ranks], [0, 0], said)
+            self.assertNotIn("99", "".join(line for line in said if "started as" in line))
+
+
+if __name__ == "__main__":
+    TrainingRuns.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    Starts.silent_mpi = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()
