@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "cli/former_names.h"
@@ -145,6 +146,11 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::CallForHelp&) {
     write_help(app_->help());
     return false;
+  } catch (const CLI::RequiredError& error) {
+    check_extras();
+    const std::string_view what = error.what();  // "file is required"
+    throw core::UsageError(fmt::format("{}: the argument {} is missing (`rooflm {} --help` shows its use)",
+                                       name_, what.substr(0, what.find(' ')), name_));
   } catch (const CLI::ParseError& error) {
     check_extras();
     throw core::UsageError(fmt::format("{}: {}", name_, core::printable(error.what(), 4 * core::kMostShown)));
@@ -191,7 +197,7 @@ void CommandLine::check_extras() const {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   const std::string near = core::nearest_name(extra, known);
-  throw core::UsageError(fmt::format("{}: unknown option '{}'{}; `rooflm {} --help` lists all", name_,
+  throw core::UsageError(fmt::format("{}: unknown option '{}'{} (`rooflm {} --help` lists all)", name_,
                                      core::printable(extra),
                                      near.empty() ? "" : "; did you mean '" + near + "'?", name_));
 }

@@ -27,7 +27,7 @@ constexpr std::array kSlowest = {"model", "arch",  "layers", "heads", "kv_heads"
                                  "d_ff",  "vocab", "batch",  "seq",   "device",   "recompute", "grad_accum"};
 constexpr std::array kFastest = {"dtype", "engine", "attention"};
 
-constexpr std::string_view kDevice = "device", kData = "dp";
+constexpr std::string_view kDevice = "device", kData = "dp", kLora = "lora";
 
 /// Of records that do not name a device it is the processor; commands take the fastest that is here. The
 /// copies follow from the number of ranks.
@@ -73,6 +73,7 @@ std::vector<Config::Value> values_of(const Field& field, const std::string& text
     for (const std::int64_t value : parse_integers(field.option, text, kAny)) values.emplace_back(value);
     return values;
   }
+  if (field.key == kLora) return {text};  // its commas are its own
   for (const std::string& name : parse_names(field.option, text)) {
     if (field.type == FieldType::number) {
       values.emplace_back(parse_number(field.option, name));

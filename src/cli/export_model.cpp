@@ -3,15 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "cli/output_rule.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "model/huggingface.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"
 
@@ -20,14 +25,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write(const fs::path& checkpoint, const train::PartFiles& parts, const fs::path& directory) {
-  const model::ModelConfig config =
-      train::read_checkpoint_config(checkpoint, train::read_checkpoint_state(checkpoint));
+/// The weights of a checkpoint of adapters, all at once.
+std::map<std::string, std::vector<float>> merged_weights(const fs::path& checkpoint,
+                                                         const model::ModelConfig& config) {
+  std::map<std::string, std::vector<float>> weights;
+  train::load_merged(checkpoint, config, [&](const std::string& name, std::span<const float> values) {
+    weights[name] = {values.begin(), values.end()};
+  });
+  return weights;
+}
+
+void write(const fs::path& checkpoint, const std::optional<train::PartFiles>& parts,
+           const fs::path& directory) {
+  const model::ModelConfig config = train::read_model_config(checkpoint);
+  std::map<std::string, std::vector<float>> merged;
+  if (!parts) merged = merged_weights(checkpoint, config);
   const fs::path tokenizer = checkpoint / "tokenizer.json";
   std::error_code ignored;
   const bool has_tokenizer = fs::exists(tokenizer, ignored);
   model::save_model(
-      directory, config, [&](const std::string& name, std::span<float> values) { parts.read(name, values); },
+      directory, config,
+      [&](const std::string& name, std::span<float> values) {
+        if (parts) return parts->read(name, values);
+        std::ranges::copy(merged.at(name), values.begin());
+      },
       core::DType::f32, model::kMaxShardBytes, {},
       has_tokenizer ? train::text_ends(text::Tokenizer::load(tokenizer)) : model::TextEnds());
   if (has_tokenizer) {
@@ -57,7 +78,7 @@ fs::path make_unfinished(const fs::path& output) {
 
 struct Source {
   fs::path directory;
-  train::PartFiles parts;
+  std::optional<train::PartFiles> parts;  ///< absent: adapters, which are added to their base
 };
 
 /// Throws where `checkpoint` cannot be exported to `output`.
@@ -68,12 +89,13 @@ Source checked(const fs::path& checkpoint, const fs::path& output) {
     throw core::UsageError(fmt::format("-o {} exists already", output.string()));
   fs::path directory = train::resolve_model_directory(checkpoint);
   auto parts = train::open_parts(directory);
+  if (!parts && train::has_adapter(directory)) return {std::move(directory), std::nullopt};
   if (!parts && fs::exists(directory / "config.json", error)) {
     throw core::UsageError(
         fmt::format("{} has the layout of Hugging Face transformers already", directory.string()));
   }
   if (!parts) throw core::InputError(fmt::format("{} is not a checkpoint", checkpoint.string()));
-  return {std::move(directory), std::move(*parts)};
+  return {std::move(directory), std::move(parts)};
 }
 
 }  // namespace

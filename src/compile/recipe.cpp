@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <stdexcept>
 #include <utility>
 
 #include "compile/passes/cast.h"
@@ -33,9 +34,36 @@ bool run(std::span<const Pass> passes, Making& making, const StepOptions& option
   return false;
 }
 
-void check_micro_batches(const StepOptions& options) {
+void check_options(const StepOptions& options) {
   if (options.micro_batches < 1) {
     throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
+  }
+  if (options.lora.empty() != options.adapters.empty())
+    throw std::logic_error("adapters were not looked up: compile::find_adapters");
+  const Sharding& split = options.sharding;
+  if (!options.lora.empty() && (split.tensor > 1 || split.pipeline > 1 || split.zero > 0 || split.expert > 1))
+    throw core::Unavailable(
+        "--lora: adapters are trained by data-parallel ranks alone yet; leave out --zero, "
+        "--tp, --pp and --ep");
+  const passes::OptimizerKind optimizer = options.optimizer.kind;
+  if (options.optimizer.states != passes::StateKind::fp32) {
+    const std::string_view states = name_of(options.optimizer.states);
+    if (optimizer == passes::OptimizerKind::sgd || optimizer == passes::OptimizerKind::lion)
+      throw core::UsageError(
+          fmt::format("--states {}: they are AdamW's, and --optimizer is {}", states, name_of(optimizer)));
+    if (split.ranks() > 1)
+      throw core::Unavailable(fmt::format("--states {}: they are kept by one rank alone yet", states));
+  }
+  if (passes::is_of_matrices(optimizer) && (split.zero > 0 || split.tensor > 1 || split.expert > 1)) {
+    throw core::Unavailable(fmt::format(
+        "--optimizer {} updates whole matrices, of which ranks would have parts: leave out --zero, "
+        "--tp and --ep",
+        name_of(optimizer)));
+  }
+  if (options.dtype == core::DType::f16 && passes::is_of_matrices(optimizer)) {
+    throw core::Unavailable(fmt::format(
+        "--optimizer {} does not skip updates of gradients that overflow in fp16; take --dtype bf16",
+        name_of(optimizer)));
   }
 }
 
@@ -82,7 +110,7 @@ std::string micro_batch_name(const std::string& input, int micro_batch) {
 }
 
 RankForward rank_forward(program::Program forward, const StepOptions& options) {
-  check_micro_batches(options);
+  check_options(options);
   Making making{.step = std::move(forward)};
   run(training_passes().first(kForwardPasses), making, options);
   return {.program = std::move(making.step), .shared = std::move(making.shared), .stage = making.stage};
@@ -90,14 +118,14 @@ RankForward rank_forward(program::Program forward, const StepOptions& options) {
 
 program::Program training_step(program::Program forward, const StepOptions& options,
                                std::string_view stop_after) {
-  check_micro_batches(options);
+  check_options(options);
   Making making{.step = std::move(forward)};
   if (!run(training_passes(), making, options, stop_after)) program::check(making.step);
   return std::move(making.step);
 }
 
 program::Program training_step(RankForward forward, const StepOptions& options) {
-  check_micro_batches(options);
+  check_options(options);
   Making making{
       .step = std::move(forward.program), .shared = std::move(forward.shared), .stage = forward.stage};
   run(training_passes().subspan(kForwardPasses), making, options);
@@ -118,12 +146,12 @@ program::Program inference_step(program::Program forward, const StepOptions& opt
   passes::cast(step, options.dtype);
   mark_products(step, options);
   if (is_fused(options)) passes::fuse(step);
-  const bool narrows = weights == Weights::own && core::size_of(options.dtype) == 2;
-  if (narrows) {
-    passes::narrow_weights(step, options.dtype, is_compact(options));
-  } else if (is_compact(options)) {
-    passes::share_halves(step, options.dtype);
-  }
+  const bool is_own = weights == Weights::own;
+  const bool is_narrow = core::size_of(options.dtype) == 2;
+  const bool narrows = is_narrow && is_own;
+  if (is_narrow && (is_own || !options.adapters.empty()))
+    passes::narrow_weights(step, options.dtype, is_compact(options), !is_own);
+  if (!narrows && is_compact(options)) passes::share_halves(step, options.dtype);
   if (options.fp8) {  // scales come from the current tokens: inference does not share state with training
     passes::Fp8Options current = fp8_options(options);
     current.scaling = passes::Fp8Scaling::current;

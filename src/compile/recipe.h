@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/compute_dtype.h"
+#include "compile/passes/adapters.h"
 #include "compile/passes/force_routing.h"
 #include "compile/passes/fp8_matmuls.h"
 #include "compile/passes/lower_attention.h"
@@ -56,7 +57,9 @@ struct StepOptions {
   int micro_batches = 1;  ///< gradient accumulation: a step's batch is this many times the forward pass's
   passes::OptimizerOptions optimizer{};
   double expert_capacity =
-      0;  ///< of training: most rows of an expert, of the mean (passes::limit_experts); 0: all
+      0;               ///< of training: most rows of an expert, of the mean (passes::limit_experts); 0: all
+  std::string lora{};  ///< adapters beside frozen weights, as text (passes/adapters.h); "": none
+  std::vector<passes::Adapter> adapters{};             ///< those that `lora` asks for of the model
   passes::Routing routing = passes::Routing::learned;  ///< of the programs that program_of makes
   Sharding sharding{};          ///< how the step is split over ranks; validated before by compile::check
   program::Coordinates rank{};  ///< the rank whose program is built
@@ -82,6 +85,9 @@ void visit_options(T& step, const Visit& visit) {
   visit_options(step.sharding, visit);
   visit("clip", step.optimizer.clip_norm);
   visit("expert_bias_rate", step.optimizer.expert_bias_rate);
+  visit("optimizer", step.optimizer.kind);
+  visit("states", step.optimizer.states);
+  visit("lora", step.lora);
 }
 
 /// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts

@@ -212,7 +212,10 @@ bool updates_early(Options options) {
   return is_fused(options) && !is_split(options) && !has<Rewrite::separate_matmuls>(options);
 }
 
+bool has_adapters(Options options) { return !options.adapters.empty(); }
+
 constexpr Pass kPasses[] = {
+    {"adapters", has_adapters, [](Making& m, Options o) { passes::add_adapters(m.step, o.adapters); }},
     {"forward", always, split_forward},
     {"lower_attention", always, [](Making& m, Options o) { passes::lower_attention(m.step, o.attention); }},
     {"limit_experts", [](Options o) { return o.expert_capacity > 0; },
@@ -221,6 +224,7 @@ constexpr Pass kPasses[] = {
        passes::limit_experts(m.step, o.expert_capacity);
      }},
     {"differentiate", always, differentiate},
+    {"freeze", has_adapters, [](Making& m, Options) { passes::freeze(m.step, m.gradients); }},
     {"order_pipeline", is_split, order_pipeline},
     {"recompute", always,
      [](Making& m, Options o) {
@@ -230,7 +234,7 @@ constexpr Pass kPasses[] = {
     {"shard_data", is_split,
      [](Making& m, Options o) { passes::shard_data(m.step, m.gradients, o.sharding, o.rank, m.shared); }},
     {"optimizer", always,
-     [](Making& m, Options o) { passes::append_optimizer(m.step, m.gradients, o.optimizer); }},
+     [](Making& m, Options o) { passes::append_optimizer(m.step, m.gradients, o.optimizer, is_fused(o)); }},
     {"balance_biases", [](Options o) { return o.optimizer.expert_bias_rate > 0; },
      [](Making& m, Options o) {
        if (is_split(o))
@@ -246,6 +250,8 @@ constexpr Pass kPasses[] = {
      [](Making& m, Options o) { halve_gradients(m.step, o.dtype); }},
     {"mark_products", always, [](Making& m, Options o) { mark_products(m.step, o); }},
     {"fuse", is_fused, fuse},
+    {"narrow_frozen", [](Options o) { return has_adapters(o) && core::size_of(o.dtype) == 2; },
+     [](Making& m, Options o) { passes::narrow_weights(m.step, o.dtype, is_compact(o), true); }},
     {"rebuild", [](Options o) { return is_fused(o) && rebuilds(o); }, on_step<passes::rebuild>},
     {"narrow_gradients", is_compact, [](Making& m, Options o) { passes::narrow_gradients(m.step, o.dtype); }},
     {"share_halves", is_compact, [](Making& m, Options o) { passes::share_halves(m.step, o.dtype); }},

@@ -24,7 +24,7 @@ struct Pass {
 
 /// The first kForwardPasses of them make the forward pass of one rank, which steps can share (rank_forward).
 std::span<const Pass> training_passes();
-inline constexpr std::size_t kForwardPasses = 2;
+inline constexpr std::size_t kForwardPasses = 3;
 
 /// What the forward-only program of `inference_step` shares with training.
 bool is_split(const StepOptions& options);

@@ -144,6 +144,7 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   const devices::Device& device = descriptions.of(point.device);
   check_dtype(compute_dtype_of(point.step), point.device, device);
   perfmodel::fit_to_device(point.step, device);
+  point.step.adapters = passes::find_adapters(point.config, point.step.lora);
   check_positions(point);
   check_routing(point);
   if (use == ModelUse::compute) check_kernels(point);

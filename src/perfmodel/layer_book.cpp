@@ -104,7 +104,14 @@ double LayerBook::parameters_of_rank(const PlanPoint& point) {
 }
 
 double LayerBook::state_bytes(const PlanPoint& point) {
-  return point.step.optimizer.kind == passes::OptimizerKind::adamw ? 12 : 4;
+  switch (point.step.optimizer.kind) {
+    case passes::OptimizerKind::sgd:
+      return 4;
+    case passes::OptimizerKind::adamw:
+      return 12;
+    default:  // what Shampoo has more depends on shapes
+      return 8;
+  }
 }
 
 double LayerBook::least_model_bytes(const PlanPoint& point) const {

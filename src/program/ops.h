@@ -56,6 +56,8 @@ extern const OpDef kAppendLatents, kDecodeLatentAttention;
 extern const OpDef kArgmax;
 // cross_entropy.cpp
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
+// columns.cpp
+extern const OpDef kAddColumns, kTakeColumns;
 // cast.cpp
 extern const OpDef kCast;
 // fp8.cpp
@@ -64,7 +66,9 @@ extern const OpDef kLayerNormFp8, kAddLayerNormFp8, kRmsNormFp8, kAddRmsNormFp8;
 // loss_scale.cpp
 extern const OpDef kLossScale;
 // optimizer.cpp
-extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kSgd;
+extern const OpDef kGlobalNorm, kSquareSum, kNormOfSquares, kAdamW, kAdamW8Bit, kSgd, kLion;
+// matrix_optimizer.cpp
+extern const OpDef kMomentum, kNormalize, kMatrixPolynomial;
 // collectives.cpp
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kSend, kReceive, kPassOn, kBarrier;
 // exchange.cpp

@@ -197,6 +197,7 @@ program::Program program_of(const Asked& asked, const std::optional<devices::Dev
   if (const std::string_view dtype = compile::dtype_name(asked.step); device && !device->computes(dtype))
     throw core::Unavailable(fmt::format("{} does not compute in {}", device->name, dtype));
   compile::StepOptions options = asked.step;
+  options.adapters = passes::find_adapters(config, options.lora);
   perfmodel::fit_to_device(options, device ? *device : devices::device_of_kind(devices::Kind::cpu));
   return compile::program_of(asked.phase, config, asked.batch, asked.seq / options.sharding.context, options);
 }

@@ -16,6 +16,7 @@
 #include "core/file.h"
 #include "model/huggingface.h"
 #include "model/safetensors.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint_parts.h"
 #include "train/checkpoint_state.h"
 #include "train/checksum.h"
@@ -98,24 +99,30 @@ void require_finite(const std::string& name, std::span<const float> values) {
 
 void write_optimizer(const fs::path& path, const Session& session, const core::OnProgress& on_progress) {
   std::vector<model::TensorSource> tensors;
-  for (const auto& [name, shape] : session.optimizer_state()) {
-    tensors.push_back({.name = name,
-                       .dtype = core::DType::f32,
-                       .shape = shape,
-                       .write = [&session, name = name, count = static_cast<std::size_t>(shape.numel())](
-                                    const core::ByteSink& sink) {
-                         std::vector<float> values(count);
-                         session.read_whole(name, values);
-                         require_finite(name, values);
-                         sink(std::as_bytes(std::span(values)));
-                       }});
+  for (const auto& [name, shape, dtype] : session.optimizer_state()) {
+    tensors.push_back(
+        {.name = name,
+         .dtype = dtype,
+         .shape = shape,
+         .write = [&session, name = name, dtype = dtype,
+                   count = static_cast<std::size_t>(shape.numel())](const core::ByteSink& sink) {
+           if (dtype != core::DType::f32) {
+             std::vector<std::byte> bytes(count * core::size_of(dtype));
+             session.store().read_bytes(name, bytes);
+             return sink(bytes);
+           }
+           std::vector<float> values(count);
+           session.read_whole(name, values);
+           require_finite(name, values);
+           sink(std::as_bytes(std::span(values)));
+         }});
   }
   model::write_safetensors(path, tensors, {{"format", "pt"}}, on_progress);
 }
 
 void read_optimizer(const PartFiles& parts, Session& session) {
   std::vector<float> values;
-  for (const auto& [name, shape] : session.optimizer_state()) {
+  for (const auto& [name, shape, dtype] : session.optimizer_state()) {
     values.resize(static_cast<std::size_t>(shape.numel()));
     parts.read(name, values);
     session.write_whole(name, values);
@@ -129,16 +136,21 @@ void read_optimizer(const fs::path& path, Session& session) {
     throw InputError(fmt::format("{}: holds {} tensors, expected {} of this model's optimizer", path.string(),
                                  file.tensors().size(), state.size()));
   }
-  for (const auto& [name, shape] : state) {  // everything is checked before anything is changed
+  for (const auto& [name, shape, dtype] : state) {  // everything is checked before anything is changed
     const model::StoredTensor& tensor = file.at(name);
-    if (tensor.dtype != "F32" || tensor.shape != shape) {
-      throw InputError(fmt::format("{}: tensor {} is {} {}, expected F32 {}", path.string(), name,
-                                   tensor.dtype, tensor.shape.str(), shape.str()));
+    const std::string_view stored = core::facts_of(dtype).stored_name;
+    if (tensor.dtype != stored || tensor.shape != shape) {
+      throw InputError(fmt::format("{}: tensor {} is {} {}, expected {} {}", path.string(), name,
+                                   tensor.dtype, tensor.shape.str(), stored, shape.str()));
     }
   }
   std::vector<float> values;
-  for (const auto& [name, shape] : state) {
+  for (const auto& [name, shape, dtype] : state) {
     const model::StoredTensor& tensor = file.at(name);
+    if (dtype != core::DType::f32) {
+      session.store().write_bytes(name, tensor.bytes);
+      continue;
+    }
     values.resize(static_cast<std::size_t>(tensor.shape.numel()));
     model::read_floats(tensor, values);
     const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
@@ -162,13 +174,18 @@ void verify(const fs::path& checkpoint) {
 }
 
 void write_whole(const fs::path& directory, const Session& session, const model::TextEnds& ends,
-                 const core::OnProgress& on_progress) {
+                 const fs::path& base, const core::OnProgress& on_progress) {
   const auto read = [&](const std::string& name, std::span<float> values) {
     session.read_whole(name, values);
     require_finite(name, values);
   };
-  model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress,
-                    ends);
+  if (const auto& adapters = session.step_options().adapters; adapters.empty()) {
+    model::save_model(directory, session.config(), read, core::DType::f32, model::kMaxShardBytes, on_progress,
+                      ends);
+  } else {  // the base lies where it was
+    save_adapters(directory, adapters, base, read);
+    model::save_config(directory, session.config(), core::DType::f32, ends);
+  }
   write_optimizer(directory / kOptimizer, session, on_progress);
 }
 
@@ -202,7 +219,7 @@ void write_files(const fs::path& directory, CheckpointState state, const Session
   if (state.parts > 0) {
     write_parts(directory, state, session, tokenizer.ends);
   } else {
-    write_whole(directory, session, tokenizer.ends, on_progress);
+    write_whole(directory, session, tokenizer.ends, state.base, on_progress);
   }
   if (!tokenizer.text.empty()) core::write_file_atomically(directory / "tokenizer.json", tokenizer.text);
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
@@ -296,7 +313,7 @@ void verify_model(const fs::path& directory) {
 
 void verify_weights(const fs::path& directory, const model::ModelConfig& config) {
   verify_model(directory);
-  if (!open_parts(directory)) model::check_weights(directory, config);
+  if (!open_parts(directory)) check_merged(directory, config);
 }
 
 void load_checkpoint(const fs::path& checkpoint, Session& session) {

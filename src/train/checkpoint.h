@@ -37,6 +37,7 @@ struct CheckpointState {
   std::uint64_t tokens = 0;  ///< trained on
   LoaderState loader{};
   std::optional<double> best_val_loss{};
+  std::filesystem::path base;  ///< of adapters: the directory of the frozen weights; "" without them
   std::string model_name;
   std::int64_t padded_vocab = 0;                      ///< config.json does not say it
   std::vector<std::filesystem::path> data, val_data;  ///< as given to the run

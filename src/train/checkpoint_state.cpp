@@ -118,7 +118,9 @@ void check_checksums(const Keys& keys, const std::map<std::string, std::string>&
     const std::string& name = entry.first;
     return name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos;
   };
-  const auto is_weights = [](const auto& entry) { return entry.first.starts_with("model"); };
+  const auto is_weights = [](const auto& entry) {
+    return entry.first.starts_with("model") || entry.first.starts_with("adapter_model");
+  };
   for (int part = 0; part < parts; ++part) {
     if (!checksums.contains(part_name(part, parts)))
       keys.fail("checksums", fmt::format("one of {}", part_name(part, parts)).c_str());

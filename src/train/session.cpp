@@ -16,6 +16,7 @@
 #include "model/huggingface.h"
 #include "model/parameters.h"
 #include "program/loss_scale.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint_parts.h"
 #include "train/parts.h"
 
@@ -46,11 +47,12 @@ std::array<float, 4> optimizer_hyper(const passes::OptimizerOptions& options, do
 Session::Session(backends::Backend& backend, model::ModelConfig config, compile::StepOptions step,
                  double memory_limit_bytes, ranks::Transport* ranks)
     : config_(std::move(config)),
-      step_(step),
+      step_(std::move(step)),
       memory_limit_bytes_(memory_limit_bytes),
       ranks_(ranks),
       store_(backend) {
   model::validate(config_);
+  step_.adapters = passes::find_adapters(config_, step_.lora);
 }
 
 std::unique_ptr<engines::Engine> Session::make_engine(program::Program program, engines::TensorStore* caches,
@@ -92,7 +94,23 @@ void Session::initialise(std::uint64_t seed) {
       model::initial_values(p, config_, seed, first, out);
     });
   }
+  initialise_adapters(seed);
+}
+
+void Session::initialise_adapters(std::uint64_t seed) {
+  train::initialise_adapters(
+      step_.adapters, config_, seed,
+      [this](const std::string& name, std::span<const float> values) { write_whole(name, values); });
   copy_weights();
+}
+
+void Session::load_whole(const std::filesystem::path& directory) {
+  const auto keep = [this](const std::string& name, std::span<const float> values) {
+    write_whole(name, values);
+  };
+  if (step_.adapters.empty() || !has_adapter(directory)) return load_merged(directory, config_, keep);
+  load_merged(read_adapter_config(directory).base, config_, keep);
+  load_adapters(directory, step_.adapters, keep);
 }
 
 void Session::load(const std::filesystem::path& directory) {
@@ -106,9 +124,7 @@ void Session::load(const std::filesystem::path& directory) {
     }
     return copy_weights();
   }
-  model::load_weights(directory, config_, [this](const std::string& name, std::span<const float> values) {
-    write_whole(name, values);
-  });
+  load_whole(directory);
   copy_weights();
 }
 
@@ -132,10 +148,11 @@ void Session::bind_weights() {
 }
 
 std::vector<Session::StateTensor> Session::optimizer_state() const {
-  std::map<std::string, core::Shape> shapes;
+  std::map<std::string, StateTensor> states;
   if (ranks_ == nullptr) {
     for (const auto& [name, entry] : store_.entries()) {
-      if (entry.tensor.role == program::Role::optimizer_state) shapes[name] = entry.tensor.shape;
+      if (entry.tensor.role == program::Role::optimizer_state)
+        states[name] = {name, entry.tensor.shape, entry.tensor.dtype};
     }
   } else {
     compile::StepOptions whole = step_;
@@ -143,11 +160,12 @@ std::vector<Session::StateTensor> Session::optimizer_state() const {
     whole.rank = {};
     for (const program::Tensor& tensor :
          compile::training_step(model::forward(config_, 1, 1), whole).tensors) {
-      if (tensor.role == program::Role::optimizer_state) shapes[tensor.name] = tensor.shape;
+      if (tensor.role == program::Role::optimizer_state)
+        states[tensor.name] = {tensor.name, tensor.shape, tensor.dtype};
     }
   }
   std::vector<StateTensor> state;
-  for (const auto& [name, shape] : shapes) state.push_back({name, shape});
+  for (const auto& [name, tensor] : states) state.push_back(tensor);
   return state;
 }
 

@@ -42,11 +42,14 @@ class Session {
   void make_training_engine(std::int64_t batch, std::int64_t seq);
   void make_loss_engine(std::int64_t batch, std::int64_t seq);
 
-  /// Random weights by model::initial_values; optimizer state is left as it is.
+  /// Random weights by model::initial_values, adapters included; optimizer state is left as it is.
   void initialise(std::uint64_t seed);
-  /// Weights of a Hugging Face directory, or of a checkpoint of parts. Throws core::InputError as
-  /// model::load_weights does.
+  /// Weights of a Hugging Face directory, or of a checkpoint of parts. Adapters that the directory has are
+  /// this session's own, or are added to the weights of their base (train/adapter_files.h). Throws
+  /// core::InputError as model::load_weights does.
   void load(const std::filesystem::path& directory);
+  /// Adapters without a file: random, by `seed`.
+  void initialise_adapters(std::uint64_t seed);
   /// Values of one parameter, fp32.
   [[nodiscard]] std::vector<float> weight(const std::string& name) const { return store_.read<float>(name); }
 
@@ -54,6 +57,7 @@ class Session {
   struct StateTensor {
     std::string name;
     core::Shape shape;
+    core::DType dtype = core::DType::f32;  ///< others are on one rank, and read and written as they are
   };
   [[nodiscard]] std::vector<StateTensor> optimizer_state() const;
   /// All values, fp32, of a weight or of optimizer state. Of several ranks the first calls it, and the others
@@ -104,6 +108,7 @@ class Session {
 
  private:
   void bind_weights();
+  void load_whole(const std::filesystem::path& directory);
   void copy_weights();
   void read_loss_scale(Update& update);
   [[nodiscard]] double read_loss(engines::Engine& engine) const;

@@ -82,13 +82,15 @@ void visit_remembered(T& o, const Visit& visit) {
   visit(training("--schedule", "", "Learning-rate schedule; wsd: warm-up, stable, decay"), schedule.kind);
   visit(training("--decay-share", "X", "wsd: share of the steps, at the end, in which the rate decays"),
         schedule.decay_share);
-  visit(training("--optimizer", "", "Optimizer; AdamW has decoupled weight decay"), optimizer.kind);
   visit(
       training("--weight-decay", "X", "Weight decay of matrices and embeddings; norms and biases have none"),
       optimizer.weight_decay);
-  visit(training("--beta1", "X", "AdamW: decay rate of the first moment"), optimizer.beta1);
-  visit(training("--beta2", "X", "AdamW: decay rate of the second moment"), optimizer.beta2);
+  visit(training("--beta1", "X", "Decay rate of the first moment (AdamW, Shampoo), of Lion's step"),
+        optimizer.beta1);
+  visit(training("--beta2", "X", "Decay rate of the second moment (AdamW, Shampoo), of Lion's moment"),
+        optimizer.beta2);
   visit(training("--eps", "X", "AdamW: added to the square root of the second moment"), optimizer.eps);
+  visit(training("--momentum", "X", "Muon: decay rate of the momentum"), optimizer.momentum);
   visit(watching("--log", "", ""), o.log);
   visit(watching("--eval-every", "N", "Steps between evaluations (0: at the end only)"), o.eval_every);
   visit(watching("--eval-batches", "N", "Maximum batches per evaluation"), o.eval_batches);
@@ -114,7 +116,8 @@ bool decides_numbers(const record::Field& facts) {
 
 /// Checkpoints of before there were such options lack them.
 bool may_be_missing(const record::Field& facts) {
-  return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout";
+  return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout" ||
+         facts.key == "momentum" || facts.key == "states" || facts.key == "lora";
 }
 
 /// Calls `use` with the member of that option.
@@ -225,6 +228,7 @@ void validate(const TrainOptions& o) {
   require_at_least(1, o.line_every, "--line-every");
   require_share(o.step.optimizer.beta1, "--beta1");
   require_share(o.step.optimizer.beta2, "--beta2");
+  require_share(o.step.optimizer.momentum, "--momentum");
   require_eps(o.step.optimizer.eps);
   require_not_negative(o.step.optimizer.weight_decay, "--weight-decay");
   require_not_negative(o.step.optimizer.clip_norm, "--clip");

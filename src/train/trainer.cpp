@@ -16,6 +16,7 @@
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/finite.h"
@@ -61,6 +62,7 @@ class Trainer::Loop {
     check_checkpoint(start.checkpoint);
     if (options_.find_peak && options_.is_first()) options_.peak_flop_per_s = options_.find_peak();
     const bool has_weights = start.checkpoint.empty() && !start.weights.empty();
+    if (!options_.step.lora.empty()) check_adapters(start, has_weights);
     if (has_weights) verify_weights(start.weights, config);
     session_.make_training_engine(options_.batch, options_.seq);
     if (validation_) session_.make_loss_engine(eval_batch_, options_.seq);
@@ -68,6 +70,7 @@ class Trainer::Loop {
       resume(start.checkpoint);
     } else if (has_weights) {
       session_.load(start.weights);
+      if (!options_.step.lora.empty()) session_.initialise_adapters(options_.seed);
     } else {
       session_.initialise(options_.seed);
     }
@@ -94,6 +97,7 @@ class Trainer::Loop {
   void refuse_foreign_output(const TrainStart& start) const;
   void open_data(const model::ModelConfig& config);
   void check_checkpoint(const std::filesystem::path& checkpoint) const;
+  void check_adapters(const TrainStart& start, bool has_weights);
   void resume(const std::filesystem::path& checkpoint);
   [[nodiscard]] std::string copies_text() const;
   [[nodiscard]] std::string split_text() const;
@@ -188,6 +192,23 @@ void Trainer::Loop::check_checkpoint(const std::filesystem::path& checkpoint) co
   if (checkpoint.empty() || read_checkpoint_state(checkpoint).shards == state_.shards) return;
   throw core::UsageError(
       fmt::format("--data holds other training shards than {} was trained on", checkpoint.string()));
+}
+
+/// Adapters begin beside weights that have files: checkpoints name them.
+void Trainer::Loop::check_adapters(const TrainStart& start, bool has_weights) {
+  if (options_.checkpoint_layout == CheckpointLayout::parts)
+    throw core::UsageError("--checkpoint-layout parts: adapters are saved whole; leave it out");
+  if (!start.checkpoint.empty()) {
+    state_.base = read_adapter_config(start.checkpoint).base;
+  } else if (has_weights && has_adapter(start.weights)) {
+    throw core::UsageError(fmt::format("--model {} has adapters itself: export them into a model first",
+                                       start.weights.string()));
+  } else if (has_weights) {
+    state_.base = std::filesystem::absolute(start.weights);
+  } else {
+    throw core::UsageError(fmt::format(
+        "--lora {} trains beside frozen weights: give --model DIR that has some", options_.step.lora));
+  }
 }
 
 void Trainer::Loop::resume(const std::filesystem::path& checkpoint) {

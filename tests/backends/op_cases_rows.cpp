@@ -119,6 +119,19 @@ void add_head_norms(std::vector<Case>& cases, const Sizes& s) {
   }
 }
 
+/// What adapters add to two parts of a projection.
+void add_columns(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter w("add_columns");
+  const std::int64_t q = s.heads * s.head_dim;
+  const std::int64_t k = s.kv_heads * s.head_dim;
+  const TensorId x = w.activation({s.batch, s.seq, q + 2 * k});
+  const TensorId y = w.op(ops::kAddColumns, {x, w.activation({s.batch * s.seq, q})},
+                          {{"at", std::int64_t{0}}, {"n", q}, {"factor", 2.0}})[0];
+  const TensorId z = w.op(ops::kAddColumns, {y, w.activation({s.batch * s.seq, k})},
+                          {{"at", q + k}, {"n", k}, {"factor", 0.5}})[0];
+  cases.push_back(w.done({z}));
+}
+
 /// Twice; the second of three experts has no rows.
 void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
   CaseWriter w("grouped_bias_add");
@@ -133,6 +146,7 @@ void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
 }  // namespace
 
 void add_row_cases(std::vector<Case>& cases, const Sizes& s) {
+  add_columns(cases, s);
   add_activations(cases, s);
   add_scales(cases, s);
   add_bare_norms(cases, s);

@@ -45,6 +45,67 @@ void add_norm_parts(std::vector<Case>& cases, const Sizes& s) {
   cases.push_back(root.done());
 }
 
+/// Lion, and what Muon and Shampoo are made of: of two matrices together.
+void add_other_optimizers(std::vector<Case>& cases, const Sizes& s, bool clipped) {
+  const std::string suffix = clipped ? " clipped" : "";
+  const Attributes decays{{"beta1", 0.9},
+                          {"beta2", 0.95},
+                          {"weight_decay", 0.1},
+                          {"max_norm", clipped ? 0.5 : 0.0},
+                          {"copies", false}};
+  {
+    CaseWriter w("lion" + suffix);
+    const Parameter a = add_parameter(w, {s.width, s.channels}, false);
+    const Parameter b = add_parameter(w, {s.channels}, false);
+    const TensorId hyper = w.add("hyper", {4}, Role::input, true);
+    w.fix(hyper, {0.01, 0.19, 0.05, 0});
+    const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g, b.g})[0] : program::kNone;
+    w.op_into(ops::kLion, {hyper, norm, a.p, a.g, a.m, b.p, b.g, b.m}, decays, {a.p, a.m, b.p, b.m});
+    cases.push_back(w.done());
+  }
+  {
+    CaseWriter w("adamw_8bit" + suffix);
+    const Shape shape{s.width, s.channels};
+    const Parameter a = add_parameter(w, shape, false);
+    const TensorId hyper = w.add("hyper", {4}, Role::input, true);
+    w.fix(hyper, {0.01, 0.19, 0.05, 0});
+    const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g})[0] : program::kNone;
+    std::vector<TensorId> inputs{hyper, norm, a.p, a.g}, outputs{a.p};
+    for (int moment = 0; moment < 2; ++moment) {
+      const TensorId codes = w.ids({(shape.numel() + 3) / 4}, 1 << 30);
+      const TensorId sizes = w.add("absmax", {(shape.numel() + 255) / 256}, Role::optimizer_state, true);
+      w.fix(sizes, std::vector<double>(static_cast<std::size_t>((shape.numel() + 255) / 256), 0.25));
+      inputs.insert(inputs.end(), {codes, sizes});
+      outputs.insert(outputs.end(), {codes, sizes});
+    }
+    Attributes attrs = decays;
+    attrs.set("eps", 1e-8);
+    w.op_into(ops::kAdamW8Bit, inputs, attrs, outputs);
+    cases.push_back(w.done());
+  }
+  for (const bool nesterov : {true, false}) {
+    CaseWriter w(std::string("momentum") + (nesterov ? " nesterov" : " squared") + suffix);
+    const Parameter a = add_parameter(w, {s.width, s.channels}, false);
+    const Parameter b = add_parameter(w, {s.width, s.channels}, false);
+    const TensorId hyper = w.add("hyper", {4}, Role::input, true);
+    w.fix(hyper, {0.01, 0.19, 0.05, 0});
+    const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g, b.g})[0] : program::kNone;
+    const TensorId direction = w.activation({2, s.width, s.channels});
+    w.op_into(
+        ops::kMomentum, {hyper, norm, a.g, a.m, b.g, b.m},
+        {{"beta", 0.95}, {"max_norm", clipped ? 0.5 : 0.0}, {"nesterov", nesterov}, {"squared", !nesterov}},
+        {direction, a.m, b.m});
+    w.op(ops::kNormalize, {direction}, {{"size", 3.0}, {"eps", 1e-7}});
+    cases.push_back(w.done());
+  }
+  CaseWriter w("matrix_polynomial" + suffix);
+  const TensorId a = w.activation({3, s.channels, s.channels});
+  const Attributes factors{{"a", 2.0}, {"b", -0.5}, {"c", 0.25}};
+  w.op(ops::kMatrixPolynomial, {w.op(ops::kMatrixPolynomial, {a}, factors)[0], w.activation(w.shape(a))},
+       factors);
+  cases.push_back(w.done());
+}
+
 }  // namespace
 
 void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
@@ -181,6 +242,7 @@ void add_optimizer_cases(std::vector<Case>& cases, const Sizes& s, bool clipped,
     cases.push_back(w.done());
   }
   if (clipped) add_norm_parts(cases, s);
+  add_other_optimizers(cases, s, clipped);
 }
 
 }  // namespace rooflm::tests

@@ -83,6 +83,11 @@ class Options(unittest.TestCase):
         result = self.run_binary(*BENCH, code=3)
         self.assertIn("rooflm.toml: it is a pipe, and nobody has written to it for 10 seconds", result.stderr)
 
+    def test_errors_of_use_say_what_to_do(self):
+        for words, says in ((["compare", "a"], "compare: the argument b is missing (`rooflm compare --help` shows its use)"),
+                            (["bench", "--modle", "x"], "unknown option '--modle'; did you mean '--model'? (`rooflm bench --help` lists all)")):
+            self.assertIn(says, self.run_binary(*words, code=2).stderr)
+
     def test_a_sweep_of_hours_is_asked_for(self):
         result = self.run_binary("bench", *SMALL, "--d-ff", "1:3000:1", "--max-seconds", "1", code=2)
         self.assertRegex(result.stderr, "3000 configurations, which take about 0.83 hours.*--yes")

@@ -105,7 +105,8 @@ class ChunkWriter {
     op.output_offset = {first * width};
     out_.push_back(op);
 
-    op = p_.ops[chain_.weight_gradient.value()];
+    if (!chain_.weight_gradient) return;  // of a frozen head
+    op = p_.ops[*chain_.weight_gradient];
     op.attrs.set("k", rows);
     if (is_padded) op.attrs.set("a_stride", stride);
     op.inputs[0] = dlogits;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/adapters.h"
 #include "program/groups.h"
 #include "program/ops.h"
 #include "program/update.h"
@@ -103,7 +104,7 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
         use.others = true;
       }
     }
-    if (is_update(op) || op.is(ops::kGlobalNorm)) continue;
+    if (is_update(op) || op.is(ops::kGlobalNorm) || op.is(ops::kMomentum)) continue;
     for (const TensorId id : op.inputs) {
       if (id != program::kNone) uses[static_cast<std::size_t>(id)].others = true;
     }
@@ -138,12 +139,12 @@ void share_halves(Program& program, DType dtype) {
   share_biases(program, dtype, needed);
 }
 
-void narrow_weights(Program& program, DType dtype, bool biases) {
+void narrow_weights(Program& program, DType dtype, bool biases, bool frozen) {
   const std::vector<bool> needed = needed_whole(program);
   const auto narrows = [&](TensorId id) {
     const Tensor& weight = program.tensor(id);
     return weight.role == Role::weight && weight.view_of == program::kNone &&
-           !needed[static_cast<std::size_t>(id)];
+           !needed[static_cast<std::size_t>(id)] && !(frozen && is_adapter(weight.name));
   };
   std::map<TensorId, TensorId> weight_of;  // by copy
   std::erase_if(program.ops, [&](const Op& op) {

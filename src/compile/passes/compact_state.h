@@ -14,8 +14,9 @@ void share_halves(program::Program& program, core::DType dtype);
 
 /// For programs that no training shares weights with: weights that only casts to `dtype`, bf16 or fp16, read
 /// are stored in `dtype`, two bytes a parameter, and the casts go away. Weights that another op reads in
-/// fp32, norms say, do not change; biases that matmuls add do with `biases`.
-void narrow_weights(program::Program& program, core::DType dtype, bool biases);
+/// fp32, norms say, do not change; biases that matmuls add do with `biases`. With `frozen`, weights of
+/// adapters, which training shares, do not change either.
+void narrow_weights(program::Program& program, core::DType dtype, bool biases, bool frozen = false);
 
 /// In a program of `narrow_weights`, casts of weights to fp8 become setup: they are made once, and kept.
 void cast_weights_once(program::Program& program);

@@ -201,13 +201,19 @@ void fuse_losses(Program& p) {
   });
 }
 
-/// Merges updates with equal attributes into one op at the place of the first, which is after all gradients.
+/// Merges updates with equal attributes into one op at the place of the first, which is after all gradients;
+/// those that read something else (passes/matrix_optimizer.h) only where they read the same tensor.
 void merge_updates(Program& p) {
   std::vector<std::size_t> merged;  // indices of merged ops
+  const auto read_alike = [&](const Op& a, const Op& b) {
+    const TensorId of_a = program::UpdateView(a).gradient(0);
+    const TensorId of_b = program::UpdateView(b).gradient(0);
+    return of_a == of_b || (p.tensor(of_a).role == Role::gradient && p.tensor(of_b).role == Role::gradient);
+  };
   const auto is_merged = [&](const Op& op) {
     if (!program::is_update(op)) return false;
     const auto same = std::find_if(merged.begin(), merged.end(), [&](std::size_t i) {
-      return p.ops[i].def == op.def && p.ops[i].attrs == op.attrs;
+      return p.ops[i].def == op.def && p.ops[i].attrs == op.attrs && read_alike(p.ops[i], op);
     });
     if (same != merged.end()) program::append_update(p.ops[*same], op);
     return same != merged.end();

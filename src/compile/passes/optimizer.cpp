@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "compile/passes/matrix_optimizer.h"
+#include "core/checked.h"
+#include "core/dynamic_8bit.h"
 #include "core/error.h"
 #include "program/builder.h"
 #include "program/groups.h"
@@ -22,55 +26,110 @@ using program::Program;
 using program::Role;
 using program::TensorId;
 
-/// (weight, gradient) pairs in the order of the weights.
-std::vector<std::pair<TensorId, TensorId>> weight_gradients(const Program& program,
-                                                            const program::GradientMap& gradients) {
-  std::vector<std::pair<TensorId, TensorId>> pairs;
+/// In the order of the weights.
+std::vector<WeightGradient> weight_gradients(const Program& program, const program::GradientMap& gradients) {
+  std::vector<WeightGradient> pairs;
   for (TensorId id = 0; id < static_cast<TensorId>(program.tensors.size()); ++id) {
     if (program.tensor(id).role != Role::weight) continue;
     if (const TensorId gradient = gradients.of(id); gradient != program::kNone)
-      pairs.emplace_back(id, gradient);
+      pairs.push_back({.weight = id, .gradient = gradient});
   }
   return pairs;
 }
 
-TensorId add_state(Program& program, const std::string& moment, TensorId weight) {
+TensorId add_state(Program& program, const std::string& moment, TensorId weight, core::Shape shape = {},
+                   core::DType dtype = core::DType::f32) {
   return program.add_tensor({.name = moment + "." + program.tensor(weight).name,
-                             .shape = program.shape(weight),
+                             .shape = shape.rank() > 0 ? std::move(shape) : program.shape(weight),
+                             .dtype = dtype,
                              .role = Role::optimizer_state,
                              .full_precision = true,
                              .shards = program.tensor(weight).shards});
 }
 
+/// Appends the update of one weight that needs none of the others.
+void append_own_update(program::Builder& builder, const WeightGradient& pair, TensorId hyper, TensorId norm,
+                       const OptimizerOptions& options) {
+  Program& program = builder.program();
+  const auto [weight, gradient] = pair;
+  const bool decays = program::whole_shape(program.tensor(weight)).rank() >= 2;
+  Attributes attrs{{"weight_decay", decays ? options.weight_decay : 0.0},
+                   {"max_norm", options.clip_norm},
+                   {"copies", false}};
+  if (options.kind == OptimizerKind::sgd)
+    return builder.op_into(ops::kSgd, {hyper, norm, weight, gradient}, attrs, {weight});
+  attrs.set("beta1", options.beta1);
+  attrs.set("beta2", options.beta2);
+  if (options.kind == OptimizerKind::lion) {
+    const TensorId m = add_state(program, "m", weight);
+    return builder.op_into(ops::kLion, {hyper, norm, weight, gradient, m}, attrs, {weight, m});
+  }
+  attrs.set("eps", options.eps);
+  std::vector<TensorId> moments;
+  for (const std::string name : {"m", "v"}) {
+    if (options.states == StateKind::eight_bit) {
+      const core::Count n = program.shape(weight).numel();
+      constexpr std::int64_t kCodes = 4;  // in an int32
+      moments.push_back(add_state(program, name, weight, {(n + kCodes - 1) / kCodes}, core::DType::i32));
+      moments.push_back(
+          add_state(program, name + "_absmax", weight, {(n + core::kBlock8 - 1) / core::kBlock8}));
+    } else {
+      const bool is_half = options.states == StateKind::bf16;
+      moments.push_back(add_state(program, name, weight, {}, is_half ? core::DType::bf16 : core::DType::f32));
+    }
+  }
+  std::vector<TensorId> inputs{hyper, norm, weight, gradient}, outputs{weight};
+  inputs.insert(inputs.end(), moments.begin(), moments.end());
+  outputs.insert(outputs.end(), moments.begin(), moments.end());
+  builder.op_into(options.states == StateKind::eight_bit ? ops::kAdamW8Bit : ops::kAdamW, std::move(inputs),
+                  attrs, std::move(outputs));
+}
+
+/// Takes those that an optimizer of matrices updates out of `pairs`: those of one shape together, but for
+/// what would take much memory at a time.
+std::vector<std::vector<WeightGradient>> take_matrices(const Program& program,
+                                                       std::vector<WeightGradient>& pairs, bool groups) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 26U;
+  const std::vector<bool> is_matrix = layer_matrices(program);
+  std::vector<std::vector<WeightGradient>> taken;
+  for (const WeightGradient& pair : pairs) {
+    if (!is_matrix[static_cast<std::size_t>(pair.weight)]) continue;
+    const program::Tensor& weight = program.tensor(pair.weight);
+    const auto fits = [&](const std::vector<WeightGradient>& group) {
+      const auto count = static_cast<std::int64_t>(group.size());
+      return program.shape(group.front().weight) == weight.shape &&
+             (count + 1) * weight.shape.numel() <= kMostElements;
+    };
+    const auto group = groups ? std::ranges::find_if(taken, fits) : taken.end();
+    (group == taken.end() ? taken.emplace_back() : *group).push_back(pair);
+  }
+  std::erase_if(pairs,
+                [&](const WeightGradient& pair) { return is_matrix[static_cast<std::size_t>(pair.weight)]; });
+  return taken;
+}
+
 }  // namespace
 
 void append_optimizer(Program& program, const program::GradientMap& gradients,
-                      const OptimizerOptions& options) {
+                      const OptimizerOptions& options, bool groups) {
   program::Builder builder(program, program::Phase::optimizer);
   const auto scope = builder.scope("optimizer");
   const TensorId hyper =
       program.add_tensor({.name = "hyper", .shape = {4}, .role = Role::input, .full_precision = true});
-  const auto pairs = weight_gradients(program, gradients);
+  auto pairs = weight_gradients(program, gradients);
   TensorId norm = program::kNone;
   if (options.clip_norm > 0) {
     std::vector<TensorId> all;
-    for (const auto& pair : pairs) all.push_back(pair.second);
+    for (const auto& pair : pairs) all.push_back(pair.gradient);
     norm = builder.op(ops::kGlobalNorm, std::move(all), {}, "grad_norm");
   }
-  for (const auto& [weight, gradient] : pairs) {
-    if (program.shape(weight).numel() == 0) continue;  // not every rank has a part of a small tensor
-    const bool decays = program::whole_shape(program.tensor(weight)).rank() >= 2;
-    const double decay = decays ? options.weight_decay : 0.0;
-    if (options.kind == OptimizerKind::sgd) {
-      const Attributes attrs{{"weight_decay", decay}, {"max_norm", options.clip_norm}, {"copies", false}};
-      builder.op_into(ops::kSgd, {hyper, norm, weight, gradient}, attrs, {weight});
-      continue;
-    }
-    const TensorId m = add_state(program, "m", weight);
-    const TensorId v = add_state(program, "v", weight);
-    const Attributes attrs{{"beta1", options.beta1}, {"beta2", options.beta2},        {"eps", options.eps},
-                           {"weight_decay", decay},  {"max_norm", options.clip_norm}, {"copies", false}};
-    builder.op_into(ops::kAdamW, {hyper, norm, weight, gradient, m, v}, attrs, {weight, m, v});
+  if (is_of_matrices(options.kind)) {
+    for (const auto& group : take_matrices(program, pairs, groups))
+      append_matrix_updates(builder, group, hyper, norm, options);
+  }
+  for (const WeightGradient& pair : pairs) {
+    // Not every rank has a part of a small tensor.
+    if (program.shape(pair.weight).numel() > 0) append_own_update(builder, pair, hyper, norm, options);
   }
 }
 

@@ -1,5 +1,5 @@
-// The optimizer step: global_norm, adamw, sgd. All update in place. If tensors are split over ranks, the norm
-// is computed as square_sum of each rank's parts, a sum over ranks, and norm_of_squares.
+// The optimizer step: global_norm, adamw, sgd, lion. All update in place. If tensors are split over ranks,
+// the norm is computed as square_sum of each rank's parts, a sum over ranks, and norm_of_squares.
 //
 // `hyper` [4] fp32, written by the host before each step: learning rate, 1 - beta1^t, 1 - beta2^t, and a
 // factor that multiplies the gradients. The factor is read only with the attribute `scaled` and is then
@@ -64,9 +64,10 @@ std::vector<Tensor> infer_update(const Program& p, const Op& op) {
 
 /// Of each rank's gradients an update reads as many elements as its weights have: here those of this rank are
 /// counted as often as they are read by any, which is what its memory delivers. parts - 1 additions each.
+/// With one part: gradients that are a range of a larger tensor.
 void add_sums(Cost& cost, const Program& p, const Op& op) {
   const UpdateView update(op);
-  const std::int64_t parts = op.attrs.integer("parts");
+  const std::int64_t parts = op.attrs.flag("sums") ? op.attrs.integer("parts") : 1;
   for (std::size_t i = 0; i < update.count(); ++i) {
     const Tensor& gradient = p.tensor(update.gradient(i));
     const core::Count elements = p.shape(update.weight(i)).numel();
@@ -92,7 +93,7 @@ Cost cost_update(const Program& p, const Op& op, std::int64_t flop_per_parameter
     cost.elementwise_flop =
         flop_per_parameter * core::Count(p.shape(update.weight(i)).numel()) + cost.elementwise_flop;
   }
-  if (op.attrs.flag("sums")) add_sums(cost, p, op);
+  if (op.attrs.flag("sums") || !op.input_offset.empty()) add_sums(cost, p, op);
   return cost;
 }
 
@@ -110,8 +111,19 @@ void plain_update(PlainForm& f) {
 /// Moments: m, v. Further attributes: beta1, beta2, eps. 14 FLOP per parameter.
 Cost cost_adamw(const Program& p, const Op& op) { return cost_update(p, op, 14); }
 
+/// The same with moments of 8 bits (core/dynamic_8bit.h), dequantised, updated in fp32 and quantised again in
+/// blocks of 256 elements. Moments: codes of m, packed by four [(n + 3) / 4] int32; the largest magnitudes of
+/// m's blocks [(n + 255) / 256]; the same of v. 4 more per parameter: two products, two divisions.
+Cost cost_adamw_8bit(const Program& p, const Op& op) { return cost_update(p, op, 18); }
+
 /// p -= lr * (clip(g) + weight_decay * p), for a list of tensors. 4 FLOP per parameter.
 Cost cost_sgd(const Program& p, const Op& op) { return cost_update(p, op, 4); }
+
+/// Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023), for a list of tensors:
+///   u = sign(beta1 m + (1 - beta1) clip(g)),  p -= lr * (u + weight_decay * p)
+///   m = beta2 m + (1 - beta2) clip(g)
+/// Moment: m. Further attributes: beta1, beta2. 11 FLOP per parameter.
+Cost cost_lion(const Program& p, const Op& op) { return cost_update(p, op, 11); }
 
 }  // namespace
 
@@ -129,11 +141,23 @@ const OpDef kAdamW{.name = "adamw",
                    .cost = cost_adamw,
                    .update = UpdateLayout{.moments = 2},
                    .plain = plain_update};
+const OpDef kAdamW8Bit{.name = "adamw_8bit",
+                       .work = Work::optimizer,
+                       .infer = infer_update,
+                       .cost = cost_adamw_8bit,
+                       .update = UpdateLayout{.moments = 4},
+                       .plain = plain_update};
 const OpDef kSgd{.name = "sgd",
                  .work = Work::optimizer,
                  .infer = infer_update,
                  .cost = cost_sgd,
                  .update = UpdateLayout{.moments = 0},
                  .plain = plain_update};
+const OpDef kLion{.name = "lion",
+                  .work = Work::optimizer,
+                  .infer = infer_update,
+                  .cost = cost_lion,
+                  .update = UpdateLayout{.moments = 1},
+                  .plain = plain_update};
 
 }  // namespace rooflm::program::ops

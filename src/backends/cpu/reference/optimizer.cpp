@@ -1,4 +1,4 @@
-// The optimizer step: global_norm and its parts, adamw, sgd. All update in place.
+// The optimizer step: global_norm and its parts, adamw, sgd, lion. All update in place.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +9,8 @@
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
+#include "backends/cpu/reference/producers.h"
+#include "backends/cpu/reference/update_step.h"
 #include "core/halves.h"
 #include "program/ops.h"
 #include "program/update.h"
@@ -21,88 +23,6 @@ namespace {
 constexpr std::int64_t kNormPiece = 65536;
 /// Partial sums kept at a time, so the norm of a tensor of any size needs constant memory.
 constexpr std::int64_t kNormPieces = 1024;
-
-/// Learning rate and bias corrections of one step, and the factor of gradients: clipping and the inverse loss
-/// scale; 0 if the step is skipped.
-struct Step {
-  double lr, correction1, correction2, clip;
-  bool is_skipped;
-};
-
-template <class C>
-Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs& args, double max_norm,
-               bool is_scaled) {
-  const C* h = hyper.read(args.in[program::UpdateOperands::kHyper], 0, 4);
-  const double inverse_scale = is_scaled ? static_cast<double>(h[3]) : 1;
-  Step step{static_cast<double>(h[0]), static_cast<double>(h[1]), static_cast<double>(h[2]), 1,
-            inverse_scale == 0};
-  if (const void* global_norm = args.in[program::UpdateOperands::kNorm]; global_norm != nullptr) {
-    const double ratio = max_norm / (static_cast<double>(*norm.read(global_norm, 0, 1)) + 1e-6);
-    step.clip = ratio >= 1 ? 1 : ratio;  // NaN stays NaN
-  }
-  step.clip *= inverse_scale;
-  return step;
-}
-
-/// Shared by adamw and sgd: where the operands of the tensors are, and how they are stored.
-template <class C>
-struct Tensors : program::UpdateOperands {
-  bool is_scaled;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::optional<core::DType>> halves;
-  std::vector<Operand<C>> gradients;
-  Operand<C> hyper, norm;
-  Operand<C> copy;
-
-  explicit Tensors(const OpView& v)
-      : UpdateOperands(v.op),
-        is_scaled(v.op.attrs.flag("scaled")),
-        hyper(in_operand<C>(v, kHyper, 4)),
-        norm(v.has_in(kNorm) ? in_operand<C>(v, kNorm, 1) : Operand<C>()) {
-    for (std::size_t i = 0; i < count(); ++i) {
-      sizes.push_back(v.in(weight_in(i)).shape.numel());
-      halves.push_back(v.in(weight_in(i)).halves);
-      gradients.push_back(in_operand<C>(v, gradient_in(i), kPiece));
-      const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
-      if (is_copied) copy = out_operand<C>(v, copy_out(i), kPiece);
-    }
-  }
-  [[nodiscard]] void* weight_of(std::size_t tensor, const KernelArgs& args) const {
-    return args.out[weight_out(tensor)];
-  }
-  [[nodiscard]] C* moment_of(std::size_t tensor, std::size_t k, const KernelArgs& args) const {
-    return static_cast<C*>(args.out[moment_out(tensor, k)]);
-  }
-  /// Destination of a tensor's copy, or nullptr; halves contain their own.
-  [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
-    return !has_copies() || halves[tensor] ? nullptr : args.out[copy_out(tensor)];
-  }
-  [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
-                                  std::int64_t n) const {
-    return gradients[tensor].read(args.in[gradient_in(tensor)], i, n);
-  }
-};
-
-/// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
-template <class C, class Update>
-void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t count, std::int64_t i,
-                     std::int64_t n, Update&& update) {
-  if (!halves) return update(static_cast<C*>(base) + i);
-  auto* upper = static_cast<std::uint16_t*>(base) + i;
-  auto* lower = upper + count;
-  alignas(64) std::array<C, kPiece> values;  // aligned like all rows: Eigen's rounding depends on alignment
-  for (std::int64_t k = 0; k < n; ++k) {
-    const float value = core::join_halves({.upper = upper[k], .lower = lower[k]}, *halves);
-    values[static_cast<std::size_t>(k)] = static_cast<C>(value);
-  }
-  update(values.data());
-  for (std::int64_t k = 0; k < n; ++k) {
-    const float value = static_cast<float>(values[static_cast<std::size_t>(k)]);
-    const core::Halves split = core::split_in_halves(value, *halves);
-    upper[k] = split.upper;
-    lower[k] = split.lower;
-  }
-}
 
 /// Weights and optimizer state are never converted.
 template <class C>
@@ -192,7 +112,7 @@ Kernel make_norm_of_squares(const OpView& v) {
 
 Kernel make_adamw(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!state_is_computed<C>(v)) return {};
+    if (!state_is_computed<C>(v)) return make_narrow_adamw(v);
     const auto& attrs = v.op.attrs;
     const double max_norm = attrs.number("max_norm");
     const C beta1 = static_cast<C>(attrs.number("beta1"));
@@ -257,13 +177,50 @@ Kernel make_sgd(const OpView& v) {
   });
 }
 
+/// u = sign(beta1 m + (1 - beta1) g), p -= lr * (u + weight_decay * p), m = beta2 m + (1 - beta2) g
+Kernel make_lion(const OpView& v) {
+  return with_compute_type(v, [&]<class C>(C) -> Kernel {
+    if (!state_is_computed<C>(v)) return {};
+    const auto& attrs = v.op.attrs;
+    const double max_norm = attrs.number("max_norm");
+    const C beta1 = static_cast<C>(attrs.number("beta1"));
+    const C beta2 = static_cast<C>(attrs.number("beta2"));
+    const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
+    const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
+    const double decay = attrs.number("weight_decay");
+    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
+      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+      if (step.is_skipped) return;
+      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C rate = static_cast<C>(step.lr);
+      const C clip = static_cast<C>(step.clip);
+      for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
+        C* m = tensors.moment_of(tensor, 0, args);
+        void* copy = tensors.copy_of(tensor, args);
+        const std::int64_t count = tensors.sizes[tensor];
+        for_pieces(count, [&](std::int64_t i, std::int64_t n) {
+          auto ms = array(m + i, n);
+          const auto gs = array(tensors.gradient(tensor, args, i, n), n);
+          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
+            auto ps = array(p, n);
+            ps = kept * ps - rate * (beta1 * ms + rest1 * (clip * gs)).sign();
+            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          });
+          ms = beta2 * ms + rest2 * (clip * gs);
+        });
+      }
+    };
+  });
+}
+
 MakerRows optimizer_rows() {
   namespace ops = program::ops;
   return {{&ops::kGlobalNorm, make_global_norm, "reference::global_norm"},
           {&ops::kSquareSum, make_square_sum, "reference::square_sum"},
           {&ops::kNormOfSquares, make_norm_of_squares, "reference::norm_of_squares"},
           {&ops::kAdamW, make_adamw, "reference::adamw"},
-          {&ops::kSgd, make_sgd, "reference::sgd"}};
+          {&ops::kSgd, make_sgd, "reference::sgd"},
+          {&ops::kLion, make_lion, "reference::lion"}};
 }
 
 }  // namespace rooflm::backends::cpu::reference

@@ -1,10 +1,12 @@
-// Makers of kernels that the fused fp8 casts are composed of.
+// Makers of kernels that other files compose or choose.
 #pragma once
 
 #include "backends/cpu/resources.h"
 
 namespace rooflm::backends::cpu::reference {
 
+/// adamw with moments of 16 or 8 bits.
+Kernel make_narrow_adamw(const OpView& v);
 Kernel make_swiglu(const OpView& v);
 Kernel make_swiglu_backward(const OpView& v);
 Kernel make_add(const OpView& v);
