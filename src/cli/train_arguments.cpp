@@ -175,6 +175,7 @@ train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const
   }
   passes::OptimizerOptions optimizer = options.step.optimizer;
   optimizer.clip_norm = point.step.optimizer.clip_norm;
+  optimizer.expert_bias_rate = point.step.optimizer.expert_bias_rate;
   optimizer.kind = point.step.optimizer.kind;
   optimizer.states = point.step.optimizer.states;
   options.step = point.step;

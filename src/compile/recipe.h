@@ -56,6 +56,8 @@ struct StepOptions {
       unit_buffers{};     ///< around collectives of data-parallel ranks: planned/collective_copies.h
   int micro_batches = 1;  ///< gradient accumulation: a step's batch is this many times the forward pass's
   passes::OptimizerOptions optimizer{};
+  double expert_capacity =
+      0;               ///< of training: most rows of an expert, of the mean (passes::limit_experts); 0: all
   std::string lora{};  ///< adapters beside frozen weights, as text (passes/adapters.h); "": none
   std::vector<passes::Adapter> adapters{};             ///< those that `lora` asks for of the model
   passes::Routing routing = passes::Routing::learned;  ///< of the programs that program_of makes
@@ -79,8 +81,10 @@ void visit_options(T& step, const Visit& visit) {
   visit("recompute", step.recompute);
   visit("grad_accum", step.micro_batches);
   visit("routing", step.routing);
+  visit("expert_capacity", step.expert_capacity);
   visit_options(step.sharding, visit);
   visit("clip", step.optimizer.clip_norm);
+  visit("expert_bias_rate", step.optimizer.expert_bias_rate);
   visit("optimizer", step.optimizer.kind);
   visit("states", step.optimizer.states);
   visit("lora", step.lora);

@@ -32,6 +32,7 @@
 #include "compile/planned/reduce_early.h"
 #include "compile/planned/separate_matmuls.h"
 #include "compile/planned/unfused_loss.h"
+#include "core/error.h"
 #include "core/large_pages.h"
 #include "program/ops.h"
 
@@ -217,6 +218,11 @@ constexpr Pass kPasses[] = {
     {"adapters", has_adapters, [](Making& m, Options o) { passes::add_adapters(m.step, o.adapters); }},
     {"forward", always, split_forward},
     {"lower_attention", always, [](Making& m, Options o) { passes::lower_attention(m.step, o.attention); }},
+    {"limit_experts", [](Options o) { return o.expert_capacity > 0; },
+     [](Making& m, Options o) {
+       if (o.sharding.expert > 1) throw core::UsageError("--expert-capacity and --ep do not go together yet");
+       passes::limit_experts(m.step, o.expert_capacity);
+     }},
     {"differentiate", always, differentiate},
     {"freeze", has_adapters, [](Making& m, Options) { passes::freeze(m.step, m.gradients); }},
     {"order_pipeline", is_split, order_pipeline},
@@ -229,6 +235,12 @@ constexpr Pass kPasses[] = {
      [](Making& m, Options o) { passes::shard_data(m.step, m.gradients, o.sharding, o.rank, m.shared); }},
     {"optimizer", always,
      [](Making& m, Options o) { passes::append_optimizer(m.step, m.gradients, o.optimizer, is_fused(o)); }},
+    {"balance_biases", [](Options o) { return o.optimizer.expert_bias_rate > 0; },
+     [](Making& m, Options o) {
+       if (is_split(o))
+         throw core::UsageError("--expert-bias-rate needs one rank: loads are not summed over ranks");
+       passes::balance_biases(m.step, o.optimizer.expert_bias_rate);
+     }},
     {"scale_loss", [](Options o) { return o.dtype == core::DType::f16; }, on_step<passes::scale_loss>},
     {"unfused_loss", has<Rewrite::unfused_loss>, on_step<passes::unfused_loss>},
     {"chunk_loss", chunks_loss, [](Making& m, Options o) { chunk_loss(m.step, o); }},

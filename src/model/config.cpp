@@ -217,13 +217,12 @@ program::RotaryScaling scaling_of(const ModelConfig& config) {
 
 std::string uncomputed(const ModelConfig& c) {
   if (const Experts& e = c.experts; e.count > 0) {
-    if (e.groups > 1) return "experts that are chosen by groups";
     if (e.has_own_norms) return "experts with norms of their own";
   }
-  if (!c.rope_scaling.empty() && scaling_of(c) == program::RotaryScaling::other)
+  if (!c.rope_scaling.empty() && c.rope_scaling != "dynamic" &&
+      scaling_of(c) == program::RotaryScaling::other)
     return fmt::format("rotary positions scaled by {}", c.rope_scaling);
   if (c.full_values_are_keys) return "attention whose values are its keys";
-  if (c.arch.position_offset > 0) return "positions with an offset";
   return c.left_out;
 }
 
@@ -275,7 +274,9 @@ std::int64_t matmul_parameter_count(const ModelConfig& config) {
   return sum_of_parameters(config, of_matmuls) + tied;
 }
 
-std::int64_t counted_pairs(std::int64_t seq, std::int64_t window) {
+std::int64_t counted_pairs(std::int64_t seq, std::int64_t window, bool chunked) {
+  if (chunked && window > 0 && window < seq)
+    return Count(window) * (seq - seq % window) + Count(seq % window) * (seq % window);
   const std::int64_t seen = window > 0 ? std::min(window, seq) : seq;
   return 2 * Count(seen) * seq - Count(seen) * seen;
 }
@@ -285,7 +286,7 @@ std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
   if (!c.tied_head) n -= Count(c.vocab) * c.d_model;
   if (c.has_learned_positions()) n -= (Count(c.max_seq) + c.arch.position_offset) * c.d_model;
   const auto flop_of = [&](std::int64_t layer) {
-    return 12 * Count(c.heads) * c.head_dim * counted_pairs(seq, c.window_of(layer)) / seq;
+    return 12 * Count(c.heads) * c.head_dim * counted_pairs(seq, c.window_of(layer), c.chunked) / seq;
   };
   Count attention = 0;
   if (c.has_unlike_layers()) {

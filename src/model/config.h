@@ -70,15 +70,18 @@ struct Experts {
   std::int64_t d_ff = 0;         ///< width of one
   std::int64_t shared_d_ff = 0;  ///< width of those that all tokens take, together; 0: none
   std::vector<bool> in_layer{};  ///< by layer, repeated; empty: all layers have them
+  bool weigh_input = false;      ///< weights scale what experts read, not what they make (Llama 4)
   bool shared_gate = false;      ///< the shared ones are weighted, by a matmul with [1, C]
   bool router_bias = false, biases = false;
   bool sigmoid_scores = false;  ///< instead of softmax
   bool normalised = true;       ///< the weights of a token's experts add up to `scale`
   double scale = 1;
   bool score_bias = false;  ///< added to scores when experts are chosen, balances without a loss
-  std::int64_t groups = 1, active_groups = 1;
-  bool has_own_norms = false;           ///< beside the shared ones, and scales of the router (Gemma 4)
-  double balance_loss = 0, z_loss = 0;  ///< coefficients of losses (program/ops/experts.cpp)
+  std::int64_t groups = 1, active_groups = 1;  ///< experts are chosen from so many of the groups,
+  std::int64_t group_best = 1;                 ///< ranked by the sum of so many of their highest scores
+  double jitter = -1;                          ///< of a sparse mixer (program/ops/experts.cpp); below 0: none
+  bool has_own_norms = false;                  ///< beside the shared ones, and scales of the router (Gemma 4)
+  double balance_loss = 0, z_loss = 0;         ///< coefficients of losses (program/ops/experts.cpp)
   [[nodiscard]] bool are_in(std::int64_t layer) const {
     return count > 0 && (in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()]);
   }
@@ -137,18 +140,22 @@ struct ModelConfig {
   // What an architecture without biases may have besides.
   bool qkv_bias = false, proj_bias = false, mlp_bias = false, head_bias = false;
   QkNorm qk_norm = QkNorm::none;
+  bool qk_norm_bias = false;
   bool qk_norm_rotated = false;  ///< norms of queries and keys follow their rotation
   std::string rope_scaling{};    ///< "llama3", "yarn", ..; empty: positions are not scaled
   Rotary rotary{};
-  std::int64_t window = 0;       ///< keys that a query sees, its own included; 0: all before it
-  std::vector<bool> windowed{};  ///< by layer, repeated; empty: all layers have the window
-  double window_theta = 0;       ///< of layers with the window, whose positions are not scaled; 0: as others
+  std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
+  bool chunked = false;     ///< windows begin at multiples of their size (Llama 4)
+  double temperature = 0, temperature_floor = 1;  ///< of scores without rotary positions (program/scores.h)
+  std::vector<bool> windowed{};                   ///< by layer, repeated; empty: all layers have the window
+  double window_theta = 0;  ///< of layers with the window, whose positions are not scaled; 0: as others
   std::int64_t full_head_dim = 0, full_kv_heads = 0;  ///< of layers without the window; 0: as the others
   bool full_values_are_keys = false;
-  bool sinks = false;      ///< a score per head that attends to nothing
-  double query_scale = 0;  ///< of scores; 0: 1 / sqrt(D)
-  double score_cap = 0;    ///< scores are cap tanh(score / cap); 0: as they are
-  double logit_cap = 0;    ///< likewise
+  bool sinks = false;       ///< a score per head that attends to nothing
+  double query_scale = 0;   ///< of scores; 0: 1 / sqrt(D)
+  double alibi_slopes = 1;  ///< factor of ALiBi's slopes
+  double score_cap = 0;     ///< scores are cap tanh(score / cap); 0: as they are
+  double logit_cap = 0;     ///< likewise
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;  ///< factors
   LatentAttention latent{};
   Experts experts{};
@@ -216,7 +223,7 @@ std::int64_t matmul_parameter_count(const ModelConfig& config);
 /// window of W < T has the share of the pairs that it sees, 2 W / T - (W / T)^2.
 std::int64_t model_flop_per_token(const ModelConfig& config, std::int64_t seq);
 /// Twice the pairs of queries and keys that attention to at most `window` keys computes in `seq` tokens, T^2
-/// without a window (0): causal attention counts in full.
-std::int64_t counted_pairs(std::int64_t seq, std::int64_t window);
+/// without a window (0): causal attention counts in full. `chunked`: the pairs of keys of one chunk.
+std::int64_t counted_pairs(std::int64_t seq, std::int64_t window, bool chunked = false);
 
 }  // namespace rooflm::model

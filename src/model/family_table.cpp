@@ -27,6 +27,7 @@ Family family_of(const json& row) {
           .fixed = object("fixed"),
           .off = row.value("off", std::vector<std::string>{}),
           .tensors = std::move(tensors),
+          .nested = object("nested"),
           .written = object("written"),
           .of_presets = row.value("of_presets", false)};
 }

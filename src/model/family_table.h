@@ -23,6 +23,7 @@ struct Family {
   std::vector<std::string> off;            ///< keys of features that no program describes
   /// Module of ours: what the family calls its tensors and how it packs them (model/huggingface_layout.cpp).
   nlohmann::json tensors;
+  nlohmann::json nested;    ///< what a text model inside of another says only if it differs
   nlohmann::json written;   ///< keys that are written besides, with their values
   bool of_presets = false;  ///< models that no file described may be written as this family
 };

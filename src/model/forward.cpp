@@ -24,8 +24,10 @@ namespace ops = program::ops;
 TensorId Writer::embedding(TensorId tokens) {
   const auto scope = builder_.scope("embedding");
   TensorId x = builder_.op(ops::kEmbedding, {tokens, weight("wte")}, {}, "x");  // [B, T, C]
+  Attributes positions;
+  if (config_.arch.position_offset > 0) positions.set("offset", config_.arch.position_offset);
   if (config_.has_learned_positions())
-    x = builder_.op(ops::kAddPositions, with_first({x, weight("wpe")}), {}, "x");
+    x = builder_.op(ops::kAddPositions, with_first({x, weight("wpe")}), positions, "x");
   x = scaled(x, config_.embedding_scale);
   return config_.arch.embedding_norm ? norm(x, "embedding_norm", "embedding_norm") : x;
 }

@@ -36,19 +36,27 @@ TensorId Writer::attention(TensorId x, const std::string& prefix, std::int64_t l
     }
     const TensorId sinks = config_.sinks ? weight(prefix + "sinks") : program::kNone;
     y = size.values_are_keys ? sized_attention({qkv}, size, window)
-                             : packed_attention(qkv, sinks, prefix, heads, window);
+                             : packed_attention(qkv, sinks, prefix, heads, layer);
   }
   const auto part = builder_.scope("proj");
   return linear(y, prefix + "proj", size.heads * size.v_dim, config_.d_model, "proj");
 }
 
 TensorId Writer::packed_attention(TensorId qkv, TensorId sinks, const std::string& prefix,
-                                  const Attributes& heads, std::int64_t window) {
+                                  const Attributes& heads, std::int64_t layer) {
   Attributes attrs = heads;
-  if (window > 0 && (positions_ > 0 ? positions_ : seq_) > window) attrs.set("window", window);
+  const std::int64_t window = config_.window_of(layer);
+  const std::int64_t longest = positions_ > 0 ? positions_ : seq_;
+  if (window > 0 && longest > window) attrs.set(config_.chunked ? "chunk" : "window", window);
+  if (config_.temperature > 0 && !config_.rotary.is_in(layer) &&
+      static_cast<double>(longest) >= config_.temperature_floor) {
+    attrs.set("temperature", config_.temperature);
+    attrs.set("floor", config_.temperature_floor);
+  }
   if (config_.score_cap > 0) attrs.set("cap", config_.score_cap);
   if (config_.query_scale > 0) attrs.set("scale", config_.query_scale);
   if (config_.arch.positions == Positions::alibi) attrs.set("alibi", true);
+  if (config_.alibi_slopes != 1) attrs.set("slopes", config_.alibi_slopes);
   if (positions_ > 0) return kept_attention(qkv, sinks, prefix, heads, attrs);
   std::vector<TensorId> inputs = {qkv};
   if (sinks != program::kNone) inputs.push_back(sinks);
@@ -59,11 +67,15 @@ TensorId Writer::normed_heads(TensorId qkv, const std::string& prefix, const Att
                               const AttentionSize& size, std::int64_t layer) {
   const QkNorm kind = config_.qk_norm;
   if (kind == QkNorm::none || (kind == QkNorm::unweighted && !config_.rotary.is_in(layer))) return qkv;
-  std::vector<TensorId> inputs = {qkv};
-  if (kind != QkNorm::unweighted)
-    inputs.insert(inputs.end(), {weight(prefix + "q_norm.weight"), weight(prefix + "k_norm.weight")});
+  std::vector<TensorId> inputs = {qkv}, biases;
+  for (const char* const of : {"q_norm", "k_norm"}) {  // in the order of the parameters
+    if (kind != QkNorm::unweighted) inputs.push_back(weight(prefix + of + ".weight"));
+    if (config_.qk_norm_bias) biases.push_back(weight(prefix + of + ".bias"));
+  }
+  inputs.insert(inputs.end(), biases.begin(), biases.end());
   if (size.values_are_keys) return builder_.op(ops::kMap, inputs, {}, "qkv");
   Attributes norm = heads;
+  if (config_.qk_norm_bias) norm.set("head_biases", true);
   norm.set("eps", config_.norm_eps);
   norm.set("accumulate", false);
   norm.set("whole", kind == QkNorm::whole);
@@ -82,7 +94,11 @@ TensorId Writer::rope(TensorId x, Attributes attributes, std::int64_t window) {
   attributes.set("theta", is_other ? config_.window_theta : config_.rope_theta);
   attributes.set("inverse", false);
   if (config_.rotary.dims > 0 && !attributes.has("dims")) attributes.set("dims", config_.rotary.dims);
-  if (!config_.rope_scaling.empty() && !is_other) set_scaling(attributes);
+  // Dynamic scaling changes nothing up to the length that the model was trained with.
+  const bool is_trained_length = std::max(positions_, seq_) <= config_.max_seq;
+  const bool is_scaled =
+      !config_.rope_scaling.empty() && !(config_.rope_scaling == "dynamic" && is_trained_length);
+  if (is_scaled && !is_other) set_scaling(attributes);
   if (first_ != program::kNone) attributes.set("positions", positions_);
   return builder_.op(ops::kRope, with_first({x}), attributes, builder_.program().tensor(x).name);
 }
@@ -104,7 +120,8 @@ void Writer::set_scaling(Attributes& rope) const {
 
 TensorId Writer::sized_attention(std::vector<TensorId> inputs, const AttentionSize& size,
                                  std::int64_t window) {
-  if (positions_ > 0) {
+  const bool is_kept = positions_ > 0 && config_.latent.kv_rank > 0 && config_.latent.index_heads == 0;
+  if (positions_ > 0 && !is_kept) {
     throw core::Unavailable(
         fmt::format("{}: decoding with attention of that kind is not described yet", config_.name));
   }
@@ -118,7 +135,9 @@ TensorId Writer::sized_attention(std::vector<TensorId> inputs, const AttentionSi
 TensorId Writer::latent_attention(TensorId x, const std::string& prefix, const AttentionSize& size) {
   const LatentAttention& l = config_.latent;
   const Attributes norm{{"eps", config_.norm_eps}, {"accumulate", false}};
-  std::vector<TensorId> inputs;
+  std::vector<TensorId> inputs, caches;
+  const bool is_kept = positions_ > 0 && l.index_heads == 0;
+  const bool is_absorbed = is_kept && first_ != program::kNone;
   {
     const auto part = builder_.scope("qkv");
     TensorId latent = program::kNone;  // [B, T, q rank]
@@ -146,11 +165,34 @@ TensorId Writer::latent_attention(TensorId x, const std::string& prefix, const A
                    {"dims", l.rotary_dim}},
                   0);
     kv = builder_.op(ops::kRmsNorm, {kv, weight(prefix + "kv_norm.weight")}, norm, "kv_norm");
-    kv = linear(kv, prefix + "kv_b", l.kv_rank, size.heads * (l.plain_dim + l.v_dim), "kv");
+    if (is_kept) caches = kept_latents(kv, rotary, prefix);
+    if (!is_absorbed) kv = linear(kv, prefix + "kv_b", l.kv_rank, size.heads * (l.plain_dim + l.v_dim), "kv");
     inputs = {q, kv, rotary};
     if (l.index_heads > 0) inputs = indexed(std::move(inputs), x, latent, prefix);
   }
-  return sized_attention(std::move(inputs), size, 0);
+  if (!is_absorbed) return sized_attention(std::move(inputs), size, 0);
+  inputs.insert(inputs.end(), {first_, weight(prefix + "kv_b.weight"), caches[0], caches[1]});
+  Attributes attrs{{"heads", size.heads}, {"qk_dim", size.qk_dim}, {"v_dim", size.v_dim}, {"keys", keys_}};
+  if (config_.query_scale > 0) attrs.set("scale", config_.query_scale);
+  const auto part = builder_.scope("flash");
+  const TensorId y =
+      builder_.program().add_tensor({.name = "attention", .shape = {batch_, seq_, size.heads * size.v_dim}});
+  builder_.op_into(ops::kDecodeLatentAttention, inputs, attrs, {y, caches[0], caches[1]});
+  return y;
+}
+
+std::vector<TensorId> Writer::kept_latents(TensorId latent, TensorId rotary, const std::string& prefix) {
+  const LatentAttention& l = config_.latent;
+  const auto cache_of = [&](const char* name, std::int64_t width) {
+    return cache(prefix + name, {{"kv_heads", std::int64_t{1}}, {"head_dim", width}});
+  };
+  const std::vector<TensorId> caches = {cache_of("latents", l.kv_rank), cache_of("keys", l.rotary_dim)};
+  if (first_ != program::kNone) return caches;
+  std::vector<TensorId> inputs = {latent, rotary};
+  if (slots_ != program::kNone) inputs.push_back(slots_);
+  inputs.insert(inputs.end(), caches.begin(), caches.end());
+  builder_.op_into(ops::kAppendLatents, inputs, {}, caches);
+  return caches;
 }
 
 std::vector<TensorId> Writer::indexed(std::vector<TensorId> inputs, TensorId x, TensorId latent,
@@ -195,7 +237,10 @@ TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string&
   const auto part = builder_.scope("flash");
   const TensorId y = builder_.program().add_tensor(
       {.name = "attention", .shape = {batch_, seq_, heads.integer("heads") * heads.integer("head_dim")}});
-  attrs.set("keys", attrs.has("window") ? std::min(keys_, attrs.integer("window")) : keys_);
+  const std::int64_t window = attrs.has("window")  ? attrs.integer("window")
+                              : attrs.has("chunk") ? attrs.integer("chunk")
+                                                   : 0;
+  attrs.set("keys", window > 0 ? std::min(keys_, window) : keys_);
   builder_.op_into(ops::kDecodeAttention, inputs, attrs, {y, keys, values});
   return y;
 }

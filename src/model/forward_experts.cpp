@@ -40,11 +40,17 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   const auto scope = builder_.scope("feed_forward");
   const TensorId before = x;
   const core::Shape shape = builder_.program().shape(x);
-  const Attributes places{{"experts", e.count}, {"active", e.active}};
+  Attributes places{{"experts", e.count}, {"active", e.active}};
   Attributes routing = places;
   routing.set("sigmoid", e.sigmoid_scores);
   routing.set("normalised", e.normalised);
   routing.set("scale", e.scale);
+  if (e.groups > 1) {
+    routing.set("groups", e.groups);
+    routing.set("active_groups", e.active_groups);
+    routing.set("group_best", e.group_best);
+  }
+  if (e.jitter >= 0) routing.set("jitter", e.jitter);
   routing.set("balance", e.balance_loss);
   routing.set("z_loss", e.z_loss);
   routing.set("share", 1.0);
@@ -67,7 +73,12 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
     program::Tensor& offsets = builder_.program().tensor(dispatched[2]);
     offsets.role = program::Role::result;  // how many rows each expert has is read after the step
     offsets.name = prefix + "offsets";
-    rows = builder_.op(ops::kGatherRows, {x, dispatched[0], dispatched[1]}, places, "rows");
+    inputs = {x, dispatched[0], dispatched[1]};
+    if (e.weigh_input) {
+      places.set("weighs_input", true);
+      inputs.push_back(route[0]);
+    }
+    rows = builder_.op(ops::kGatherRows, inputs, places, "rows");
   }
   {
     const auto part = builder_.scope("fc1");
@@ -81,7 +92,8 @@ TensorId Writer::experts(TensorId x, const std::string& prefix) {
   {
     const auto part = builder_.scope("fc2");
     rows = expert_linear(rows, dispatched[2], prefix + "experts.fc2", "fc2");
-    y = builder_.op(ops::kCombine, {rows, route[0], dispatched[1]}, places, "y", {shape});
+    const TensorId weights = e.weigh_input ? program::kNone : route[0];
+    y = builder_.op(ops::kCombine, {rows, weights, dispatched[1]}, places, "y", {shape});
   }
   if (e.has_own_norms) y = norm(y, "experts_norm_after", prefix + "experts_norm_after");
   if (e.shared_d_ff == 0) return y;

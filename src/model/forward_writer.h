@@ -99,6 +99,9 @@ class Writer {
   /// y [B, T, H Dv]: queries, keys and values through matmuls of low rank.
   TensorId latent_attention(TensorId x, const std::string& prefix, const AttentionSize& size);
 
+  /// The caches of compressed keys and values, to which a prompt's are appended.
+  std::vector<TensorId> kept_latents(TensorId latent, TensorId rotary, const std::string& prefix);
+
   /// q and what the keys' indexer computes for it: its scores count as a part of attention's inputs.
   std::vector<TensorId> indexed(std::vector<TensorId> inputs, TensorId x, TensorId latent,
                                 const std::string& prefix);
@@ -110,7 +113,7 @@ class Writer {
 
   /// y [B, T, H D] of scores as the model has them. `sinks`: [H], or none.
   TensorId packed_attention(TensorId qkv, TensorId sinks, const std::string& prefix, const Attributes& heads,
-                            std::int64_t window);
+                            std::int64_t layer);
 
   /// The same with the attributes `attrs`; caches the keys and values of these rows.
   TensorId kept_attention(TensorId qkv, TensorId sinks, const std::string& prefix, const Attributes& heads,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -127,12 +128,13 @@ void read_attention(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("whole_norm", false)) c.qk_norm = QkNorm::whole;
   if (c.qk_norm == QkNorm::unweighted && !keys.flag("use_qk_norm", true)) c.qk_norm = QkNorm::none;
   c.qk_norm_rotated = keys.flag("qk_norm_rotated", false);
+  c.qk_norm_bias = c.qk_norm == QkNorm::head && keys.flag("qk_norm_bias", false);
   if (keys.find("clip_qkv") != nullptr) c.left_out = "queries, keys and values that are clipped";
   c.sinks = keys.flag("sinks", false);
-  const bool has_other_slopes =
-      keys.flag("alibi_is_scaled", false) || keys.positive("alibi_bias_max", 8) != 8;
-  if (c.arch.positions == Positions::alibi && has_other_slopes)
-    c.left_out = "linear biases (ALiBi) with other slopes";
+  if (c.arch.positions == Positions::alibi) {
+    if (keys.flag("alibi_is_scaled", false)) c.alibi_slopes = 1 / std::sqrt(static_cast<double>(c.head_dim));
+    if (keys.positive("alibi_bias_max", 8) != 8) c.left_out = "linear biases (ALiBi) with other slopes";
+  }
   c.score_cap = keys.positive("attn_logit_softcapping", 0);
   c.logit_cap = keys.positive("final_logit_softcapping", 0);
   c.query_scale = keys.positive("attention_multiplier", 0);
@@ -191,6 +193,11 @@ void read_positions(const ConfigKeys& keys, ModelConfig& c) {
   if (r.dims % 2 != 0)
     keys.fail(fmt::format("a head size of {} is odd, rotary positions need an even one", r.dims));
   if (r.dims == dims) r.dims = 0;
+  if (const json* tuned = keys.find("attn_temperature_tuning");
+      tuned != nullptr && *tuned != false && *tuned != 0) {
+    c.temperature = keys.positive("temperature", 0);
+    c.temperature_floor = keys.positive("temperature_floor", 1);
+  }
   if (const json* layers = keys.find("no_rope_layers"); layers != nullptr && *layers != json::array()) {
     r.in_layer = by_layer(keys, "no_rope_layers", *layers, c.layers, "0 or 1", [](const json& each) {
       return each == 0 || each == 1 ? std::optional<bool>(each == 1) : std::nullopt;
@@ -237,10 +244,7 @@ void read_windows(const ConfigKeys& keys, ModelConfig& c) {
   if (keys.flag("full_layers_have_no_rope", false)) c.rotary.in_layer = c.windowed;
   const json* types = keys.find("layer_types");
   const bool is_listed = types != nullptr && std::ranges::find(*types, "chunked_attention") != types->end();
-  if (is_listed || rule == "rotary") {  // Llama 4's
-    c.left_out += c.left_out.empty() ? "" : " and ";
-    c.left_out += "windows that begin at multiples of their size";
-  }
+  c.chunked = is_listed || rule == "rotary";  // Llama 4's
   c.full_head_dim = keys.optional_size("global_head_dim").value_or(0);
   c.full_values_are_keys = keys.flag("attention_k_eq_v", false);
   if (c.full_values_are_keys) {
@@ -272,6 +276,22 @@ void read_expert_layers(const ConfigKeys& keys, ModelConfig& c) {
 /// router_aux_loss_coef of files that do not say it.
 constexpr double kTransformersBalance = 0.001;
 
+/// From which groups the experts of a token come.
+void read_expert_groups(const ConfigKeys& keys, ModelConfig& c) {
+  Experts& e = c.experts;
+  if (keys.one_of("topk_method", {"noaux_tc", "group_limited_greedy", "greedy"}) == "greedy") return;
+  e.groups = keys.optional_size("n_group").value_or(1);
+  e.active_groups = keys.optional_size("topk_group").value_or(1);
+  if (e.groups == 1) e.active_groups = 1;
+  require_divides(keys, "n_group", e.groups, "num_experts", e.count);
+  if (e.groups > 1) e.group_best = keys.optional_size("group_best").value_or(1);
+  if (e.active_groups > e.groups || core::Count(e.active_groups) * (e.count / e.groups) < e.active) {
+    keys.fail(fmt::format("{} {} experts of {} {} of {} {} groups of {}", keys.name("num_experts_per_tok"),
+                          e.active, keys.name("topk_group"), e.active_groups, keys.name("n_group"), e.groups,
+                          e.count));
+  }
+}
+
 void read_experts(const ConfigKeys& keys, ModelConfig& c) {
   const bool is_beside = keys.flag("experts_beside_dense", false);
   if (is_beside ? !keys.flag("enable_moe_block", false) : !keys.flag("experts", false)) return;
@@ -296,10 +316,10 @@ void read_experts(const ConfigKeys& keys, ModelConfig& c) {
   e.biases = keys.flag("experts_bias", false);
   e.sigmoid_scores = keys.one_of("scoring_func", {"softmax", "sigmoid"}) == "sigmoid";
   e.score_bias = keys.flag("score_bias", false);
+  e.weigh_input = keys.flag("weigh_input", false);
   e.normalised = keys.flag("norm_topk_prob", true);
-  e.groups = keys.optional_size("n_group").value_or(1);
-  e.active_groups = keys.optional_size("topk_group").value_or(1);
-  require_divides(keys, "n_group", e.groups, "num_experts", e.count);
+  read_expert_groups(keys, c);
+  if (keys.find("jitter") != nullptr) e.jitter = *keys.find("jitter") == 0 ? 0 : keys.positive("jitter", 0);
   e.scale = keys.positive("routed_scaling_factor", 1);
   read_expert_layers(keys, c);
   if (keys.flag("output_router_logits", false))
@@ -348,7 +368,8 @@ namespace {
 struct TextModel {
   json config;
   std::string type;
-  std::string wrapper;  ///< the model_type around it; empty: none
+  std::string wrapper;     ///< the model_type around it; empty: none
+  bool is_nested = false;  ///< an object of its own in the file
 };
 
 /// The part for text of a model of several media, else the file itself.
@@ -373,7 +394,7 @@ TextModel text_model(const std::string& path, json root) {
       if (!text.contains(shared) && root.contains(shared)) text[shared] = root[shared];
     }
     std::string inner = string_of(text, "model_type");
-    return {std::move(text), inner.empty() ? type : inner, type};
+    return {std::move(text), inner.empty() ? type : inner, type, true};
   }
   const bool sees = root.contains("vision_config") || root.contains("audio_config");
   return {std::move(root), type, sees ? type : ""};
@@ -436,6 +457,9 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string
 ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
   TextModel model = text_model(path, core::parse_json_object(text, path, "config.json"));
   const Family& family = family_of(path, model);
+  if (model.is_nested) {
+    for (const auto& [key, value] : family.nested.items()) model.config.emplace(key, value);
+  }
   const ConfigKeys keys(path, std::move(model.config), family);
   ModelConfig config = read_family(keys, family);
   config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();

@@ -175,6 +175,9 @@ class Keys {
         (!r.in_layer.empty() || has_default("no_rope_layer_interval"))) {
       for (std::int64_t i = 0; i < c_.layers; ++i) root_["no_rope_layers"].push_back(r.is_in(i) ? 1 : 0);
     }
+    if (has_default("attn_temperature_tuning")) put("attn_temperature_tuning", c_.temperature > 0);
+    if (c_.temperature > 0) put("temperature", c_.temperature);
+    if (c_.temperature > 0) put("temperature_floor", c_.temperature_floor);
     if (has_default("rope_local_base_freq"))
       put("rope_local_base_freq", c_.window_theta > 0 ? c_.window_theta : c_.rope_theta);
     if (c_.rope_scaling.empty()) return;
@@ -224,6 +227,8 @@ class Keys {
     put_known("norm_topk_prob", e.normalised);
     put_known("n_group", e.groups);
     put_known("topk_group", e.active_groups);
+    put_known("topk_method", e.groups > 1 ? "group_limited_greedy" : "greedy");
+    put_known("jitter", e.jitter);
     put_known("routed_scaling_factor", e.scale);
     expert_layers_of();
     if (e.balance_loss > 0 || is_fixed("moe_intermediate_size")) {
@@ -277,7 +282,8 @@ ModelConfig described(ModelConfig c) {
   if (c.experts.count == 0) c.experts = {};
   if (c.rope_scaling.empty())
     c.rotary = {.dims = c.rotary.dims, .interleaved = c.rotary.interleaved, .in_layer = c.rotary.in_layer};
-  for (double* value : {&c.query_scale, &c.residual_scale, &c.logit_scale, &c.experts.balance_loss})
+  for (double* value :
+       {&c.alibi_slopes, &c.query_scale, &c.residual_scale, &c.logit_scale, &c.experts.balance_loss})
     *value = static_cast<float>(*value);  // they are inverted, squared, and so on
   return c;
 }

@@ -6,6 +6,7 @@
 //   weight      what follows the name, ".weight" if absent; bias likewise
 //   transposed  files have [in, out]
 //   rows        of parts with one name: "grouped": for each key/value head its queries, its key, its value;
+//               "quarters": for each quarter of the heads its queries, its values, its keys (CodeGen);
 //               "alternating": gate and up in turn; else one part after the other
 //   flat        experts have no dimension of their own
 //   shape       of the file's tensor, -1 for the number of rows
@@ -158,8 +159,7 @@ class Mapper {
   [[nodiscard]] std::vector<Segment> segments(const Name& name, const Packing& packing,
                                               const Parameter& parameter) const {
     const std::string& module = name.module;
-    if (module == "attention.qkv")
-      return qkv_segments(c_.attention_of(name.layer), packing.rows == "grouped");
+    if (module == "attention.qkv") return qkv_segments(c_.attention_of(name.layer), packing.rows);
     const bool has_padding = module == "wte" || module == "lm_head";
     const std::int64_t width = parameter.shape.rank() == 1 || is_expert_bias(name) ? 1 : parameter.shape[-1];
     const std::int64_t rows = has_padding ? c_.vocab : parameter.shape.numel() / width;
@@ -179,14 +179,20 @@ class Mapper {
     return list;
   }
 
-  /// Queries, keys and values: whole, or those of each key/value head after those of another.
-  [[nodiscard]] static std::vector<Segment> qkv_segments(const AttentionSize& size, bool grouped) {
-    const std::int64_t groups = grouped ? size.kv_heads : 1;
+  /// Queries, keys and values: whole, or those of some heads after those of others.
+  [[nodiscard]] std::vector<Segment> qkv_segments(const AttentionSize& size, const std::string& rows) const {
+    constexpr std::int64_t kQuarters = 4;
+    const bool is_in_quarters = rows == "quarters";
+    const std::int64_t groups = rows == "grouped" ? size.kv_heads : is_in_quarters ? kQuarters : 1;
+    if (size.kv_heads % groups != 0)
+      throw core::InputError(fmt::format("{}: {} heads, expected a multiple of 4", c_.name, size.kv_heads));
     const std::int64_t q = size.heads * size.qk_dim, k = size.kv_heads * size.qk_dim;
+    const std::size_t parts = size.values_are_keys ? 2 : 3;
     std::vector<Segment> list;
     for (std::int64_t i = 0; i < groups; ++i) {
       list.push_back({.part = 0, .count = q / groups, .row = i * (q / groups)});
-      for (std::size_t part = 1; part < (size.values_are_keys ? 2U : 3U); ++part) {
+      for (std::size_t each = 1; each < parts; ++each) {
+        const std::size_t part = is_in_quarters ? parts - each : each;
         const std::int64_t first = q + (static_cast<std::int64_t>(part) - 1) * k;
         list.push_back({.part = part, .count = k / groups, .row = first + i * (k / groups)});
       }

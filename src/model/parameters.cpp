@@ -105,8 +105,8 @@ class List {
       case QkNorm::unweighted:
         break;
       case QkNorm::head:
-        norm(name + "q_norm", size.qk_dim, false);
-        norm(name + "k_norm", size.qk_dim, false);
+        norm(name + "q_norm", size.qk_dim, c_.qk_norm_bias);
+        norm(name + "k_norm", size.qk_dim, c_.qk_norm_bias);
         break;
       case QkNorm::heads:
       case QkNorm::whole:

@@ -17,7 +17,7 @@ extern const OpDef kMatmul, kMatmulGelu, kMatmulGeluBackward, kBiasAdd, kBiasBac
 extern const OpDef kGroupedMatmul, kGroupedMatmulWeight, kGroupedBiasAdd, kGroupedBiasBackward;
 // experts.cpp
 extern const OpDef kRoute, kRouteBackward, kDispatch, kGatherRows, kGatherRowsBackward;
-extern const OpDef kCombine, kCombineBackward;
+extern const OpDef kCombine, kCombineBackward, kBalanceBias;
 // embedding.cpp
 extern const OpDef kEmbedding, kEmbeddingBackward, kAddPositions, kAddPositionsBackward, kEmbeddingPositions;
 // layernorm.cpp
@@ -50,6 +50,8 @@ extern const OpDef kLatentAttention, kLatentAttentionBackward;
 extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
 // cache.cpp
 extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
+// latent_cache.cpp
+extern const OpDef kAppendLatents, kDecodeLatentAttention;
 // argmax.cpp
 extern const OpDef kArgmax;
 // cross_entropy.cpp

@@ -232,6 +232,8 @@ void validate(const TrainOptions& o) {
   require_eps(o.step.optimizer.eps);
   require_not_negative(o.step.optimizer.weight_decay, "--weight-decay");
   require_not_negative(o.step.optimizer.clip_norm, "--clip");
+  require_not_negative(o.step.optimizer.expert_bias_rate, "--expert-bias-rate");
+  require_not_negative(o.step.expert_capacity, "--expert-capacity");
   require_not_negative(o.memory_limit_bytes, "--memory-limit");
   if (o.peak_flop_per_s && !(*o.peak_flop_per_s > 0)) {
     throw UsageError(fmt::format("--peak must be positive, got {}", *o.peak_flop_per_s));

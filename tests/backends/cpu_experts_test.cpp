@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -33,17 +35,26 @@ struct RouteKind {
   std::size_t experts, active;
   bool sigmoid, normalised, bias;
   double scale, balance, z_loss;
+  std::size_t groups = 1, active_groups = 1, group_best = 1;
+  double jitter = -1;  ///< of a sparse mixer; below 0: none
 };
 
 Attributes attributes_of(const RouteKind& kind) {
-  return {{"experts", static_cast<std::int64_t>(kind.experts)},
-          {"active", static_cast<std::int64_t>(kind.active)},
-          {"sigmoid", kind.sigmoid},
-          {"normalised", kind.normalised},
-          {"scale", kind.scale},
-          {"balance", kind.balance},
-          {"z_loss", kind.z_loss},
-          {"share", 0.5}};
+  Attributes attrs{{"experts", static_cast<std::int64_t>(kind.experts)},
+                   {"active", static_cast<std::int64_t>(kind.active)},
+                   {"sigmoid", kind.sigmoid},
+                   {"normalised", kind.normalised},
+                   {"scale", kind.scale},
+                   {"balance", kind.balance},
+                   {"z_loss", kind.z_loss},
+                   {"share", 0.5}};
+  if (kind.groups > 1) {
+    attrs.set("groups", static_cast<std::int64_t>(kind.groups));
+    attrs.set("active_groups", static_cast<std::int64_t>(kind.active_groups));
+    attrs.set("group_best", static_cast<std::int64_t>(kind.group_best));
+  }
+  if (kind.jitter >= 0) attrs.set("jitter", kind.jitter);
+  return attrs;
 }
 
 /// What a token's logits lead to.
@@ -53,6 +64,40 @@ struct Choice {
   double log_sum = 0;
 };
 
+/// By expert: whether its group is one of those with the best sums.
+std::vector<bool> in_best_groups(const RouteKind& kind, const Values& ranks) {
+  const std::size_t size = kind.experts / kind.groups;
+  std::vector<std::pair<double, std::size_t>> sums;
+  for (std::size_t g = 0; g < kind.groups; ++g) {
+    const auto first = ranks.begin() + static_cast<std::ptrdiff_t>(g * size);
+    Values group(first, first + static_cast<std::ptrdiff_t>(size));
+    std::ranges::sort(group, std::greater());
+    const auto best = group.begin() + static_cast<std::ptrdiff_t>(std::min(kind.group_best, size));
+    sums.emplace_back(-std::accumulate(group.begin(), best, 0.0), g);
+  }
+  std::ranges::sort(sums);
+  std::vector<bool> in(kind.experts);
+  for (std::size_t i = 0; i < kind.active_groups; ++i)
+    for (std::size_t e = 0; e < size; ++e) in[sums[i].second * size + e] = true;
+  return in;
+}
+
+/// A sparse mixer's: the weight of each is its softmax among those that are near it.
+void mix(const RouteKind& kind, const double* logits, Choice& c) {
+  Values rest(logits, logits + kind.experts);
+  while (c.experts.size() < kind.active) {
+    const auto best = static_cast<std::size_t>(std::ranges::max_element(rest) - rest.begin());
+    double sum = 0;
+    for (std::size_t e = 0; e < kind.experts; ++e) {
+      const double gap = (rest[best] - rest[e]) / std::max(std::abs(rest[e]), rest[best]);
+      if (std::isfinite(rest[e]) && gap <= 2 * kind.jitter) sum += std::exp(rest[e] - rest[best]);
+    }
+    c.experts.push_back(best);
+    c.weights.push_back(kind.scale / sum);
+    rest[best] = -std::numeric_limits<double>::infinity();
+  }
+}
+
 Choice choose(const RouteKind& kind, const double* logits, const Values& bias) {
   Choice c;
   double sum = 0;
@@ -60,12 +105,17 @@ Choice choose(const RouteKind& kind, const double* logits, const Values& bias) {
   c.log_sum = std::log(sum);
   for (std::size_t e = 0; e < kind.experts; ++e)
     c.scores.push_back(kind.sigmoid ? 1 / (1 + std::exp(-logits[e])) : std::exp(logits[e]) / sum);
+  if (kind.jitter >= 0) {
+    mix(kind, logits, c);
+    return c;
+  }
+  Values ranks = c.scores;
+  for (std::size_t e = 0; e < kind.experts && kind.bias; ++e) ranks[e] += bias[e];
+  const std::vector<bool> in = in_best_groups(kind, ranks);
   c.experts.resize(kind.experts);
   std::iota(c.experts.begin(), c.experts.end(), 0U);
-  std::ranges::stable_sort(c.experts, [&](std::size_t a, std::size_t b) {
-    const auto rank = [&](std::size_t e) { return c.scores[e] + (kind.bias ? bias[e] : 0); };
-    return rank(a) > rank(b);
-  });
+  std::ranges::stable_sort(
+      c.experts, [&](std::size_t a, std::size_t b) { return in[a] != in[b] ? in[a] : ranks[a] > ranks[b]; });
   c.experts.resize(kind.active);
   double chosen = 0;
   for (const std::size_t e : c.experts) chosen += c.scores[e];
@@ -143,7 +193,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Routes,
                                          RouteKind{"deepseek", 7, 3, true, true, true, 2.5, 0.2, 0.1},
                                          RouteKind{"sigmoids", 7, 3, true, false, false, 1, 0.2, 0},
                                          RouteKind{"all", 3, 3, false, true, false, 1, 0, 0.5},
-                                         RouteKind{"one", 1, 1, false, true, false, 1, 0.1, 0.1}),
+                                         RouteKind{"one", 1, 1, false, true, false, 1, 0.1, 0.1},
+                                         RouteKind{"groups", 8, 3, false, false, false, 4, 0.1, 0, 4, 2, 1},
+                                         RouteKind{"deepseek_v3", 8, 3, true, true, true, 2.5, 0, 0, 4, 2, 2},
+                                         RouteKind{"small_groups", 6, 2, true, true, true, 1, 0, 0, 6, 3, 2},
+                                         RouteKind{"mixer", 6, 2, false, false, false, 1, 0, 0, 1, 1, 1, 0.3},
+                                         RouteKind{"far", 6, 2, false, false, false, 2, 0.2, 0.1, 1, 1, 1,
+                                                   0}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(Route, TiesGoToTheLowestExpert) {
@@ -217,6 +273,47 @@ TEST(Dispatch, RowsComeBackToTheirTokens) {
   }
 }
 
+/// An expert takes the first tokens that chose it. What is dropped adds nothing, forward and backward.
+TEST(Dispatch, DropsWhatIsBeyondTheCapacity) {
+  CaseWriter w("capacity");
+  const Attributes places{{"experts", 3}, {"active", 2}};
+  Attributes limited = places;
+  limited.set("capacity", std::int64_t{2});
+  const TensorId chosen = w.ids({4, 2}, 3);
+  w.fix(chosen, {0, 1, 0, 2, 1, 0, 0, 2});
+  const TensorId x = w.activation({4, 3});
+  const TensorId weights = w.add("weights", {4, 2}, program::Role::activation, true);
+  const auto sorted = w.op(ops::kDispatch, {chosen}, limited);
+  const TensorId rows = w.op(ops::kGatherRows, {x, sorted[0], sorted[1]}, places)[0];
+  const TensorId y = w.op(ops::kCombine, {rows, weights, sorted[1]}, places)[0];
+  Case c = w.done({y});
+  const auto gradients = append_backward(c);
+  passes::cast(c.program, DType::f64);
+  const auto backend = backends::make_cpu_backend(backends::CpuKernels::fast, 2);
+  OpRunner runner(c, *backend);
+  runner.run_all();
+  EXPECT_EQ(runner.read(sorted[2]), (Values{0, 2, 4, 6}));
+  EXPECT_EQ(runner.read(sorted[1]), (Values{0, 2, 1, 4, 3, -1, -1, 5}));
+  EXPECT_EQ(runner.read(sorted[0]), (Values{0, 2, 1, 4, 3, 7, -1, -1}));
+  const Values xs = runner.read(x), ws = runner.read(weights), ys = runner.read(y);
+  const Values dys = runner.read(gradients.at(y));
+  const Values dxs = runner.read(gradients.at(x)), dws = runner.read(gradients.at(weights));
+  const std::vector<bool> kept = {true, true, true, true, true, false, false, true};
+  for (std::size_t n = 0; n < 4; ++n) {
+    double factor = 0;
+    for (std::size_t k = 0; k < 2; ++k) {
+      double product = 0;
+      for (std::size_t i = 0; i < 3; ++i) product += dys[n * 3 + i] * xs[n * 3 + i];
+      if (kept[n * 2 + k]) factor += ws[n * 2 + k];
+      EXPECT_NEAR(dws[n * 2 + k], kept[n * 2 + k] ? product : 0, 1e-12);
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(ys[n * 3 + i], factor * xs[n * 3 + i], 1e-12);
+      EXPECT_NEAR(dxs[n * 3 + i], factor * dys[n * 3 + i], 1e-12);
+    }
+  }
+}
+
 /// FLOPs are those of the rows; bytes count the weights of as many experts as can have rows.
 TEST(GroupedMatmul, CostsRowsAndTouchedWeights) {
   for (const auto& [experts, rows] : {std::pair<std::int64_t, std::int64_t>{8, 20}, {8, 3}}) {
@@ -234,6 +331,13 @@ TEST(GroupedMatmul, CostsRowsAndTouchedWeights) {
 }
 
 TEST(Route, RefusesWhatCannotBe) {
+  // Groups that do not divide, too many of them, too few experts in those that are chosen.
+  for (const auto& [groups, active] : {std::pair<std::size_t, std::size_t>{3, 1}, {4, 5}, {4, 1}, {2, 0}}) {
+    CaseWriter w("route");
+    const TensorId logits = w.activation({3, 8});
+    const RouteKind kind{"", 8, 3, false, true, false, 1, 0, 0, groups, active, 1};
+    EXPECT_THROW(w.op(ops::kRoute, {logits}, attributes_of(kind)), core::UsageError);
+  }
   for (const auto& [experts, active] : {std::pair<std::size_t, std::size_t>{4, 5}, {4, 0}, {5, 2}}) {
     CaseWriter w("route");
     const TensorId logits = w.activation({3, 4});

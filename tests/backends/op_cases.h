@@ -8,6 +8,7 @@
 
 #include "program/ops.h"
 #include "program/program.h"
+#include "program/scores.h"
 
 namespace rooflm::tests {
 
@@ -48,8 +49,10 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 inline bool is_of_processors(const program::Op& op) {
   namespace ops = program::ops;
   return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention) ||
-         op.is(ops::kLion) || op.is(ops::kAdamW8Bit) || op.is(ops::kMomentum) || op.is(ops::kNormalize) ||
-         op.is(ops::kMatrixPolynomial) || op.is(ops::kAddColumns);
+         op.is(ops::kAppendLatents) || op.is(ops::kDecodeLatentAttention) || op.is(ops::kBalanceBias) ||
+         !program::processors_only(op).empty() || op.is(ops::kLion) || op.is(ops::kAdamW8Bit) ||
+         op.is(ops::kMomentum) || op.is(ops::kNormalize) || op.is(ops::kMatrixPolynomial) ||
+         op.is(ops::kAddColumns);
 }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.

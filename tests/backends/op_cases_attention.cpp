@@ -21,12 +21,18 @@ struct AttentionRules {
   std::int64_t window = 0;
   double cap = 0, scale = 0;
   bool alibi = false, sinks = false;
+  double slopes = 1, temperature = 0;
+  std::int64_t chunk = 0;
 
   [[nodiscard]] Attributes with(Attributes attrs) const {
     if (window > 0) attrs.set("window", window);
     if (cap > 0) attrs.set("cap", cap);
     if (scale > 0) attrs.set("scale", scale);
     if (alibi) attrs.set("alibi", true);
+    if (slopes != 1) attrs.set("slopes", slopes);
+    if (chunk > 0) attrs.set("chunk", chunk);
+    if (temperature > 0) attrs.set("temperature", temperature);
+    if (temperature > 0) attrs.set("floor", 2.0);
     return attrs;
   }
 };
@@ -39,6 +45,10 @@ std::vector<AttentionRules> kinds(const Sizes& s) {
           {.name = "scale", .scale = 0.3},
           {.name = "alibi", .alibi = true},
           {.name = "sinks", .sinks = true},
+          {.name = "slopes", .alibi = true, .slopes = 0.3},
+          {.name = "chunk", .chunk = 3},
+          {.name = "temperature", .temperature = 0.4},
+          {.name = "temperature and cap", .cap = 0.4, .temperature = 0.4, .chunk = 2},
           {.name = "everything", .window = 4, .cap = 0.5, .scale = 0.7, .alibi = true, .sinks = true}};
 }
 

@@ -22,12 +22,55 @@ TensorId per_text(CaseWriter& w, const Sizes& s, std::int64_t limit) {
   return id;
 }
 
+constexpr std::int64_t kRank = 4;  // of compressed keys and values
+constexpr std::int64_t kShared = 2;
+
 struct Caches {
   TensorId keys, values;
 };
 Caches caches(CaseWriter& w, const Sizes& s, std::int64_t kv_heads, std::int64_t positions) {
   const Shape shape{s.batch, kv_heads, positions, s.head_dim};
   return {w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
+}
+
+/// Caches of compressed keys and values [slots, 1, P, 4], and of the rotated parts of keys [slots, 1, P, 2].
+Caches latent_caches(CaseWriter& w, std::int64_t slots, std::int64_t positions) {
+  return {w.add("latents", {slots, 1, positions, kRank}, Role::cache),
+          w.add("keys", {slots, 1, positions, kShared}, Role::cache)};
+}
+
+void add_latent_caches(std::vector<Case>& cases, const Sizes& s) {
+  for (const bool has_slots : {false, true}) {
+    CaseWriter w(has_slots ? "append_latents slots" : "append_latents");
+    const Caches kept = latent_caches(w, has_slots ? s.batch + 1 : s.batch, s.seq + 3);
+    std::vector<TensorId> inputs = {w.activation({s.batch, s.seq, kRank}),
+                                    w.activation({s.batch, s.seq, kShared})};
+    if (has_slots) {
+      inputs.push_back(w.ids({s.batch}, s.batch + 1));
+      std::vector<double> places;
+      for (std::int64_t b = 0; b < s.batch; ++b) places.push_back(number(s.batch - b));
+      w.fix(inputs.back(), places);
+    }
+    inputs.insert(inputs.end(), {kept.keys, kept.values});
+    w.op_into(ops::kAppendLatents, inputs, {}, {kept.keys, kept.values});
+    cases.push_back(w.done());
+  }
+  for (const double scale : {0.0, 0.7}) {
+    CaseWriter w(scale > 0 ? "decode_latent_attention scale" : "decode_latent_attention");
+    const std::int64_t positions = 3 * s.seq + 1;
+    constexpr std::int64_t kPlain = 5, kValue = 3;
+    const Caches read = latent_caches(w, s.batch, positions);
+    Attributes attrs{
+        {"heads", s.heads}, {"qk_dim", kPlain + kShared}, {"v_dim", kValue}, {"keys", positions}};
+    if (scale > 0) attrs.set("scale", scale);
+    const TensorId y = w.add("y", {s.batch, 1, s.heads * kValue}, Role::activation);
+    w.op_into(ops::kDecodeLatentAttention,
+              {w.activation({s.batch, 1, s.heads * (kPlain + kShared)}), w.activation({s.batch, 1, kRank}),
+               w.activation({s.batch, 1, kShared}), per_text(w, s, positions),
+               w.weight({s.heads * (kPlain + kValue), kRank}), read.keys, read.values},
+              attrs, {y, read.keys, read.values});
+    cases.push_back(w.done());
+  }
 }
 
 }  // namespace
@@ -87,6 +130,13 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
   both.op(ops::kEmbeddingPositions, {both.ids({s.batch, s.seq}, s.vocab), both.weight({s.vocab, s.channels}),
                                      both.weight(table), per_text(both, s, s.seq)});
   cases.push_back(both.done());
+  CaseWriter offset("embedding_positions offset first");
+  offset.op(ops::kEmbeddingPositions,
+            {offset.ids({s.batch, s.seq}, s.vocab), offset.weight({s.vocab, s.channels}),
+             offset.weight({2 * s.seq + 3, s.channels}), per_text(offset, s, s.seq)},
+            {{"offset", std::int64_t{3}}});
+  cases.push_back(offset.done());
+  add_latent_caches(cases, s);
   CaseWriter largest("argmax");
   const TensorId logits = largest.add("logits", {s.batch, s.seq, s.vocab}, Role::activation, true);
   largest.op(ops::kArgmax, {logits}, {{"valid", std::max<std::int64_t>(s.vocab - 2, 1)}});

@@ -91,6 +91,35 @@ void add_expert_cases(std::vector<Case>& cases, const Sizes& s) {
       cases.push_back(w.done({w.op(ops::kRoute, inputs, routing(sigmoid, normalised, 2.5))[0]}));
     }
   }
+  for (const char* const kind : {"groups", "mixer"}) {
+    CaseWriter w(std::string("route ") + kind);
+    Attributes attrs = routing(false, false, 2.5);
+    attrs.set("experts", std::int64_t{6});
+    if (kind == std::string("groups")) {
+      for (const auto& [key, value] : {std::pair("groups", 3), {"active_groups", 2}, {"group_best", 2}})
+        attrs.set(key, std::int64_t{value});
+    } else {
+      attrs.set("jitter", 0.2);
+    }
+    cases.push_back(w.done({w.op(ops::kRoute, {w.activation({s.batch, s.seq, 6})}, attrs)[0]}));
+  }
+  {
+    CaseWriter w("weights of what experts read");
+    const Sorted sorted(w, tokens);
+    Attributes attrs = kPlaces;
+    attrs.set("weighs_input", true);
+    const TensorId x = w.activation({s.batch, s.seq, s.channels});
+    const TensorId weights = w.add("weights", {tokens, kActive}, program::Role::activation, true);
+    const TensorId rows = w.op(ops::kGatherRows, {x, sorted.order, sorted.places, weights}, attrs)[0];
+    cases.push_back(w.done({rows, w.op(ops::kCombine, {rows, program::kNone, sorted.places}, attrs)[0]}));
+  }
+  {
+    CaseWriter w("balance_bias");
+    const Sorted one(w, tokens), two(w, 2 * tokens);
+    const TensorId bias = w.weight({kExperts});
+    w.op_into(ops::kBalanceBias, {bias, one.offsets, two.offsets}, {{"rate", 0.01}}, {bias});
+    cases.push_back(w.done());
+  }
   {
     CaseWriter w("dispatch");
     w.op(ops::kDispatch, {Sorted(w, tokens).experts}, kPlaces);

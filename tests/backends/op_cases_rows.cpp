@@ -95,6 +95,7 @@ void add_head_norms(std::vector<Case>& cases, const Sizes& s) {
     const char* name;
     bool is_whole, is_layer;
     std::int64_t q, k;  // elements of the weights; 0: none
+    bool has_biases = false;
   };
   const std::int64_t q = s.heads * s.head_dim;
   const std::int64_t k = s.kv_heads * s.head_dim;
@@ -102,13 +103,16 @@ void add_head_norms(std::vector<Case>& cases, const Sizes& s) {
                            {"heads layer", false, true, q, k},
                            {"whole", true, false, q, k},
                            {"whole layer", true, true, q, k},
+                           {"biases", false, true, s.head_dim, s.head_dim, true},
                            {"unweighted", false, false, 0, 0}}) {
     CaseWriter w(std::string("head_norm ") + kind.name);
-    const Attributes attrs{{"heads", s.heads},   {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim},
-                           {"eps", 1e-5},        {"whole", kind.is_whole}, {"layer", kind.is_layer},
-                           {"accumulate", false}};
+    Attributes attrs{{"heads", s.heads},   {"kv_heads", s.kv_heads}, {"head_dim", s.head_dim},
+                     {"eps", 1e-5},        {"whole", kind.is_whole}, {"layer", kind.is_layer},
+                     {"accumulate", false}};
     std::vector<TensorId> inputs = {w.activation({s.batch, s.seq, q + 2 * k})};
     if (kind.q > 0) inputs.insert(inputs.end(), {w.weight({kind.q}), w.weight({kind.k})});
+    if (kind.has_biases) inputs.insert(inputs.end(), {w.weight({kind.q}), w.weight({kind.k})});
+    if (kind.has_biases) attrs.set("head_biases", true);
     const TensorId y = w.op(ops::kHeadNorm, inputs, attrs)[0];
     inputs[0] = y;
     cases.push_back(w.done({y, w.op(ops::kHeadNorm, inputs, attrs)[0]}));

@@ -124,6 +124,12 @@ void add_token_cases(std::vector<Case>& cases, const Sizes& s) {
     cases.push_back(w.done({x, w.op(ops::kAddPositions, {x, positions})[0]}));
   }
   {
+    CaseWriter w("add_positions offset");
+    cases.push_back(w.done(w.op(
+        ops::kAddPositions, {w.activation({s.batch, s.seq, s.channels}), w.weight({s.seq + 4, s.channels})},
+        {{"offset", std::int64_t{2}}})));
+  }
+  {
     CaseWriter w("embedding_positions");
     w.op(ops::kEmbeddingPositions,
          {w.ids(ids, s.vocab), w.weight({s.vocab, s.channels}), w.weight({s.seq + 2, s.channels})});

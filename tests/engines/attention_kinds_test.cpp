@@ -55,6 +55,23 @@ std::vector<Kind> kinds() {
              c.windowed = {true, false};
            }},
           {"alibi", [](ModelConfig& c) { c.arch.positions = model::Positions::alibi; }},
+          {"scaled_alibi",
+           [](ModelConfig& c) {
+             c.arch.positions = model::Positions::alibi;
+             c.alibi_slopes = 0.3;
+           }},
+          {"chunks",
+           [](ModelConfig& c) {
+             c.window = 5;
+             c.chunked = true;
+             c.windowed = {true, false};
+           }},
+          {"temperature",
+           [](ModelConfig& c) {
+             c.rotary.in_layer = {true, false};
+             c.temperature = 0.4;
+             c.temperature_floor = 3;
+           }},
           {"part_of_a_head", [](ModelConfig& c) { c.rotary.dims = 2; }}};
 }
 
@@ -140,8 +157,35 @@ TEST(LatentAttention, EnginesAgree) {
   expect_engines_agree(direct);
 }
 
-TEST(LatentAttention, DecodingIsRefused) {
-  EXPECT_THROW(model::decode(latent_config(), {.batch = 1, .positions = 8}, 8), core::Unavailable);
+/// From the cache of compressed keys, whatever makes the queries.
+TEST(LatentAttention, DecodingIsReadingWhole) {
+  for (const std::int64_t q_rank : {0, 10}) {
+    ModelConfig config = tests::decoding_model(Arch::llama);
+    config.kv_heads = config.heads = 11;  // more than a thread computes together
+    config.latent = latent_config().latent;
+    config.latent.q_rank = q_rank;
+    config.head_dim = 9;
+    if (q_rank > 0) config.query_scale = 0.5;
+    for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+      const auto backend = backends::make_cpu_backend(
+          engine == EngineKind::fused ? CpuKernels::fast : CpuKernels::reference, 2);
+      tests::check_decoding(*backend, config,
+                            {.engine = engine, .attention = compile::default_attention(engine)}, {1, 70, 33},
+                            5, 2e-5);
+    }
+  }
+}
+
+/// A token keeps R + Dr numbers, not 2 H D. An indexer's choice of keys has no cache.
+TEST(LatentAttention, CachesAreCompressed) {
+  ModelConfig config = latent_config();
+  const auto p = model::decode(config, {.batch = 3, .positions = 8}, 8);
+  std::int64_t elements = 0;
+  for (const program::Tensor& tensor : p.tensors)
+    if (tensor.role == program::Role::cache) elements += tensor.shape.numel();
+  EXPECT_EQ(elements, config.layers * 3 * 8 * (6 + 4));
+  config.latent.index_heads = config.latent.index_dim = 2;
+  EXPECT_THROW(model::decode(config, {.batch = 1, .positions = 8}, 8), core::Unavailable);
 }
 
 /// A cache that is longer than the window costs what the window does.

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/error.h"
+#include "program/ops.h"
 #include "tests/compile/passes/recipes.h"
 #include "tests/engines/decode_check.h"
 #include "tests/engines/sharded_runner.h"
@@ -106,6 +108,87 @@ TEST(Experts, SplitsOfTheBatchAgree) {
       expect_near(train_experts(options_of(engine, core::DType::f32, Recompute::none, splits), 0), whole,
                   1e-4);
   }
+}
+
+/// After a step each bias has lost or gained the rate, as the rows of both micro-batches say. No loss, no
+/// optimizer touches a bias.
+TEST(Experts, BiasesOfTheChoiceFollowLoads) {
+  model::ModelConfig config = expert_model(0);
+  config.experts.sigmoid_scores = config.experts.score_bias = true;
+  config.experts.z_loss = 0;
+  const char* const bias_name = "h.1.feed_forward.router.score_bias";
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    compile::StepOptions options = options_of(engine, core::DType::f32, Recompute::full, 2);
+    for (const double rate : {0.0, 0.02}) {
+      options.optimizer.expert_bias_rate = rate;
+      StepRunner runner(config, kTexts / 2, kTokensOfText, options, initial_weights(config));
+      for (int i = 0; i < 12; ++i) {
+        const std::vector<double> before = runner.weight(bias_name);
+        runner.step(random_batch(kTexts * kTokensOfText, config.vocab, static_cast<std::uint64_t>(i % 3)),
+                    1e-4);
+        std::vector<std::int64_t> rows(5);
+        for (int part = 0; part < 2; ++part) {
+          const auto offsets = runner.engine().io().read<std::int32_t>(
+              compile::micro_batch_name("h.1.feed_forward.offsets", part));
+          for (std::size_t e = 0; e < rows.size(); ++e) rows[e] += offsets[e + 1] - offsets[e];
+        }
+        const std::vector<double> after = runner.weight(bias_name);
+        for (std::size_t e = 0; e < rows.size(); ++e) {
+          const std::int64_t over = 5 * rows[e] - 2 * kTexts * kTokensOfText;
+          const double expected = before[e] + (over > 0 ? -rate : over < 0 ? rate : 0);
+          ASSERT_NEAR(after[e], expected, 1e-7) << "step " << i << " expert " << e;
+        }
+      }
+    }
+  }
+}
+
+/// Room for all drops nothing; less room costs as many rows as there is room for, and the model still learns.
+TEST(Experts, CapacityDropsAndIsPriced) {
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    const ExpertOutcome whole = train_experts(options_of(engine));
+    compile::StepOptions options = options_of(engine);
+    options.expert_capacity = 5;
+    EXPECT_EQ(train_experts(options).losses, whole.losses);
+    options.expert_capacity = 0.5;
+    const ExpertOutcome half = train_experts(options);
+    EXPECT_NE(half.losses, whole.losses);
+    EXPECT_LT(half.losses.back(), half.losses.front() - 0.3);
+    options.recompute = Recompute::full;
+    EXPECT_EQ(train_experts(options).losses, half.losses);
+  }
+  const auto flop = [](double capacity) {
+    compile::StepOptions options = options_of(EngineKind::fused);
+    options.expert_capacity = capacity;
+    const auto p = compile::training_step(model::forward(expert_model(0), 2, 5), options);
+    std::int64_t sum = 0;
+    for (const program::Op& op : p.ops) {
+      if (op.is(program::ops::kGroupedMatmul) || op.is(program::ops::kGroupedMatmulWeight))
+        sum += program::cost_of(p, op).matmul_flop;
+    }
+    return sum;
+  };
+  EXPECT_EQ(flop(1), flop(0));
+  EXPECT_EQ(flop(0.5), flop(0) / 2);  // 10 of 20 rows
+  model::ModelConfig dense = small_config(model::Arch::llama);
+  compile::StepOptions options = options_of(EngineKind::fused);
+  options.expert_capacity = 1;
+  EXPECT_THROW(static_cast<void>(compile::training_step(model::forward(dense, 2, 5), options)),
+               core::UsageError);
+}
+
+TEST(Experts, RatesOfBiasesNeedBiasesAndOneRank) {
+  const auto step = [](bool has_bias, int ranks) {
+    model::ModelConfig config = expert_model(0);
+    config.experts.score_bias = has_bias;
+    compile::StepOptions options = options_of(EngineKind::fused);
+    options.optimizer.expert_bias_rate = 0.001;
+    options.sharding.data = ranks;
+    return compile::training_step(model::forward(config, 2, 5), options);
+  };
+  EXPECT_NO_THROW(static_cast<void>(step(true, 1)));
+  EXPECT_THROW(static_cast<void>(step(false, 1)), core::UsageError);
+  EXPECT_THROW(static_cast<void>(step(true, 2)), core::UsageError);
 }
 
 /// In fp64, where nothing is left of rounding.

@@ -162,6 +162,56 @@ TEST(FamilyTable, StateSpaceLayersAreNamed) {
   }
 }
 
+ModelConfig parsed(const std::string& more) {
+  return parse_config(
+      R"({"hidden_size":8,"intermediate_size":8,"num_hidden_layers":4,"num_attention_heads":2,)"
+      R"("vocab_size":9,"max_position_embeddings":64,)" +
+          more + "}",
+      "config.json", "small");
+}
+
+/// Dynamic scaling changes nothing up to the length of training; no kernel has it beyond.
+TEST(FamilyTable, DynamicPositionsAreThoseOfTrainingUpToItsLength) {
+  const ModelConfig config =
+      parsed(R"("model_type":"internlm2","rope_scaling":{"type":"dynamic","factor":2.0})");
+  EXPECT_EQ(uncomputed(config), "");
+  const auto is_scaled = [&](std::int64_t seq) {
+    const auto p = forward(config, 1, seq);
+    return std::ranges::any_of(p.ops, [](const auto& op) { return op.attrs.has("scaling"); });
+  };
+  EXPECT_FALSE(is_scaled(64));
+  EXPECT_TRUE(is_scaled(65));
+}
+
+/// A text model inside of another says what differs from its family's usual sizes; a file of its own says
+/// all.
+TEST(FamilyTable, NestedModelsHaveTheUsualSizes) {
+  const ModelConfig llava =
+      parse_config(R"({"model_type":"llava","vision_config":{},"text_config":{"model_type":"llama",)"
+                   R"("vocab_size":32064}})",
+                   "config.json", "llava");
+  EXPECT_EQ(parameter_count(llava), 6'738'939'904);  // Llama 2 7B with 64 more tokens, twice
+  EXPECT_THROW((void)parse_config(R"({"model_type":"llama","vocab_size":32064})", "config.json", "llama"),
+               core::InputError);
+}
+
+TEST(FamilyTable, ChoicesOfExperts) {
+  const auto of = [&](const std::string& type, const std::string& active = "2") {
+    return parsed(R"("n_routed_experts":8,"moe_intermediate_size":4,"n_group":4,"topk_group":2,)"
+                  R"("num_experts_per_tok":)" +
+                  active + R"(,"model_type":")" + type)
+        .experts;
+  };
+  const Experts v3 = of(R"(deepseek_v3")");
+  EXPECT_TRUE(v3.groups == 4 && v3.active_groups == 2 && v3.group_best == 2 && v3.score_bias);
+  const Experts v2 = of(R"(deepseek_v2","topk_method":"group_limited_greedy")");
+  EXPECT_TRUE(v2.groups == 4 && v2.active_groups == 2 && v2.group_best == 1);
+  EXPECT_EQ(of(R"(deepseek_v2")").groups, 1) << "greedy: groups are not looked at";
+  EXPECT_THROW((void)of(R"(deepseek_v3")", "5"), core::InputError) << "2 groups have 4";
+  const ModelConfig falcon = parsed(R"("model_type":"falcon","alibi":true)");
+  EXPECT_EQ(falcon.alibi_slopes, 0.5) << "1 / sqrt(4)";
+}
+
 TEST(FamilyTable, PartsThatProgramsHave) {
   const auto read = [](const char* name) { return read_config(kConfigs / name); };
   const ModelConfig gemma = read("gemma-2-2b");

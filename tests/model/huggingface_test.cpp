@@ -363,7 +363,8 @@ TEST_F(HuggingFace, FamiliesAreRowsOfATable) {
   EXPECT_EQ(gemma3.window_theta, 1e4);
   EXPECT_EQ(gemma3.left_out, "");
   EXPECT_EQ(uncomputed(read(R"("model_type":"bloom")")), "");
-  EXPECT_PRED_FORMAT2(IsSubstring, "other slopes", uncomputed(read(R"("model_type":"falcon","alibi":true)")));
+  EXPECT_PRED_FORMAT2(IsSubstring, "other slopes",
+                      uncomputed(read(R"("model_type":"mpt","attn_config":{"alibi_bias_max":4})")));
   const ModelConfig deepseek =
       read(R"("model_type":"deepseek_v3","q_lora_rank":4,"kv_lora_rank":6,"qk_nope_head_dim":3,)"
            R"("qk_rope_head_dim":2,"v_head_dim":3,"n_routed_experts":4,"n_group":1,"num_experts_per_tok":2,)"

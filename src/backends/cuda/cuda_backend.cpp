@@ -78,6 +78,7 @@ std::vector<KernelRow> table(const std::shared_ptr<Context>& context) {
   std::vector<KernelRow> rows;
   for (const MakerRow& row : kernels()) {
     rows.push_back({row.op, [row, context](const program::Program& program, const program::Op& op) {
+                      if (!program::processors_only(op).empty()) return Kernel{};
                       context->select();
                       return with_check(make_named(row, {program, op, context}), program, op, context);
                     }});

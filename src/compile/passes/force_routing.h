@@ -26,4 +26,9 @@ inline constexpr const char* kRoutingInput = "routing";
 /// its weights are those of the experts of the highest scores, so that losses and gradients mean nothing.
 void force_routing(program::Program& forward);
 
+/// Each expert of a forward pass takes at most `factor` times the mean number of rows, the first ones; the
+/// other choices are dropped: they add nothing to their tokens. Shapes stay. Throws core::UsageError if there
+/// are no experts.
+void limit_experts(program::Program& forward, double factor);
+
 }  // namespace rooflm::passes

@@ -55,6 +55,7 @@ bool fuse_pair(Op& first, const Op& second, bool only_reader) {
   }
   if (first.is(ops::kEmbedding) && second.is(ops::kAddPositions) && only_reader) {
     first.def = &ops::kEmbeddingPositions;
+    if (second.attrs.has("offset")) first.attrs.set("offset", second.attrs.integer("offset"));
     first.inputs.insert(first.inputs.end(), second.inputs.begin() + 1, second.inputs.end());
     first.outputs = second.outputs;
     return true;

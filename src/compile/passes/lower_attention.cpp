@@ -52,8 +52,12 @@ void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
     const auto scores = program::Scores::of(attrs);
     Attributes softmax{{"scale", scores.scale}, {"looped", looped}, {"batch", batch * kv_heads}};
     if (scores.window > 0) softmax.set("window", scores.window);
+    if (scores.chunk > 0) softmax.set("chunk", scores.chunk);
+    if (scores.temperature > 0) softmax.set("temperature", scores.temperature);
+    if (scores.temperature > 0) softmax.set("floor", scores.floor);
     if (scores.cap > 0) softmax.set("cap", scores.cap);
     if (scores.alibi) softmax.set("alibi", true);
+    if (attrs.has("slopes")) softmax.set("slopes", scores.slopes);
     std::vector<TensorId> inputs = {p};
     if (const TensorId sinks = program::sinks_of(op); sinks != program::kNone) inputs.push_back(sinks);
     p = b.op(ops::kCausalSoftmax, inputs, softmax, "p");

@@ -1,7 +1,10 @@
 // Appends the optimizer step to a program.
 #include "compile/passes/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +12,7 @@
 #include "compile/passes/matrix_optimizer.h"
 #include "core/checked.h"
 #include "core/dynamic_8bit.h"
+#include "core/error.h"
 #include "program/builder.h"
 #include "program/groups.h"
 #include "program/ops.h"
@@ -126,6 +130,25 @@ void append_optimizer(Program& program, const program::GradientMap& gradients,
   for (const WeightGradient& pair : pairs) {
     // Not every rank has a part of a small tensor.
     if (program.shape(pair.weight).numel() > 0) append_own_update(builder, pair, hyper, norm, options);
+  }
+}
+
+void balance_biases(Program& program, double rate) {
+  std::map<TensorId, std::vector<TensorId>> offsets;  // of micro-batches, by bias
+  for (const program::Op& route : program.ops) {
+    if (!route.is(ops::kRoute) || route.phase != program::Phase::forward || route.inputs.size() < 2) continue;
+    for (const program::Op& dispatch : program.ops) {
+      if (dispatch.is(ops::kDispatch) && dispatch.inputs[0] == route.outputs[1])
+        offsets[route.inputs[1]].push_back(dispatch.outputs[2]);
+    }
+  }
+  if (offsets.empty())
+    throw core::UsageError(fmt::format("--expert-bias-rate {}: no experts of the model have a bias", rate));
+  program::Builder builder(program, program::Phase::optimizer);
+  const auto scope = builder.scope("optimizer");
+  for (auto& [bias, inputs] : offsets) {
+    inputs.insert(inputs.begin(), bias);
+    builder.op_into(ops::kBalanceBias, inputs, {{"rate", rate}}, {bias});
   }
 }
 

@@ -41,9 +41,10 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
-  double momentum = 0.95;     ///< of Muon
-  double weight_decay = 0.1;  ///< only for tensors of two or more dimensions: not for norms and biases
-  double clip_norm = 1.0;     ///< limit of the global gradient norm; 0: no clipping, no norm computed
+  double momentum = 0.95;       ///< of Muon
+  double weight_decay = 0.1;    ///< only for tensors of two or more dimensions: not for norms and biases
+  double expert_bias_rate = 0;  ///< of choice biases of experts, which no gradient trains; 0: they stay
+  double clip_norm = 1.0;       ///< limit of the global gradient norm; 0: no clipping, no norm computed
 };
 
 /// Appends global_norm (result "grad_norm" [1]) if gradients are clipped, and one update op per parameter.
@@ -52,5 +53,8 @@ struct OptimizerOptions {
 /// are updated together.
 void append_optimizer(program::Program& program, const program::GradientMap& gradients,
                       const OptimizerOptions& options, bool groups);
+
+/// Appends a balance_bias op for each bias of experts. Throws core::UsageError if there is none.
+void balance_biases(program::Program& program, double rate);
 
 }  // namespace rooflm::passes

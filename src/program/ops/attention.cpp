@@ -2,8 +2,9 @@
 // y = softmax(q k^T / sqrt(D)) v per head; query head h uses key/value head h / (H/K).
 // Models emit `attention`. The lowering pass replaces it by matmuls or by `flash_attention` (Dao et al.,
 // 2022), which never materialises T x T. Attributes: heads, kv_heads, head_dim; for flash_attention also tf32
-// (fp32 operands may be rounded to TF32). Optional (program/scores.h): window, cap, scale, alibi, and a last
-// input sinks [H], a score of each head that attends to nothing.
+// (fp32 operands may be rounded to TF32). Optional (program/scores.h): window, cap, scale, alibi,
+// slopes, chunk, temperature and floor, and a last input sinks [H], a score of each head that attends to
+// nothing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,9 +44,15 @@ std::vector<Tensor> infer_flash(const Program& p, const Op& op) {
   return outputs;
 }
 
-/// B*H*T*T scores; with a window twice those within it, so that a window of T changes nothing.
+/// B*H*T*T scores; with chunks those within each, with a window twice those within it, so that a window of T
+/// changes nothing.
 core::Count scores(const Program& p, const Op& op, std::size_t qkv) {
   const Shape& x = p.shape(op.inputs.at(qkv));
+  if (op.attrs.has("chunk")) {
+    const core::Count chunk = op.attrs.integer("chunk");
+    const std::int64_t rest = x[1] % op.attrs.integer("chunk");
+    return core::Count(x[0]) * op.attrs.integer("heads") * (chunk * (x[1] - rest) + core::Count(rest) * rest);
+  }
   const core::Count seen = op.attrs.has("window") ? std::min(op.attrs.integer("window"), x[1]) : x[1];
   const core::Count rows = core::Count(x[0]) * op.attrs.integer("heads");
   return rows * (2 * seen * x[1] - seen * seen);

@@ -1,8 +1,8 @@
 // embedding: x[b, t, :] = wte[tokens[b, t], :]. If the table is a part of the vocabulary, the attribute
 // `first` is the token of its first row (compile/passes/part_ops.h). add_positions: y[b, t, :] = x[b, t, :] +
-// wpe[t, :]. On a context-parallel rank (program/pieces.h) t is the position in the whole sequence. When
-// generation continues a text, a further input `first` [B] int32 gives the position: row t takes wpe[first[b]
-// + t, :].
+// wpe[t, :]. On a context-parallel rank (program/pieces.h) t is the position in the whole sequence. The
+// attribute `offset` is the number of rows of wpe before that of position 0 (OPT). When generation continues
+// a text, a further input `first` [B] int32 gives the position: row t takes wpe[first[b] + t, :].
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -62,11 +62,14 @@ Cost cost_embedding_backward(const Program& p, const Op& op) {
           .bytes_written = rows_bytes + (accumulate ? 0 : table.bytes())};
 }
 
+std::int64_t offset_of(const Op& op) { return op.attrs.has("offset") ? op.attrs.integer("offset") : 0; }
+
 std::vector<Tensor> infer_add_positions(const Program& p, const Op& op) {
   const Shape& x = p.shape(op.inputs.at(0));
   const Shape& wpe = p.shape(op.inputs.at(1));
-  expect(x[1] <= wpe[0] && x[2] == wpe[1], op, [&] {
-    return fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), x[1], x[2], wpe.str());
+  const std::int64_t least = offset_of(op) + x[1];
+  expect(least <= wpe[0] && x[2] == wpe[1], op, [&] {
+    return fmt::format("x {} needs positions [>= {}, {}], got {}", x.str(), least, x[2], wpe.str());
   });
   if (op.inputs.size() > 2) expect_per_text(p, op, 2, x[0]);
   return {{.shape = x}};
@@ -87,13 +90,13 @@ Cost cost_add_positions(const Program& p, const Op& op) {
           .bytes_written = p.tensor(op.outputs.at(0)).bytes()};
 }
 
-/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; rows beyond T are zero.
+/// dwpe[t, :] (+)= sum over b of dy[b, t, :]; other rows are zero.
 void gradient_add_positions(GradientContext& g) {
   g.propagate(0, g.gradient(0));
   const auto target = g.weight_target(1);
-  g.emit_into(kAddPositionsBackward, {g.gradient(0)},
-              {{"positions", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}},
-              {target.id});
+  Attributes attrs{{"positions", g.program().shape(g.input(1))[0]}, {"accumulate", target.accumulate}};
+  if (g.op().attrs.has("offset")) attrs.set("offset", g.op().attrs.integer("offset"));
+  g.emit_into(kAddPositionsBackward, {g.gradient(0)}, attrs, {target.id});
 }
 
 std::vector<Tensor> infer_add_positions_backward(const Program& p, const Op& op) {

@@ -5,13 +5,23 @@
 //   highest
 //     scores s, of equal ones the lowest. s is the softmax of the logits, or with `sigmoid` their sigmoid.
 //     The bias, which may be absent, is added to s for the choice alone (Wang et al., 2024). w = scale s,
-//     with `normalised` scale s / (sum of the K chosen s).
+//     with `normalised` scale s / (sum of the K chosen s). With `groups` G (DeepSeek-V2 and V3, 2024) the
+//     experts are G groups of equally many, and are chosen from the `active_groups` with the highest sums of
+//     their `group_best` highest s (with the bias). With `jitter` (a sparse mixer: Phi-3.5-MoE, 2024) the
+//     k-th expert has the highest logit m of those not chosen yet, and w is its softmax among those of them
+//     with m - logit <= 2 jitter max(|logit|, m); its gradient takes that set as given.
 //   dispatch (experts [N, K]) -> order [R], places [N, K], offsets [E + 1], all int32: row r belongs to
 //   choice
 //     order[r] = n K + k, and places is the inverse. Expert e has the rows offsets[e] <= r < offsets[e + 1],
-//     in the order of tokens.
+//     in the order of tokens. With `capacity` an expert has at most so many rows, its first ones: places of
+//     other choices are -1, and so is order behind the last row.
 //   gather_rows (x [.., C], order, places) -> rows [R, C]: rows[r] = x[order[r] / K].
 //   combine (rows [R, C], weights, places) -> y [N, C] = sum over k of weights[n, k] rows[places[n, k]].
+//   balance_bias (bias [E], offsets [E + 1] of each micro-batch) -> bias, in place: that of an expert with
+//   more
+//     rows than the mean loses `rate`, that of one with fewer gains it (Wang et al., 2024).
+// gather_rows with a fourth input `weights` [N, K] and the flag weighs_input (Llama 4): rows[r] = w
+// x[order[r] / K], w that of choice order[r]; combine without weights is the sum of a token's rows.
 // Attributes: experts, active; of route: sigmoid, normalised, scale, and two losses that reach the logits'
 // gradient and are in no reported loss. balance: coefficient of E * sum over e of f_e P_e (Fedus et al.,
 // 2021), where f_e is the number of rows of e per token, which adds up to K as in Mixtral, and P_e the mean
@@ -51,14 +61,31 @@ std::vector<Tensor> infer_route(const Program& p, const Op& op) {
   expect(!has_bias || p.shape(op.inputs[1]) == Shape{logits[-1]}, op, [&] {
     return fmt::format("bias {} does not match logits {}", p.shape(op.inputs[1]).str(), logits.str());
   });
+  if (op.attrs.has("groups")) {
+    const std::int64_t groups = op.attrs.integer("groups");
+    const std::int64_t chosen_of = op.attrs.integer("active_groups");
+    const bool fits = groups > 0 && logits[-1] % groups == 0 && chosen_of > 0 && chosen_of <= groups &&
+                      Count(chosen_of) * (logits[-1] / groups) >= active;
+    expect(fits, op, [&] {
+      return fmt::format("{} experts from {} of {} groups of {}", active, chosen_of, groups, logits[-1]);
+    });
+  }
   const Shape chosen{logits.numel() / logits[-1], active};
   return {{.shape = chosen, .full_precision = true}, {.shape = chosen, .dtype = core::DType::i32}};
 }
 
-/// The scores, and a comparison per score and choice.
+/// The scores, and a comparison per score and choice: of experts, of the best of a group, of groups. A sparse
+/// mixer computes a softmax per choice.
 Cost cost_route(const Program& p, const Op& op) {
+  const Attributes& a = op.attrs;
   const Count logits = p.shape(op.inputs.at(0)).numel();
-  return {.elementwise_flop = logits * (kSoftmaxFlop + op.attrs.integer("active"))};
+  if (a.has("jitter")) return {.elementwise_flop = logits * (kSoftmaxFlop + 1) * a.integer("active")};
+  Count flop = logits * (kSoftmaxFlop + a.integer("active"));
+  if (a.has("groups")) {
+    const Count all_groups = logits / a.integer("experts") * a.integer("groups");
+    flop = flop + logits * a.integer("group_best") + all_groups * a.integer("active_groups");
+  }
+  return {.elementwise_flop = flop};
 }
 
 void gradient_route(GradientContext& g) {
@@ -97,13 +124,21 @@ std::vector<Tensor> infer_gather_rows(const Program& p, const Op& op) {
   return {{.shape = {places.numel(), x[-1]}}};
 }
 
-/// Pure traffic: a copy of each token for each of its experts.
+/// Pure traffic: a copy of each token for each of its experts. Weights multiply it.
 Cost cost_gather_rows(const Program& p, const Op& op) {
-  const Count bytes = p.tensor(op.outputs.at(0)).bytes();
-  return {.bytes_read = bytes + p.tensor(op.inputs.at(1)).bytes(), .bytes_written = bytes};
+  const Tensor& rows = p.tensor(op.outputs.at(0));
+  return {.elementwise_flop = op.attrs.flag("weighs_input") ? Count(rows.shape.numel()) : Count(0),
+          .bytes_read = Count(rows.bytes()) + p.tensor(op.inputs.at(1)).bytes(),
+          .bytes_written = rows.bytes()};
 }
 
 void gradient_gather_rows(GradientContext& g) {
+  if (g.op().attrs.flag("weighs_input")) {
+    const auto made = g.emit(kGatherRowsBackward, {g.gradient(0), g.input(3), g.input(2), g.input(0)},
+                             g.op().attrs, {g.program().shape(g.input(0))});
+    g.propagate(0, made.at(0));
+    return g.propagate(3, made.at(1));
+  }
   g.propagate(0, g.emit(kGatherRowsBackward, {g.gradient(0), g.input(2)}, g.op().attrs,
                         {g.program().shape(g.input(0))})
                      .at(0));
@@ -119,19 +154,23 @@ Tensor infer_sum(const Program& p, const Op& op, std::size_t places) {
   return {.shape = {of_tokens[0], rows[1]}};
 }
 
-/// dx [N, C] of drows [R, C] and places: the sum of a token's rows, in the order of its experts.
+/// dx [N, C] of drows [R, C] and places: the sum of a token's rows, in the order of its experts. Of drows,
+/// weights, places, x: the weighted sum, and dweights[n, k] = <drows[places[n, k]], x[n]>.
 std::vector<Tensor> infer_gather_rows_backward(const Program& p, const Op& op) {
-  Tensor dx = infer_sum(p, op, 1);
+  const bool is_weighted = op.attrs.flag("weighs_input");
+  Tensor dx = infer_sum(p, op, is_weighted ? 2 : 1);
   dx.role = Role::activation_gradient;
-  return {dx};
+  if (!is_weighted) return {dx};
+  return {dx, {.shape = p.shape(op.inputs.at(2)), .role = Role::activation_gradient, .full_precision = true}};
 }
 
 Cost cost_gather_rows_backward(const Program& p, const Op& op) {
-  return {.elementwise_flop = p.shape(op.inputs.at(0)).numel()};
+  return {.elementwise_flop =
+              (op.attrs.flag("weighs_input") ? 4 : 1) * Count(p.shape(op.inputs.at(0)).numel())};
 }
 
 std::vector<Tensor> infer_combine(const Program& p, const Op& op) {
-  expect(p.shape(op.inputs.at(1)) == p.shape(op.inputs.at(2)), op, [&] {
+  expect(op.inputs.at(1) == kNone || p.shape(op.inputs.at(1)) == p.shape(op.inputs.at(2)), op, [&] {
     return fmt::format("weights {} for places {}", p.shape(op.inputs[1]).str(), p.shape(op.inputs[2]).str());
   });
   return {infer_sum(p, op, 2)};
@@ -146,19 +185,36 @@ void gradient_combine(GradientContext& g) {
   const auto made =
       g.emit(kCombineBackward, {g.gradient(0), g.input(0), g.input(1), g.input(2)}, g.op().attrs);
   g.propagate(0, made.at(0));
-  g.propagate(1, made.at(1));
+  if (made.size() > 1) g.propagate(1, made.at(1));
 }
 
 /// Of dy [.., C], rows, weights, places: drows[r] = w dy[n], dweights[n, k] = <dy[n], rows[r]>, r = places[n,
 /// k].
 std::vector<Tensor> infer_combine_backward(const Program& p, const Op& op) {
-  return {{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient},
+  const Tensor drows{.shape = p.shape(op.inputs.at(1)), .role = Role::activation_gradient};
+  if (op.inputs.at(2) == kNone) return {drows};
+  return {drows,
           {.shape = p.shape(op.inputs.at(2)), .role = Role::activation_gradient, .full_precision = true}};
 }
 
 /// Per element of a row a product for the row's gradient, and a product and a sum for its weight's.
 Cost cost_combine_backward(const Program& p, const Op& op) {
   return {.elementwise_flop = 3 * Count(p.shape(op.inputs.at(1)).numel())};
+}
+
+std::vector<Tensor> infer_balance_bias(const Program& p, const Op& op) {
+  const Shape& bias = p.shape(op.inputs.at(0));
+  for (std::size_t i = 1; i < op.inputs.size(); ++i) {
+    const Tensor& offsets = p.tensor(op.inputs[i]);
+    expect(offsets.dtype == core::DType::i32 && offsets.shape == Shape{bias.numel() + 1}, op,
+           [&] { return fmt::format("bias {} for offsets {}", bias.str(), offsets.shape.str()); });
+  }
+  return {{.shape = bias, .role = Role::weight, .full_precision = true}};
+}
+
+Cost cost_balance_bias(const Program& p, const Op& op) {
+  return {.elementwise_flop =
+              Count(p.shape(op.inputs.at(0)).numel()) * (static_cast<std::int64_t>(op.inputs.size()) + 1)};
 }
 
 }  // namespace
@@ -185,5 +241,7 @@ const OpDef kCombine{
     .name = "combine", .infer = infer_combine, .cost = cost_combine, .gradient = gradient_combine};
 const OpDef kCombineBackward{
     .name = "combine_backward", .infer = infer_combine_backward, .cost = cost_combine_backward};
+const OpDef kBalanceBias{
+    .name = "balance_bias", .infer = infer_balance_bias, .cost = cost_balance_bias, .in_place_input = 0};
 
 }  // namespace rooflm::program::ops

@@ -1,8 +1,9 @@
 // head_norm: norms of the query and key heads of a packed projection qkv [B, T, (H + 2K) D]; v passes
-// through. RMSNorm as in rmsnorm or, with `layer`, LayerNorm without bias. Of each head with weights wq and
+// through. RMSNorm as in rmsnorm or, with `layer`, LayerNorm. Of each head with weights wq and
 // wk [D] that heads share (Qwen3) or of their own, [H D] and [K D] (Cohere); without weights (Llama 4); with
 // `whole`, over all heads of the queries and all of the keys, with weights [H D] and [K D] (OLMo 2).
-// Attributes: heads, kv_heads, head_dim, eps, whole, layer.
+// Attributes: heads, kv_heads, head_dim, eps, whole, layer. With the flag head_biases two more inputs, bq and
+// bk like wq and wk, are added (Persimmon).
 //
 // Outputs: y [B, T, (H + 2K) D], statistics [2, B, T, G]: mean (0 unless `layer`) and 1 / sqrt(variance +
 // eps) of each of the G = H + K heads, or G = 2 with `whole`.
@@ -47,6 +48,9 @@ std::vector<Tensor> infer_head_norm(const Program& p, const Op& op) {
     check(1, "heads");
     check(2, "kv_heads");
   }
+  for (const std::size_t bias : {3U, 4U}) {
+    if (op.attrs.flag("head_biases")) check(bias, bias == 3 ? "heads" : "kv_heads");
+  }
   const std::int64_t groups = is_whole ? Count(2) : normed_heads(op);
   return {{.shape = x}, {.shape = {2, x[0], x[1], groups}, .full_precision = true}};
 }
@@ -59,14 +63,15 @@ Cost cost_head_norm_backward(const Program& p, const Op& op) {
   return {.elementwise_flop = (op.attrs.flag("layer") ? 13 : 10) * elements(p, op, 1)};
 }
 
-/// Inputs of the backward op: dy, qkv, statistics [, wq, wk]. Outputs: dqkv [, dwq, dwk].
+/// Inputs of the backward op: dy, qkv, statistics [, wq, wk [, bq, bk]]. Outputs: dqkv [, dwq, dwk [, dbq,
+/// dbk]].
 void gradient_head_norm(GradientContext& g) {
   Attributes attrs = g.op().attrs;
   const TensorId dqkv = g.new_gradient(0);
   std::vector<TensorId> inputs = {g.gradient(0), g.input(0), g.output(1)};
   std::vector<TensorId> outputs = {dqkv};
   if (has_weights(g.op(), 1)) {
-    for (const std::size_t weight : {1U, 2U}) {
+    for (std::size_t weight = 1; weight < g.op().inputs.size(); ++weight) {
       const auto target = g.weight_target(weight);
       attrs.set("accumulate", target.accumulate);
       inputs.push_back(g.input(weight));

@@ -23,6 +23,7 @@ struct AttentionShape {
   std::int64_t window = 0;  ///< of causal attention: keys that a query sees, its own included; 0: all
   float cap = 0;            ///< scores are cap tanh(score / cap); 0: as they are
   bool alibi = false;       ///< scores are less slope(head) (t - j) (program/scores.h)
+  double slopes = 1;        ///< factor of these slopes
 };
 
 /// Bytes of scratch memory (64-byte aligned) for this shape and the current thread count, for any storage

@@ -349,6 +349,7 @@ void add_batch(const std::vector<float>& parts, std::int64_t heads, bool accumul
 
 /// Inputs: dy, qkv, y, lse [, sinks].
 Kernel make_flash_attention_backward(const OpView& v) {
+  if (has_reference_scores(v)) return {};
   const DType dtype = v.in(0).dtype;
   if (!v.inputs_are({1, 2}, dtype) || !v.inputs_are({3}, DType::f32) || !v.outputs_are({0}, dtype)) {
     return {};

@@ -271,6 +271,7 @@ double attention_backward_flop(const AttentionShape& shape) { return 5 * matmul_
 namespace rooflm::backends::cpu::fast {
 
 Kernel make_flash_attention(const OpView& v) {
+  if (has_reference_scores(v)) return {};
   if (!v.outputs_are({0}, v.in(0).dtype) || !v.outputs_are({1}, DType::f32)) return {};
   const bool has_sinks = v.has_in(1);
   if (has_sinks && !v.inputs_are({1}, DType::f32)) return {};

@@ -48,6 +48,7 @@ struct AttentionLayout {
         causal(s.causal),
         cap(s.cap),
         alibi(s.alibi),
+        slopes(s.slopes),
         scale(s.scale != 0 ? s.scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
 
   std::int64_t seq;   ///< rows of each sequence
@@ -67,6 +68,7 @@ struct AttentionLayout {
   bool causal;
   float cap;
   bool alibi;
+  double slopes;
   float scale;
 
   /// Number of keys that the queries [begin, begin + count) see.
@@ -100,7 +102,9 @@ class ScoreForm {
  public:
   ScoreForm(const AttentionLayout& l, std::int64_t head)
       : cap_(l.cap * kLog2e),
-        slope_(static_cast<float>(program::Scores{.alibi = l.alibi}.slope(head, l.heads)) * kLog2e) {}
+        slope_(
+            static_cast<float>(program::Scores{.alibi = l.alibi, .slopes = l.slopes}.slope(head, l.heads)) *
+            kLog2e) {}
 
   struct Score {
     Floats score, derivative;  ///< with respect to the product

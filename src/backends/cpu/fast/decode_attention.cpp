@@ -130,6 +130,7 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
 
 /// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v.
 Kernel make_decode_attention(const OpView& view) {
+  if (has_reference_scores(view)) return {};
   const DType dtype = view.in(0).dtype;
   const bool has_sinks = view.has_in(4);
   if (!view.outputs_are({0, 1, 2}, dtype) || (has_sinks && !view.inputs_are({4}, DType::f32))) return {};

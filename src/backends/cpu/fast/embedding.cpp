@@ -101,8 +101,9 @@ const std::int32_t* ids(const void* data) { return static_cast<const std::int32_
 /// embedding; and embedding_positions, with a third input, and a fourth when generation continues texts.
 Kernel make_embedding(const OpView& v) {
   const DType dtype = v.in(1).dtype;
-  const bool is_whole = !v.op.attrs.has("parts");  // a rank with pieces of sequences runs the plain ops
-  if (!is_whole || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
+  // A rank with pieces of sequences, and a table with rows before position 0, run the plain ops.
+  const bool is_plain = v.op.attrs.has("parts") || v.op.attrs.has("offset");
+  if (is_plain || !v.inputs_are({2}, dtype) || !v.outputs_are({0}, dtype)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const EmbeddingShape shape{v.in(0).shape[0], v.in(0).shape[1], v.in(1).shape[1]};
     const std::int64_t vocab = v.in(1).shape[0];
@@ -134,7 +135,7 @@ Kernel make_embedding_backward(const OpView& v) {
 }
 
 Kernel make_add_positions_backward(const OpView& v) {
-  if (!v.outputs_are({0}, DType::f32) || v.op.attrs.has("parts")) return {};
+  if (!v.outputs_are({0}, DType::f32) || v.op.attrs.has("parts") || v.op.attrs.has("offset")) return {};
   return with_storage(v.in(0).dtype, [&]<class S>(S) -> Kernel {
     const core::Shape& dy = v.in(0).shape;
     const EmbeddingShape shape{dy[0], dy[1], dy[2]};

@@ -185,6 +185,7 @@ const float* floats(const KernelArgs& args, std::size_t i) {
 }  // namespace
 
 Kernel make_head_norm(const OpView& v) {
+  if (v.op.attrs.flag("head_biases")) return {};
   const DType dtype = v.in(0).dtype;
   if (!v.outputs_are({0}, dtype) || !v.outputs_are({1}, DType::f32) || !v.inputs_are({1, 2}, DType::f32))
     return {};
@@ -198,6 +199,7 @@ Kernel make_head_norm(const OpView& v) {
 
 /// Inputs: dy, qkv, statistics [, wq, wk]. Outputs: dqkv [, dwq, dwk].
 Kernel make_head_norm_backward(const OpView& v) {
+  if (v.op.attrs.flag("head_biases")) return {};
   const DType dtype = v.in(0).dtype;
   if (!v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({2, 3, 4}, DType::f32))
     return {};

@@ -19,6 +19,11 @@ Kernel with_storage(DType dtype, Make&& make) {
   return {};
 }
 
+/// Whether the reference kernels alone compute the op's scores: its chunks, or what grows with positions.
+inline bool has_reference_scores(const OpView& v) {
+  return v.op.attrs.has("chunk") || v.op.attrs.has("temperature");
+}
+
 /// `qkv`: the shape of packed projections [B, T, (H + 2K) D].
 inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
   const auto scores = program::Scores::of(v.op.attrs);
@@ -30,7 +35,8 @@ inline AttentionShape attention_shape(const OpView& v, const core::Shape& qkv) {
           .scale = v.op.attrs.has("scale") ? static_cast<float>(scores.scale) : 0,
           .window = scores.window,
           .cap = static_cast<float>(scores.cap),
-          .alibi = scores.alibi};
+          .alibi = scores.alibi,
+          .slopes = scores.slopes};
 }
 /// The same for attention_block: its queries see keys of the rank `from`.
 inline AttentionShape block_shape(const OpView& v, const core::Shape& qkv) {

@@ -201,7 +201,7 @@ struct Backward {
       auto ps = array(p + at, seen);
       auto dss = array(ds + at, seen);
       dss -= delta;
-      score.apply_derivative(p + at, seen, ds + at);
+      score.apply_derivative(t + i, p + at, seen, ds + at);
       score.apply(h, t + i, begin + hidden, seen, p + at);
       ps = (scale * ps - total).exp();
       dss *= ps;

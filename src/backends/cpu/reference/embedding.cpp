@@ -57,6 +57,9 @@ Kernel make_embedding_backward(const OpView& v) {
   });
 }
 
+/// Rows of the table of positions before that of position 0.
+std::int64_t offset_of(const OpView& v) { return v.op.attrs.has("offset") ? v.integer("offset") : 0; }
+
 Kernel make_add_positions(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const core::Shape& shape = v.in(0).shape;
@@ -66,13 +69,15 @@ Kernel make_add_positions(const OpView& v) {
     const auto pieces = program::Pieces::of(v.op.attrs);
     const std::int64_t positions = v.in(1).shape[0];
     const bool has_first = v.has_in(2);
+    const std::int64_t offset = offset_of(v);
     return [=, x = in_operand<C>(v, 0, cols), wpe = in_operand<C>(v, 1, cols),
             y = out_operand<C>(v, 0, cols)](const KernelArgs& args) {
-      const auto* first = has_first ? checked_first(args.in[2], rows / seq, seq, positions) : nullptr;
+      const auto* first =
+          has_first ? checked_first(args.in[2], rows / seq, seq, positions - offset) : nullptr;
       for_rows(rows, [&](std::int64_t r) {
         const C* xs = x.read(args.in[0], r * cols, cols);
         const std::int64_t at = pieces.position(r % seq, seq) + (first == nullptr ? 0 : first[r / seq]);
-        const C* position = wpe.read(args.in[1], at * cols, cols);
+        const C* position = wpe.read(args.in[1], (offset + at) * cols, cols);
         y.write(args.out[0], r * cols, cols, [&](C* to) {
 #pragma omp simd
           for (std::int64_t i = 0; i < cols; ++i) to[i] = xs[i] + position[i];
@@ -92,11 +97,12 @@ Kernel make_add_positions_backward(const OpView& v) {
     const std::int64_t positions = v.out(0).shape[0];
     const auto pieces = program::Pieces::of(v.op.attrs);
     if (v.out(0).dtype != kComputed<C>) return {};
-    return [=, accumulate = v.accumulates(), dy = in_operand<C>(v, 0, cols)](const KernelArgs& args) {
+    return [=, offset = offset_of(v), accumulate = v.accumulates(),
+            dy = in_operand<C>(v, 0, cols)](const KernelArgs& args) {
       auto* const all = static_cast<C*>(args.out[0]);
       if (!accumulate) for_rows(positions, [&](std::int64_t t) { std::fill_n(all + t * cols, cols, C(0)); });
       for_rows(seq, [&](std::int64_t t) {
-        C* total = all + pieces.position(t, seq) * cols;
+        C* total = all + (offset + pieces.position(t, seq)) * cols;
         for (std::int64_t b = 0; b < batch; ++b) {
           const C* from = dy.read(args.in[0], (b * seq + t) * cols, cols);
 #pragma omp simd

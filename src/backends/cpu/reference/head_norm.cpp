@@ -15,7 +15,7 @@ struct HeadNorm {
   Index rows, width;    // of qkv
   Index queries, keys;  // elements
   Index size;           // of a head
-  bool is_whole, is_layer, has_weights;
+  bool is_whole, is_layer, has_weights, has_biases;
   Index q_weights, k_weights;  // elements of the weights
 
   HeadNorm(const OpView& v, std::size_t qkv, std::size_t weights)
@@ -27,6 +27,7 @@ struct HeadNorm {
         is_whole(v.op.attrs.flag("whole")),
         is_layer(v.op.attrs.flag("layer")),
         has_weights(v.has_in(weights)),
+        has_biases(v.op.attrs.flag("head_biases")),
         q_weights(has_weights ? v.in(weights).shape[0] : 0),
         k_weights(has_weights ? v.in(weights + 1).shape[0] : 0) {}
 
@@ -59,7 +60,9 @@ Kernel make_head_norm(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const HeadNorm n(v, 0, 1);
     const double eps = v.op.attrs.number("eps");
-    return [=, x = in_operand<C>(v, 0, n.width), wq = in_operand<C>(v, n.has_weights ? 1 : 0, n.q_weights),
+    return [=, x = in_operand<C>(v, 0, n.width), bq = in_operand<C>(v, n.has_biases ? 3 : 0, n.q_weights),
+            bk = in_operand<C>(v, n.has_biases ? 4 : 0, n.k_weights),
+            wq = in_operand<C>(v, n.has_weights ? 1 : 0, n.q_weights),
             wk = in_operand<C>(v, n.has_weights ? 2 : 0, n.k_weights), y = out_operand<C>(v, 0, n.width),
             statistics = out_operand<C>(v, 1, n.groups())](const KernelArgs& args) {
       for_rows(n.rows, [&](Index r) {
@@ -84,6 +87,11 @@ Kernel make_head_norm(const OpView& v) {
               to[c] = (xs[c] - static_cast<C>(mean)) * static_cast<C>(rstd) * factor(n, c, q, k);
           }
           if (to != xs) std::copy(xs + n.queries + n.keys, xs + n.width, to + n.queries + n.keys);
+          if (!n.has_biases) return;
+          const C* of_q = bq.read(args.in[3], 0, n.q_weights);
+          const C* of_k = bk.read(args.in[4], 0, n.k_weights);
+          for (Index c = 0; c < n.queries + n.keys; ++c)
+            to[c] += (c < n.queries ? of_q : of_k)[n.weight_of(c)];
         });
       });
     };
@@ -97,7 +105,7 @@ template <class C>
 struct Backward {
   HeadNorm n;
   bool accumulate;
-  Operand<C> dy, x, statistics, wq, wk, dx, dwq, dwk;
+  Operand<C> dy, x, statistics, wq, wk, dx, dwq, dwk, dbq, dbk;
 
   [[nodiscard]] C mean(const KernelArgs& args, Index r, Index g) const {
     return *statistics.read(args.in[2], r * n.groups() + g, 1);
@@ -106,10 +114,10 @@ struct Backward {
     return *statistics.read(args.in[2], (n.rows + r) * n.groups() + g, 1);
   }
 
-  /// dw[i] (+)= sum over rows, and over the heads that share w, of dy * xhat: elements [first, first + count)
-  /// of the weights of the columns [begin, end).
+  /// dw[i] (+)= sum over rows, and over the heads that share w, of dy * xhat, or of dy for biases: elements
+  /// [first, first + count) of the weights of the columns [begin, end).
   void weights(const KernelArgs& args, const Operand<C>& dw, std::size_t out, Index begin, Index end,
-               Index elements, Index first, Index count) const {
+               Index elements, Index first, Index count, bool is_bias = false) const {
     std::array<double, kColumns> sums{};
     if (accumulate) convert(dw.read(args.out[out], first, count), sums.data(), count);
     for (Index r = 0; r < n.rows; ++r) {
@@ -118,7 +126,8 @@ struct Backward {
         const C* xs = x.read(args.in[1], r * n.width + at, count);
         for (Index i = 0; i < count; ++i) {
           const Index g = n.group_of(at + i);
-          sums[static_cast<std::size_t>(i)] += d[i] * (xs[i] - mean(args, r, g)) * rstd(args, r, g);
+          const C xhat = is_bias ? C(1) : (xs[i] - mean(args, r, g)) * rstd(args, r, g);
+          sums[static_cast<std::size_t>(i)] += d[i] * xhat;
         }
       }
     }
@@ -167,15 +176,22 @@ Kernel make_head_norm_backward(const OpView& v) {
                                in_operand<C>(v, n.has_weights ? 4 : 0, n.k_weights),
                                out_operand<C>(v, 0, n.width),
                                out_operand<C>(v, n.has_weights ? 1 : 0, kColumns),
-                               out_operand<C>(v, n.has_weights ? 2 : 0, kColumns)};
+                               out_operand<C>(v, n.has_weights ? 2 : 0, kColumns),
+                               out_operand<C>(v, n.has_biases ? 3 : 0, kColumns),
+                               out_operand<C>(v, n.has_biases ? 4 : 0, kColumns)};
     // Weight gradients first: dx may overwrite dy.
     return [backward](const KernelArgs& args) {
       const HeadNorm& of = backward.n;
       for_columns(of.q_weights, [&](Index first, Index count) {
         backward.weights(args, backward.dwq, 1, 0, of.queries, of.q_weights, first, count);
+        if (of.has_biases)
+          backward.weights(args, backward.dbq, 3, 0, of.queries, of.q_weights, first, count, true);
       });
       for_columns(of.k_weights, [&](Index first, Index count) {
-        backward.weights(args, backward.dwk, 2, of.queries, of.queries + of.keys, of.k_weights, first, count);
+        const Index end = of.queries + of.keys;
+        backward.weights(args, backward.dwk, 2, of.queries, end, of.k_weights, first, count);
+        if (of.has_biases)
+          backward.weights(args, backward.dbk, 4, of.queries, end, of.k_weights, first, count, true);
       });
       for_rows(of.rows, [&](Index r) { backward.row(args, r); });
     };

@@ -16,24 +16,25 @@ struct ScoreRows {
   program::Scores rule{};
   std::int64_t heads = 0;
 
-  [[nodiscard]] bool is_scaled_only() const { return rule.cap == 0 && !rule.alibi; }
+  [[nodiscard]] bool is_scaled_only() const { return rule.cap == 0 && !rule.alibi && rule.temperature == 0; }
   [[nodiscard]] C factor() const { return is_scaled_only() ? static_cast<C>(rule.scale) : C(1); }
 
   /// Query t of head h and keys first, first + 1, .. of which x are the products.
   void apply(std::int64_t h, std::int64_t t, std::int64_t first, std::int64_t count, C* x) const {
     if (is_scaled_only()) return;
     auto row = array(x, count);
-    row *= static_cast<C>(rule.scale);
+    row *= static_cast<C>(rule.scale * rule.heat(t));
     if (rule.cap > 0) row = static_cast<C>(rule.cap) * (row / static_cast<C>(rule.cap)).tanh();
     if (!rule.alibi) return;
     const C slope = static_cast<C>(rule.slope(h, heads));
     for (std::int64_t j = 0; j < count; ++j) x[j] -= slope * static_cast<C>(t - first - j);
   }
-  /// Multiplies gradients of scores by the derivative at the products x.
-  void apply_derivative(const C* x, std::int64_t count, C* ds) const {
-    if (rule.cap == 0) return (void)(array(ds, count) *= static_cast<C>(rule.scale));
-    const C inside = static_cast<C>(rule.scale / rule.cap);
-    array(ds, count) *= static_cast<C>(rule.scale) * (C(1) - (inside * array(x, count)).tanh().square());
+  /// Multiplies gradients of the scores of query t by the derivative at the products x.
+  void apply_derivative(std::int64_t t, const C* x, std::int64_t count, C* ds) const {
+    const double scale = rule.scale * rule.heat(t);
+    if (rule.cap == 0) return (void)(array(ds, count) *= static_cast<C>(scale));
+    const C inside = static_cast<C>(scale / rule.cap);
+    array(ds, count) *= static_cast<C>(scale) * (C(1) - (inside * array(x, count)).tanh().square());
   }
 };
 

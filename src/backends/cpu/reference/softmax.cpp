@@ -88,7 +88,7 @@ Kernel make_causal_softmax_backward(const OpView& v) {
         if (has_sinks) d_sinks[r] = -(1 - sum(ps, seen)) * mean;
         ds.write(args.out[0], r * seq, seq, [&](C* to) {
           array(to + first, seen) = array(ps, seen) * (array(dps, seen) - static_cast<C>(mean));
-          score.apply_derivative(has_cap ? s.read(args.in[2], r * seq + first, seen) : nullptr, seen,
+          score.apply_derivative(t, has_cap ? s.read(args.in[2], r * seq + first, seen) : nullptr, seen,
                                  to + first);
           array(to, first).setZero();
           array(to + t + 1, seq - t - 1).setZero();
