@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "compile/passes/adapters.h"
 #include "core/error.h"
 #include "lab/ceilings/ceiling_book.h"
 #include "lab/device_watch.h"
@@ -52,6 +53,7 @@ Point point_of(const TrainPlan& plan) {
   Point point = plan.point;
   point.config = plan.config;
   point.step = plan.options.step;
+  point.step.adapters = passes::find_adapters(plan.config, point.step.lora);  // of a run that is continued
   point.batch = plan.options.batch;
   point.seq = plan.options.seq;
   point.seed = plan.options.seed;

@@ -31,6 +31,21 @@ def plan(*arguments):
     return json.loads(done.stdout)
 
 
+def write_weights(folder, shapes, biases=1.0):
+    """Norms of ones, and small numbers, drawn by name; `biases`: what those of biases are multiplied with."""
+    header, data = {}, b""
+    for tensor, shape in shapes.items():
+        chance = random.Random(tensor)
+        size = math.prod(shape)
+        values = [1.0] * size if "norm" in tensor else [chance.gauss(0, 0.2) for _ in range(size)]
+        if tensor.endswith("bias"):
+            values = [biases * value for value in values]
+        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * size]}
+        data += struct.pack(f"<{size}f", *values)
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 class Models(unittest.TestCase):
     def refused(self, text, *arguments):
         done = run("plan", *arguments)
@@ -136,19 +151,9 @@ class Weights(TrainingRuns):
                 shapes[h + f"self_attn.{part}_proj.weight"] = (width, 32)
                 if keys["model_type"] == "qwen2":
                     shapes[h + f"self_attn.{part}_proj.bias"] = (width,)
-        header, data = {}, b""
-        for tensor, shape in shapes.items():
-            chance = random.Random(tensor)
-            size = math.prod(shape)
-            values = [1.0] * size if "norm" in tensor else [chance.gauss(0, 0.2) for _ in range(size)]
-            if tensor.endswith("bias"):
-                values = [biases * value for value in values]
-            header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * size]}
-            data += struct.pack(f"<{size}f", *values)
-        text = json.dumps(header).encode()
         folder = self.folder / name
         folder.mkdir()
-        (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+        write_weights(folder, shapes, biases)
         (folder / "config.json").write_text(json.dumps(self.SIZES | keys))
         (folder / "tokenizer.json").write_text((self.data / "tokenizer.json").read_text())
         return folder
@@ -201,7 +206,7 @@ class Experts(TrainingRuns):
                 row, = plan("--model", name, "--device", "h100-sxm", "--seq", 1024)
                 totals = json.loads(self.ok("program", "--model", name, "--seq", 128, "--batch", 1, "--device", "cpu", "--totals", "--format", "json"))
                 self.assertEqual(row["params"], totals["totals"]["params"])
-        # What a token keeps is compressed: 61 layers of 512 + 64 numbers, not of 128 heads.
+        # What a token keeps is compressed: 61 layers of 512 + 64 numbers.
         totals = json.loads(self.ok("program", "--model", "deepseek-v3", "--phase", "decode", "--seq", 4096, "--batch", 1, "--device", "cpu",
                                     "--dtype", "bf16", "--totals", "--format", "json"))["totals"]
         cache = totals["memory"]["persistent_by_role"]["cache"]
@@ -253,6 +258,65 @@ class Experts(TrainingRuns):
         whole, split = (plan("--model", "qwen3-30b-a3b", "--device", "h100-sxm", "--dp", 8, "--ep", ep, "--seq", 1024)[0] for ep in (1, 8))
         experts = 48 * 128 * 3 * 2048 * 768
         self.assertAlmostEqual((whole["weight_bytes"] - split["weight_bytes"]) / (4 * experts * 7 / 8), 1, places=6)
+
+
+class LatentAttention(TrainingRuns):
+    """A small relative of DeepSeek-V3: latent attention, a dense layer, experts in groups with a bias of their choice."""
+
+    KEYS = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300, "max_position_embeddings": 64,
+            "q_lora_rank": 16, "kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 4,
+            "topk_group": 2, "tie_word_embeddings": False}
+
+    def directory(self, name="deepseek", **keys):
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(self.KEYS | keys))
+        return folder
+
+    def test_texts_are_those_of_the_model_without_a_cache(self):
+        model = self.directory()
+        shapes = {"model.embed_tokens.weight": (300, 32), "model.norm.weight": (32,), "lm_head.weight": (300, 32)}
+        for layer, mlps in ((0, {"mlp.": 48}), (1, {"mlp.shared_experts.": 16} | {f"mlp.experts.{i}.": 16 for i in range(8)})):
+            h = f"model.layers.{layer}."
+            shapes |= {h + f"self_attn.{name}.weight": shape for name, shape in (
+                ("q_a_proj", (16, 32)), ("q_a_layernorm", (16,)), ("q_b_proj", (48, 16)), ("kv_a_proj_with_mqa", (16, 32)),
+                ("kv_a_layernorm", (12,)), ("kv_b_proj", (56, 12)), ("o_proj", (32, 24)))}
+            shapes |= {h + "input_layernorm.weight": (32,), h + "post_attention_layernorm.weight": (32,)}
+            for name, width in mlps.items():
+                shapes |= {h + name + "gate_proj.weight": (width, 32), h + name + "up_proj.weight": (width, 32),
+                           h + name + "down_proj.weight": (32, width)}
+        shapes |= {"model.layers.1.mlp.gate.weight": (8, 32), "model.layers.1.mlp.gate.e_score_correction_bias": (8,)}
+        write_weights(model, shapes, 0.1)
+        (model / "tokenizer.json").write_text((self.data / "tokenizer.json").read_text())
+        self.ok("train", "--model", model, "--data", self.data, "--out", self.out, "--steps", 30, "--batch", 4, "--seq", 16, "--lr", "0.01",
+                "--no-peak", "--threads", 1, "--expert-bias-rate", "0.01", "--expert-capacity", "2", "--device", "cpu")
+        for engine in ("eager", "fused"):
+            made = [self.ok("generate", "--model", self.out, "--prompt", "the cat", "--prompt", "my friend likes", "--tokens", 24,
+                            "--temperature", 0, "--ignore-eot", "--engine", engine, "--device", "cpu", *cache)
+                    for cache in ([], ["--no-cache"])]
+            self.assertEqual(made[0], made[1])
+        record = self.folder / "decode.rooflm"
+        self.ok("profile", "--model", model, "--phase", "decode", "--batch", 2, "--seq", 32, "--device", "cpu", "-o", record)
+        self.assertIn("decode_latent_attention", self.ok("report", record, "--view", "ops"))
+        self.ok("verify", record)
+
+    def test_what_does_not_go_together_is_bad_input(self):
+        for i, keys in enumerate((dict(n_group=3), dict(n_group=4, topk_group=5), dict(n_group=8, topk_group=1), dict(num_experts_per_tok=9),
+                     dict(n_routed_experts=0), dict(n_routed_experts="8"), dict(n_group=0), dict(topk_group=-1), dict(kv_lora_rank=0),
+                     dict(kv_lora_rank=None), dict(qk_rope_head_dim=3), dict(num_attention_heads=2**40), dict(topk_method="best"),
+                     dict(hidden_size=None), dict(num_hidden_layers=0), dict(moe_intermediate_size=1.5))):
+            with self.subTest(**keys):
+                model = self.directory(f"bad{i}", **keys)
+                for command in (["bench"], ["program", "--totals"]):
+                    self.fails(3, *command, "--model", model, "--device", "cpu", "--seq", 16, "--batch", 1, says=["config.json: "])
+        model = self.directory()
+        for option, text in ((("--expert-capacity", "-1"), "--expert-capacity"), (("--expert-bias-rate", "-1"), "--expert-bias-rate"),
+                             (("--expert-bias-rate", "nan"), "--expert-bias-rate"), (("--ep", "3", "--dp", "3"), "--ep 3 does not divide"),
+                             (("--ep", "2", "--dp", "2", "--expert-capacity", "1"), "--expert-capacity and --ep"),
+                             (("--dp", "2", "--expert-bias-rate", "1"), "needs one rank")):
+            self.fails(2, "program", "--model", model, "--device", "cpu", "--seq", 16, "--batch", 1, *option, says=[text])
 
 
 def rows_in(value):
