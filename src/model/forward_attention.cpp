@@ -186,7 +186,7 @@ std::vector<TensorId> Writer::kept_latents(TensorId latent, TensorId rotary, con
   const auto cache_of = [&](const char* name, std::int64_t width) {
     return cache(prefix + name, {{"kv_heads", std::int64_t{1}}, {"head_dim", width}});
   };
-  const std::vector<TensorId> caches = {cache_of("latents", l.kv_rank), cache_of("keys", l.rotary_dim)};
+  std::vector<TensorId> caches = {cache_of("latents", l.kv_rank), cache_of("keys", l.rotary_dim)};
   if (first_ != program::kNone) return caches;
   std::vector<TensorId> inputs = {latent, rotary};
   if (slots_ != program::kNone) inputs.push_back(slots_);

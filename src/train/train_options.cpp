@@ -117,7 +117,8 @@ bool decides_numbers(const record::Field& facts) {
 /// Checkpoints of before there were such options lack them.
 bool may_be_missing(const record::Field& facts) {
   return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout" ||
-         facts.key == "momentum" || facts.key == "states" || facts.key == "lora";
+         facts.key == "momentum" || facts.key == "states" || facts.key == "lora" ||
+         facts.key.starts_with("expert_");
 }
 
 /// Calls `use` with the member of that option.
@@ -265,8 +266,8 @@ TrainOptions continued(TrainOptions options, const OptionTexts& remembered,
   before.step.sharding = {};
   for (const OptionField& field : option_fields()) {
     const auto found = remembered.find(field.name);
-    if (found == remembered.end() && !field.initial.empty()) {
-      field.set(before, field.initial);
+    if (found == remembered.end() && field.initial) {
+      field.set(before, *field.initial);
       continue;
     }
     if (found == remembered.end()) {

@@ -80,8 +80,8 @@ struct OptionField {
   std::function<std::string(const TrainOptions&)> get{};
   /// Throws core::UsageError when the text does not parse.
   std::function<void(TrainOptions&, const std::string&)> set{};
-  /// The value in checkpoints without this option; empty: all checkpoints have it.
-  std::string initial{};
+  /// The value in checkpoints without this option; none: all checkpoints have it.
+  std::optional<std::string> initial{};
 };
 const std::vector<OptionField>& option_fields();
 

@@ -65,18 +65,24 @@ void add_other_optimizers(std::vector<Case>& cases, const Sizes& s, bool clipped
   }
   {
     CaseWriter w("adamw_8bit" + suffix);
-    const Shape shape{s.width, s.channels};
-    const Parameter a = add_parameter(w, shape, false);
+    const std::vector<Shape> shapes = {{s.width, s.channels}, {s.channels}};
+    const Parameter parameters[] = {add_parameter(w, shapes[0], false), add_parameter(w, shapes[1], false)};
     const TensorId hyper = w.add("hyper", {4}, Role::input, true);
     w.fix(hyper, {0.01, 0.19, 0.05, 0});
-    const TensorId norm = clipped ? w.op(ops::kGlobalNorm, {a.g})[0] : program::kNone;
-    std::vector<TensorId> inputs{hyper, norm, a.p, a.g}, outputs{a.p};
-    for (int moment = 0; moment < 2; ++moment) {
-      const TensorId codes = w.ids({(shape.numel() + 3) / 4}, 1 << 30);
-      const TensorId sizes = w.add("absmax", {(shape.numel() + 255) / 256}, Role::optimizer_state, true);
-      w.fix(sizes, std::vector<double>(static_cast<std::size_t>((shape.numel() + 255) / 256), 0.25));
-      inputs.insert(inputs.end(), {codes, sizes});
-      outputs.insert(outputs.end(), {codes, sizes});
+    const TensorId norm =
+        clipped ? w.op(ops::kGlobalNorm, {parameters[0].g, parameters[1].g})[0] : program::kNone;
+    std::vector<TensorId> inputs{hyper, norm}, outputs;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      inputs.insert(inputs.end(), {parameters[i].p, parameters[i].g});
+      outputs.push_back(parameters[i].p);
+      const std::int64_t elements = shapes[i].numel();
+      for (int moment = 0; moment < 2; ++moment) {
+        const TensorId codes = w.ids({(elements + 3) / 4}, 1 << 30);
+        const TensorId sizes = w.add("absmax", {(elements + 255) / 256}, Role::optimizer_state, true);
+        w.fix(sizes, std::vector<double>(static_cast<std::size_t>((elements + 255) / 256), 0.25));
+        inputs.insert(inputs.end(), {codes, sizes});
+        outputs.insert(outputs.end(), {codes, sizes});
+      }
     }
     Attributes attrs = decays;
     attrs.set("eps", 1e-8);

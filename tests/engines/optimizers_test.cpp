@@ -91,7 +91,7 @@ Matrix inverse_root(const Matrix& symmetric) {
     x = c * x - s * y;
     y = s * before + c * y;
   };
-  for (int sweep = 0; sweep < 12; ++sweep) {
+  for (int sweep = 0; sweep < 30; ++sweep) {
     for (std::size_t i = 0; i < n; ++i) {
       for (std::size_t j = i + 1; j < n; ++j) {
         if (std::abs(a.at(i, j)) < 1e-300) continue;

@@ -43,7 +43,7 @@ TEST(Point, WhatWasTypedIsWhatTheRecordKeeps) {
   typed.set("warmup", 5);
   typed.set("head_dim", 48);
   typed.set("positions", 2048);
-  typed.set("lora", "2,targets=c_attn");
+  typed.set("lora", "2,targets=q_proj");
   const record::Config kept = config_of(point_of(typed));
   for (const auto& [key, value] : typed.entries())
     EXPECT_EQ(kept.text(key), record::format_value(value)) << key;

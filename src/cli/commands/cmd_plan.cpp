@@ -37,8 +37,8 @@ std::pair<std::string, std::string> split_price(const std::string& text) {
   const auto is_number = [&](std::size_t i) {
     const bool is_exponent =
         (text[i] == 'e' || text[i] == 'E') &&
-        (i + 1 == text.size() || kNumber.substr(0, 13).find(text[i + 1]) == kNumber.npos);
-    return kNumber.find(text[i]) != kNumber.npos && !is_exponent;
+        (i + 1 == text.size() || kNumber.substr(0, 13).find(text[i + 1]) == std::string_view::npos);
+    return kNumber.find(text[i]) != std::string_view::npos && !is_exponent;
   };
   std::string number, currency;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -98,9 +98,9 @@ class MatrixWriter {
     return id;
   }
 
-  TensorId add_state(const std::string& name, TensorId weight, Shape shape) {
+  TensorId add_state(const std::string& name, TensorId weight, const Shape& shape) {
     return program().add_tensor({.name = name + "." + program().tensor(weight).name,
-                                 .shape = std::move(shape),
+                                 .shape = shape,
                                  .role = Role::optimizer_state,
                                  .full_precision = true,
                                  .shards = program().tensor(weight).shards});

@@ -37,10 +37,10 @@ std::vector<WeightGradient> weight_gradients(const Program& program, const progr
   return pairs;
 }
 
-TensorId add_state(Program& program, const std::string& moment, TensorId weight, core::Shape shape = {},
-                   core::DType dtype = core::DType::f32) {
+TensorId add_state(Program& program, const std::string& moment, TensorId weight,
+                   const core::Shape& shape = {}, core::DType dtype = core::DType::f32) {
   return program.add_tensor({.name = moment + "." + program.tensor(weight).name,
-                             .shape = shape.rank() > 0 ? std::move(shape) : program.shape(weight),
+                             .shape = shape.rank() > 0 ? shape : program.shape(weight),
                              .dtype = dtype,
                              .role = Role::optimizer_state,
                              .full_precision = true,
