@@ -149,14 +149,15 @@ std::vector<std::int32_t> ChatTemplate::tokens(std::span<const ChatMessage> mess
     const std::string role = message.role == "developer" ? "system" : message.role;
     const auto turn = turns_.find(role);
     if (turn == turns_.end() && role == "system") {
-      before += content + "\n\n";
+      before += content;
+      before += "\n\n";
       continue;
     }
     if (turn == turns_.end())
       throw core::InputError(fmt::format("messages: role '{}' is none of system, user, assistant",
                                          core::printable(message.role)));
     if (role == "user") {
-      content = std::exchange(before, {}) + content;
+      content.insert(0, std::exchange(before, {}));
       has_user = true;
     }
     const std::string_view form = turn->second;

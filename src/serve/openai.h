@@ -56,7 +56,7 @@ class ApiAnswer {
   ApiAnswer(const ApiRequest& request, const ServedModel& model, std::string id, std::int64_t created);
 
   /// Takes in what a choice has new, and returns its events ("data: ..\n\n") where the request streams.
-  std::string add(std::size_t choice, const TextNews& news);
+  std::string add(std::size_t index, const TextNews& news);
   /// The last events of a stream, or the whole answer.
   [[nodiscard]] std::string finish() const;
 

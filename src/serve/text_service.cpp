@@ -19,7 +19,7 @@ std::optional<TextNews> Answer::wait(std::chrono::milliseconds most) {
   return std::exchange(news_, {});
 }
 
-void Answer::tell(std::string text, std::optional<MadeToken> token, std::optional<Finish> finish,
+void Answer::tell(const std::string& text, std::optional<MadeToken> token, std::optional<Finish> finish,
                   std::string error) {
   {
     const std::scoped_lock lock(mutex_);
@@ -45,7 +45,7 @@ std::shared_ptr<Answer> TextService::submit(TextRequest request) {
   if (length < 1 || length > decoder_->longest_prompt())
     throw std::logic_error(
         fmt::format("a prompt of {} tokens, of at most {}", length, decoder_->longest_prompt()));
-  const auto answer = std::make_shared<Answer>();
+  auto answer = std::make_shared<Answer>();
   {
     const std::scoped_lock lock(mutex_);
     if (is_stopping_) throw Stopping("the server is stopping");
@@ -206,21 +206,21 @@ bool TextService::took_token(std::size_t slot, double now_s) {
   const bool is_late = now_s - text.arrival_s > most_s_;
   if (is_end || text.filter.has_stopped()) {
     if (is_end) piece += text.filter.append(text.stream.finish()) + text.filter.finish();
-    finish(text, Finish::stop, std::move(piece), std::move(token));
+    finish(text, Finish::stop, piece, std::move(token));
     return leave();
   }
   if (text.made >= sampling.tokens || is_full || is_late) {
     piece += text.filter.append(text.stream.finish());
     const Finish how = text.filter.has_stopped() ? Finish::stop : Finish::length;
     piece += text.filter.finish();
-    finish(text, how, std::move(piece), std::move(token));
+    finish(text, how, piece, std::move(token));
     return leave();
   }
-  text.answer->tell(std::move(piece), std::move(token), std::nullopt);
+  text.answer->tell(piece, std::move(token), std::nullopt);
   return false;
 }
 
-void TextService::finish(Text& text, Finish how, std::string rest, std::optional<MadeToken> token,
+void TextService::finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
                          const std::string& error) {
   {
     const std::scoped_lock lock(mutex_);
@@ -228,7 +228,7 @@ void TextService::finish(Text& text, Finish how, std::string rest, std::optional
     ++metrics_.finished[std::string(name_of(how))];
     if (text.made > 0) metrics_.latency.add(text.last_s - text.arrival_s);
   }
-  text.answer->tell(std::move(rest), std::move(token), how, error);
+  text.answer->tell(rest, std::move(token), how, error);
 }
 
 }  // namespace rooflm::serve

@@ -72,7 +72,7 @@ class Answer {
 
  private:
   friend class TextService;
-  void tell(std::string text, std::optional<MadeToken> token, std::optional<Finish> finish,
+  void tell(const std::string& text, std::optional<MadeToken> token, std::optional<Finish> finish,
             std::string error = {});
 
   std::mutex mutex_;
@@ -126,7 +126,7 @@ class TextService : public Service {
     StopFilter filter{{}};
   };
   [[nodiscard]] MadeToken choose(const Text& text, std::span<const float> logits) const;
-  void finish(Text& text, Finish how, std::string rest, std::optional<MadeToken> token,
+  void finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
               const std::string& error = {});
 
   train::SlotDecoder* decoder_;
