@@ -261,7 +261,7 @@ Totals totals_of(const LoadReport& report) {
 }
 
 std::string line(const std::string& name, const std::string& value) {
-  return fmt::format("{:<40} {:<10}\n", name + ":", value);
+  return fmt::format("{:<40} {}\n", name + ":", value);
 }
 
 std::string ruled(const std::string& title) { return fmt::format("{:-^50}\n", " " + title + " "); }
