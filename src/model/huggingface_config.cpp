@@ -164,7 +164,7 @@ void read_latent(const ConfigKeys& keys, ModelConfig& c) {
   if (l.index_heads > 0) {
     l.index_dim = keys.size("index_head_dim");
     if (l.q_rank == 0) keys.fail("index_n_heads without q_lora_rank: nothing makes the indexer's queries");
-    c.left_out = "the choice of keys by an indexer: attention is priced in full";
+    c.left_out = "keys that an indexer chooses (attention is priced in full)";
   }
   c.kv_heads = c.heads;
   c.head_dim = l.plain_dim + l.rotary_dim;

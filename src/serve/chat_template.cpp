@@ -84,14 +84,18 @@ std::string jinja_of(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(config, ignored)) return "";
   const json settings =
       core::parse_json_object(core::read_text(config.string()), config.string(), "the file");
-  const auto found = settings.find("chat_template");
-  if (found == settings.end()) return "";
-  if (found->is_string()) return found->get<std::string>();
+  json found = settings.value("chat_template", json(""));
   // Several, by name: the default one.
-  for (const json& entry : found->is_array() ? *found : json::array()) {
-    if (entry.is_object() && entry.value("name", "") == "default") return entry.value("template", "");
+  for (const json& entry : found.is_array() ? json(found) : json::array()) {
+    if (entry.is_object() && entry.value("name", json()) == "default")
+      found = entry.value("template", json());
   }
-  return "";
+  if (!found.is_string()) {
+    throw core::InputError(
+        fmt::format("{}: chat_template must be a text, or a list with one that is named 'default', not {}",
+                    config.string(), core::shown(found)));
+  }
+  return found.get<std::string>();
 }
 
 }  // namespace

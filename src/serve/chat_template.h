@@ -21,8 +21,9 @@ struct ChatMessage {
   std::string role, content;
 };
 
-/// A row of data/chat_templates.json. A model's own template is a program in Jinja; it is not run but told by
-/// the special tokens in it, so that what it does besides (default system texts, tools) is left out.
+/// A row of data/chat_templates.json. A model's own template is a program in Jinja. It is not run: a row is
+/// its form if all the row's `marks` are in its source, and what it does besides (default system texts,
+/// tools, thinking) is left out.
 class ChatTemplate {
  public:
   /// Throws core::UsageError with a suggestion.

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
@@ -26,6 +25,8 @@ namespace {
 
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
+
+constexpr const char* kLeftOut = "left out";  // where a signal ended the load
 
 httplib::Client client_of(const Target& target) {
   httplib::Client client(target.origin);
@@ -157,10 +158,11 @@ void send(const Target& target, const LoadRequest& request, Clock::time_point st
   http.body = body_of(target, request);
   http.set_header("Content-Type", "application/json");
   http.content_receiver = [&](const char* data, std::size_t size, std::uint64_t, std::uint64_t) {
-    return stream.receive({data, size});
+    return core::StopSignals::received() == 0 && stream.receive({data, size});
   };
   result.sent_s = std::chrono::duration<double>(Clock::now() - start).count();
   const httplib::Result answer = client.send(http);
+  if (core::StopSignals::received() != 0 && !stream.is_done()) result.error = kLeftOut;
   if (!result.error.empty()) return;
   if (!answer) {
     result.error = "no answer: " + httplib::to_string(answer.error());
@@ -198,18 +200,12 @@ std::vector<Block> blocks_of(const LoadReport& report) {
   return {ttft, tpot, itl, e2el};
 }
 
-double mean_of(const std::vector<double>& values) {
-  return values.empty()
-             ? 0
-             : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
+double mean_of(const std::vector<double>& values) { return values.empty() ? 0 : core::mean(values); }
 
 /// Of the population, as numpy has it.
 double deviation_of(const std::vector<double>& values) {
-  const double mean = mean_of(values);
-  double sum = 0;
-  for (const double value : values) sum += (value - mean) * (value - mean);
-  return values.empty() ? 0 : std::sqrt(sum / static_cast<double>(values.size()));
+  const auto n = static_cast<double>(values.size());
+  return values.empty() ? 0 : core::sample_std(values) * std::sqrt((n - 1) / n);
 }
 
 double quantile_of(const std::vector<double>& values, double percentile) {
@@ -324,7 +320,7 @@ std::vector<double> arrival_times(std::int64_t count, double rate, double bursti
 std::vector<LoadResult> run_load(const Target& target, std::span<const LoadRequest> requests,
                                  std::size_t most_at_once) {
   std::vector<LoadResult> results(requests.size());
-  const std::size_t threads = most_at_once == 0 ? requests.size() : std::min(most_at_once, requests.size());
+  const std::size_t threads = std::min(most_at_once == 0 ? kMostAtOnce : most_at_once, requests.size());
   std::atomic<std::size_t> next = 0;
   const Clock::time_point start = Clock::now();
   const auto work = [&] {
@@ -341,7 +337,7 @@ std::vector<LoadResult> run_load(const Target& target, std::span<const LoadReque
       while (Clock::now() < until && core::StopSignals::received() == 0)
         std::this_thread::sleep_until(std::min(until, Clock::now() + kLook));
       if (core::StopSignals::received() != 0) {
-        result.error = "not sent";
+        result.error = kLeftOut;
       } else {
         send(target, request, start, result);
       }
@@ -351,7 +347,7 @@ std::vector<LoadResult> run_load(const Target& target, std::span<const LoadReque
     std::vector<std::jthread> workers;
     for (std::size_t i = 0; i < threads; ++i) workers.emplace_back(work);
   }
-  std::erase_if(results, [](const LoadResult& result) { return result.error == "not sent"; });
+  std::erase_if(results, [](const LoadResult& result) { return result.error == kLeftOut; });
   return results;
 }
 

@@ -56,9 +56,11 @@ struct LoadResult {
 /// infinite rate: all at 0.
 std::vector<double> arrival_times(std::int64_t count, double rate, double burstiness, std::uint64_t seed);
 
-/// Sends all at their times, at most `most_at_once` (0: any number) on their way at once, and reads their
+/// Most requests on their way at once, each with a thread and a connection.
+inline constexpr std::size_t kMostAtOnce = 1000;
+/// Sends all at their times, at most `most_at_once` (0: kMostAtOnce) on their way at once, and reads their
 /// streams. Texts are made to their full length (ignore_eos). A signal (core::StopSignals) ends it: requests
-/// that were not sent are left out.
+/// that were not answered by then are left out.
 std::vector<LoadResult> run_load(const Target& target, std::span<const LoadRequest> requests,
                                  std::size_t most_at_once);
 
@@ -78,7 +80,7 @@ struct LoadReport {
   std::vector<LoadResult> results{};
 
   [[nodiscard]] double duration_s() const;
-  /// The lines that it prints, and below them what is ours: fairness between users.
+  /// The lines that it prints.
   [[nodiscard]] std::string text() const;
   /// Its JSON.
   [[nodiscard]] std::string json(const Target& target) const;

@@ -186,6 +186,8 @@ int run(const BenchServeOptions& options) {
                            .percentiles = parse_percentiles(options.percentiles)};
   if (!options.most_at_once.empty())
     report.most_at_once = static_cast<std::size_t>(parse_integer("--max-concurrency", options.most_at_once));
+  if (report.most_at_once > serve::kMostAtOnce)
+    throw core::UsageError(fmt::format("--max-concurrency is at most {}", serve::kMostAtOnce));
   if (!options.result.empty() && settings.rates.size() > 1)
     throw core::UsageError("--result has one load: give one --rate");
   check_outputs({{"--result", options.result}, {"-o", options.record}}, {options.prompts}, options.overwrite);
@@ -234,7 +236,8 @@ Body declare_bench_serve(CommandLine& line) {
                   "Shape of the gamma distribution of gaps; 1: a Poisson process, less: bursts")
       .type_name("X")
       .show_default();
-  line.add_option("--max-concurrency", o->most_at_once, "Requests on their way at once (default: any number)")
+  line.add_option("--max-concurrency", o->most_at_once,
+                  "Requests on their way at once (default: 1000, which is the most)")
       .type_name("N");
   line.add_option("--percentiles", o->percentiles, "Percentiles of each latency")
       .type_name("LIST")
