@@ -122,12 +122,6 @@ Processor query_processor() {
   return processor;
 }
 
-std::int64_t last_level_cache_bytes(const Processor& processor) {
-  std::int64_t largest = 0;
-  for (const Cache& cache : processor.caches) largest = std::max(largest, cache.bytes);
-  return largest;
-}
-
 SystemMemory query_memory() {
   SystemMemory memory{.total_bytes = kilobytes("/proc/meminfo", "MemTotal"),
                       .available_bytes = kilobytes("/proc/meminfo", "MemAvailable")};

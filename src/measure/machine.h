@@ -25,8 +25,6 @@ struct Processor {
   std::vector<std::string> features;  ///< instruction sets that matter here: avx2, avx512f, amx_bf16, ...
 };
 Processor query_processor();
-/// Size of the largest cache in bytes; 0 when unknown.
-std::int64_t last_level_cache_bytes(const Processor& processor);
 
 /// What the system says in the first line of one of its small files; "" when there is no such file.
 std::string first_line(const std::filesystem::path& path);

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "core/dtype.h"
@@ -21,14 +20,6 @@ enum class Fp32Products : std::uint8_t {
 constexpr std::string_view name_of(Fp32Products products) {
   constexpr std::array<std::string_view, 3> kNames = {"fp32", "bf16x6", "tf32"};
   return kNames.at(static_cast<std::size_t>(products));
-}
-
-/// nullopt for any other name.
-constexpr std::optional<Fp32Products> find_fp32_products(std::string_view name) {
-  for (const auto products : {Fp32Products::plain, Fp32Products::bf16x6, Fp32Products::tf32}) {
-    if (name == name_of(products)) return products;
-  }
-  return std::nullopt;
 }
 
 /// The name of a rate of matmuls: that of the dtype of their factors, of how they are multiplied in fp32, or

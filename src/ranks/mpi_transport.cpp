@@ -65,8 +65,8 @@ class StartLimit {
           fmt::print(
               stderr,
               "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers "
-              "where "
-              "the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by mpirun\n",
+              "where the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by "
+              "mpirun\n",
               most_s);
           std::fflush(nullptr);
           ::_exit(static_cast<int>(core::ExitCode::unavailable));

@@ -286,7 +286,8 @@ std::string first_model(const Target& target) {
   const std::string path = target.prefix + "/models";
   const httplib::Result answer = client_of(target).Get(path);
   if (!answer)
-    throw core::Unavailable(fmt::format("{}{}: {}", target.origin, path, httplib::to_string(answer.error())));
+    throw core::Unavailable(
+        fmt::format("{}{}: no server answers ({})", target.origin, path, httplib::to_string(answer.error())));
   if (answer->status != 200)
     throw core::Unavailable(
         fmt::format("{}{}: status {}: {}", target.origin, path, answer->status, said(answer->body)));

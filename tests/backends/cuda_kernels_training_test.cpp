@@ -203,24 +203,6 @@ TEST_F(CudaKernels, Embeddings) {
   }
 }
 
-TEST_F(CudaKernels, BadIdsAreFound) {
-  std::vector<std::int32_t> tokens(5000, 3);
-  const DeviceBytes place(sizeof(std::int64_t));
-  const auto find = [&](bool allow_negative) {
-    const DeviceIds ids(tokens);
-    launch_find_bad_id(nullptr, 5000, ids.data(), 10, allow_negative,
-                       static_cast<std::int64_t*>(place.at(0)));
-    std::int64_t found = -1;
-    check_cuda(cudaMemcpy(&found, place.at(0), sizeof(found), cudaMemcpyDeviceToHost), "copying out");
-    return found;
-  };
-  EXPECT_EQ(find(false), 5000);
-  tokens[4000] = 10;
-  tokens[2345] = -1;
-  EXPECT_EQ(find(false), 2345);
-  EXPECT_EQ(find(true), 4000);
-}
-
 TEST_F(CudaKernels, CrossEntropy) {
   constexpr double kScale = 0.125;
   for (const auto& [cols, valid] :

@@ -129,12 +129,6 @@ std::span<const ViewInfo> all_views() {
   return infos;
 }
 
-std::string view_names() {
-  std::string names;
-  for (const ViewInfo& view : all_views()) names += (names.empty() ? "" : ", ") + std::string(view.name);
-  return names;
-}
-
 const ViewInfo& find_view(std::string_view name) { return find_def(name).info; }
 
 std::optional<std::vector<Column>> columns_of_view(std::string_view name,

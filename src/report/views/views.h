@@ -15,8 +15,6 @@ namespace rooflm::report {
 
 /// In the order in which help lists them.
 std::span<const ViewInfo> all_views();
-/// "overview, phases, ..."
-std::string view_names();
 /// Throws core::UsageError with a suggestion for a name that no view has.
 const ViewInfo& find_view(std::string_view name);
 

@@ -9,10 +9,6 @@ namespace rooflm::trace {
 
 core::SharedLibrary open_cupti_library() { return {"CUPTI", cupti_files()}; }
 
-void require_version(std::uint32_t number) {
-  if (const std::string why = why_not_version(number); !why.empty()) throw core::Unavailable(why);
-}
-
 CuptiLibrary CuptiLibrary::load() {
   CuptiLibrary found;
   std::string why;

@@ -11,8 +11,6 @@ namespace rooflm::trace {
 
 /// CUPTI, loaded and never unloaded. Throws core::Unavailable with the reason.
 core::SharedLibrary open_cupti_library();
-/// Throws core::Unavailable with why_not_version.
-void require_version(std::uint32_t number);
 
 struct CuptiLibrary : CuptiFunctions {
   /// As CuptiFunctions::load; throws core::Unavailable with the reason.

@@ -80,19 +80,6 @@ __global__ void __launch_bounds__(kThreads)
   store_pack(to, col, shape.cols, aligned, total);
 }
 
-__global__ void set_first_bad(std::int64_t count, std::int64_t* first_bad) { *first_bad = count; }
-
-/// atomicMin makes the result independent of the order of threads.
-__global__ void __launch_bounds__(kThreads)
-    find_bad_id(std::int64_t count, const std::int32_t* ids, std::int64_t limit, bool allow_negative,
-                std::int64_t* first_bad) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i >= count) return;
-  if (ids[i] >= limit || (ids[i] < 0 && !allow_negative)) {
-    atomicMin(reinterpret_cast<long long*>(first_bad), static_cast<long long>(i));
-  }
-}
-
 }  // namespace
 
 void launch_embedding(Stream stream, core::DType dtype, const EmbeddingShape& shape, std::int64_t vocab,
@@ -135,16 +122,6 @@ void launch_add_positions_backward(Stream stream, core::DType dtype, const Embed
                                                          accumulate);
   });
   check_launch(what);
-}
-
-void launch_find_bad_id(Stream stream, std::int64_t count, const std::int32_t* ids, std::int64_t limit,
-                        bool allow_negative, std::int64_t* first_bad) {
-  set_first_bad<<<1, 1, 0, stream>>>(count, first_bad);
-  check_launch("find_bad_id");
-  if (count == 0) return;
-  find_bad_id<<<grid_size(ceil_div(count, kThreads), "find_bad_id"), kThreads, 0, stream>>>(
-      count, ids, limit, allow_negative, first_bad);
-  check_launch("find_bad_id");
 }
 
 }  // namespace rooflm::backends::cuda

@@ -45,10 +45,4 @@ void launch_embedding_backward(Stream stream, core::DType dtype, const Embedding
 void launch_add_positions_backward(Stream stream, core::DType dtype, const EmbeddingShape& shape,
                                    std::int64_t positions, const void* dy, float* dwpe, bool accumulate);
 
-/// *first_bad = the index of the first id outside [0, limit), or `count` if there is none. With
-/// `allow_negative` (for targets, where a negative id is ignored) only ids >= limit are bad. first_bad is in
-/// device memory.
-void launch_find_bad_id(Stream stream, std::int64_t count, const std::int32_t* ids, std::int64_t limit,
-                        bool allow_negative, std::int64_t* first_bad);
-
 }  // namespace rooflm::backends::cuda
