@@ -1,5 +1,5 @@
 // The document that rooflm writes: each part once, as how its members are read; the types follow.
-import { anything, columnar, dictionary, flag, isObject, list, number, numberOr, object, objects, optional, sentences, text, textOr, texts } from './read';
+import { anything, columnar, dictionary, each, flag, isObject, list, number, numberOr, object, objects, optional, sentences, text, textOr, texts } from './read';
 import type { Json, Of, Place, Reader } from './read';
 
 export type { Columnar } from './read';
@@ -9,32 +9,18 @@ const kSchema = 1;
 /** What is wrong with the data as a whole; the message is for the reader of the page. */
 export class DataError extends Error {}
 
-const kSummary = {
-  median_s: number, mean_s: number, std_s: number, mad_s: number, ci_low_s: number, ci_high_s: number, min_s: number, max_s: number,
-  samples: number, outliers: number,
-};
+const kSummary = each(number, 'median_s', 'mean_s', 'std_s', 'mad_s', 'ci_low_s', 'ci_high_s', 'min_s', 'max_s', 'samples', 'outliers');
 export type Summary = Of<typeof kSummary>;
 const summary: Reader<Summary | null> = (value, place) => (isObject(value) && number(value.median_s) !== null ? object(kSummary)(value, place) : null);
 
-/** Work, its least time by the ceilings (`roof_s`) and the time that was measured. */
+/**
+ * Work, its least time by the ceilings (`roof_s`) and the time that was measured. flop: both kinds together; share: time at the
+ * roof / time measured; step_share: of the median step; gain_s: what could be won at most, time measured - time at the roof.
+ */
 const kRoof = {
-  matmul_flop: number,
-  elementwise_flop: number,
-  /** Both together. */
-  flop: number,
-  bytes: number,
-  intensity: number,
-  roof_s: number,
+  ...each(number, 'matmul_flop', 'elementwise_flop', 'flop', 'bytes', 'intensity', 'roof_s', 'measured_s', 'share', 'flop_per_s',
+          'byte_per_s', 'step_share', 'gain_s'),
   bound: textOr(null),
-  measured_s: number,
-  /** Time at the roof / time measured. */
-  share: number,
-  flop_per_s: number,
-  byte_per_s: number,
-  /** Of the median step. */
-  step_share: number,
-  /** What could be won at most: measured time - time at the roof. */
-  gain_s: number,
 };
 export type Roof = Of<typeof kRoof>;
 
@@ -57,47 +43,27 @@ export type RoofLines = Of<typeof kRoofLines>;
 const kPhase = { phase: text, time: summary, ...kRoof };
 export type Phase = Of<typeof kPhase>;
 
+/** gap_s: (wall time - device time) / launches, null without wall times; time_share: of the time in kernels of the step. */
 const kBlock = {
-  block: text,
-  phase: text,
-  device_s: number,
-  wall_s: number,
-  launches: number,
-  ops: number,
-  /** (wall time - device time) / launches; null where wall times were not measured. */
-  gap_s: number,
-  /** Of the time in kernels of the step. */
-  time_share: number,
-  ...kRoof,
+  ...each(text, 'block', 'phase'), ...each(number, 'device_s', 'wall_s', 'launches', 'ops', 'gap_s', 'time_share'), ...kRoof,
 };
 export type Block = Of<typeof kBlock>;
 
 /** Executions of the ops of one phase that run the same kernel, over all observed steps. */
 const kKernel = {
-  phase: text, name: textOr('(unnamed)'), library: text, variant: text, time_share: number, total_s: number, instances: number, launches: number,
-  avg_s: number, med_s: number, min_s: number, max_s: number, std_s: number,
+  name: textOr('(unnamed)'), ...each(text, 'phase', 'library', 'variant'),
+  ...each(number, 'time_share', 'total_s', 'instances', 'launches', 'avg_s', 'med_s', 'min_s', 'max_s', 'std_s'),
 };
 export type Kernel = Of<typeof kKernel>;
 
-/** What is quoted of a run, made by rooflm; null where the record lacks what it is made of. */
+/**
+ * What is quoted of a run, made by rooflm; null where the record lacks what it is made of. peak: which peak peak_flop_per_s is;
+ * traced_step_s: the median of steps while a profiler watched, where no others were timed.
+ */
 const kFigures = {
-  tokens: number,
-  tokens_per_s: number,
-  model_flop_per_s: number,
-  peak_flop_per_s: number,
-  /** Which peak that is. */
   peak: text,
-  mfu: number,
-  datasheet_flop_per_s: number,
-  datasheet_mfu: number,
-  matmul_flop_per_s: number,
-  matmul_share: number,
-  roof_s: number,
-  roof_share: number,
-  peak_bytes: number,
-  /** Median of steps while a profiler watched, where no others were timed. */
-  traced_step_s: number,
-  traced_steps: number,
+  ...each(number, 'tokens', 'tokens_per_s', 'model_flop_per_s', 'peak_flop_per_s', 'mfu', 'datasheet_flop_per_s', 'datasheet_mfu',
+          'matmul_flop_per_s', 'matmul_share', 'roof_s', 'roof_share', 'peak_bytes', 'traced_step_s', 'traced_steps'),
 };
 
 const kRole = { role: text, bytes: numberOr(0) };
@@ -112,13 +78,13 @@ const kMemory = {
   peak_bytes: number,
   peak_event: number,
   events: columnar('memory events', 'op', 'tensor', 'bytes', 'live_bytes'),
-  tensors: columnar('tensors', 'name', 'role', 'bytes', 'first_op', 'last_op'),
+  tensors: columnar('tensors', 'name', 'role', 'first_op', 'last_op'),
 };
 export type Memory = Of<typeof kMemory>;
 
 const count = (value: unknown): number => Math.max(0, number(value) ?? 0);
 /** short: without types, namespaces and parameters; work: such an event keeps a device busy. */
-const kEventName = { kind: text, text: text, short: text, work: flag };
+const kEventName = { ...each(text, 'kind', 'text', 'short'), work: flag };
 /** Events on lanes. Columns are packed integers (timeline/packed.ts), checked where they are unpacked; times are nanoseconds. */
 const kTimeline = {
   /** "activities", or "ops" where the record has none. */
@@ -128,7 +94,7 @@ const kTimeline = {
   /** Of `steps`: the one nearest to the median. */
   shown: numberOr(0),
   /** kind: "range", "idle" (why no kernel ran), "device", "link", "host", "exposed" (communication alone); rank: where several are here. */
-  lanes: list(object({ name: text, kind: text, device: text, rank: number })),
+  lanes: list(object({ ...each(text, 'name', 'kind', 'device'), rank: number })),
   names: (value: unknown, place: Place, key: string): Of<typeof kEventName>[] =>
     list(object(kEventName))(value, place, key).map((name) => ({ ...name, short: name.short || name.text })),
   classes: texts,
@@ -138,51 +104,36 @@ const kTimeline = {
     count: count(anything(value).count),
     columns: Object.fromEntries(Object.entries(anything(value)).filter((entry): entry is [string, string] => typeof entry[1] === 'string')) }),
   /** What was in use meanwhile: a value is a whole number of steps and holds until the next. */
-  series: list(object({ name: text, device: text, unit: text, step: numberOr(1), count, time_ns: text, value: text })),
+  series: list(object({ ...each(text, 'name', 'device', 'unit', 'time_ns', 'value'), step: numberOr(1), count })),
 };
 export type Timeline = Of<typeof kTimeline>;
 
 /** The time of the ops of a phase and part by cause. */
 const kWhy = {
-  phase: text,
-  part: text,
-  time_s: number,
-  bound: text,
+  ...each(text, 'phase', 'part', 'bound', 'stall'),
+  ...each(number, 'time_s', 'occupancy', 'waves'),
   /** By hardware counters, otherwise by shapes. */
   counted: flag,
-  occupancy: number,
-  waves: number,
-  stall: text,
-  causes: list(object({ cause: text, seconds: number, mend: text }), 'why'),
+  causes: list(object({ ...each(text, 'cause', 'mend'), seconds: number }), 'why'),
 };
 export type Why = Of<typeof kWhy>;
 
-/** A stretch in which a device ran no kernel, and what the host did; the longest first. */
+/**
+ * A stretch in which a device ran no kernel, and what the host did; the longest first. start_ns and end_ns are on the timeline,
+ * null where it shows no step that has it; at_s: since the step began. cause: most of it, "host", "stall", "sync", ...; next: the
+ * kernel that ended it; host, within, line: the call or range that the host was in, what was around it, and the line of the
+ * program, '' where nobody knows.
+ */
 const kGap = {
-  step: number,
-  /** On the timeline; null where it shows no step that has it. */
-  start_ns: number,
-  end_ns: number,
-  /** Since the step began. */
-  at_s: number,
-  seconds: number,
-  device: text,
-  /** Most of it: "host", "stall", "sync", ... */
-  cause: text,
-  /** The kernel that ended it. */
-  next: text,
-  /** The call or range that the host was in, what was around it, and the line of the program; '' where nobody knows. */
-  host: text,
-  within: text,
-  line: text,
+  ...each(number, 'step', 'start_ns', 'end_ns', 'at_s', 'seconds'), ...each(text, 'device', 'cause', 'next', 'host', 'within', 'line'),
 };
 export type Gap = Of<typeof kGap>;
 
 /** A whole with its parts, largest first; without parts, `of` says what is missing. */
-const kGlanceList = { of: text, parts: list(object({ name: text, phase: text, seconds: number, share: number, note: text }), 'at a glance') };
+const kGlanceList = { of: text, parts: list(object({ ...each(text, 'name', 'phase', 'note'), ...each(number, 'seconds', 'share') }), 'at a glance') };
 export type GlanceList = Of<typeof kGlanceList>;
 /** Where the time goes, what that is bound by, what was idle and why. */
-const kGlance = { time: object(kGlanceList), bound: object(kGlanceList), idle: object(kGlanceList) };
+const kGlance = each(object(kGlanceList), 'time', 'bound', 'idle');
 
 const whole = (most: number) => (value: unknown): number => Math.min(most, Math.max(0, Math.floor(number(value) ?? 0)));
 
@@ -206,18 +157,12 @@ const kModelNode = {
   time_s: number,
   time_share: number,
   bound: text,
-  phases: list(object({ phase: text, flop: number, bytes: number, intensity: number, time_s: number, roof_s: number, share: number, bound: text })),
+  phases: list(object({ ...each(text, 'phase', 'bound'), ...each(number, 'flop', 'bytes', 'intensity', 'time_s', 'roof_s', 'share') })),
 };
 export type ModelNode = Of<typeof kModelNode>;
 
-/** `to` reads what `from` wrote. `lane`: where it runs beside the blocks; null between neighbours. */
-const kModelEdge = {
-  from: numberOr(-1),
-  to: numberOr(-1),
-  /** To the next layer. */
-  back: flag,
-  lane: number,
-};
+/** `to` reads what `from` wrote. `lane`: where it runs beside the blocks; null between neighbours. `back`: to the next layer. */
+const kModelEdge = { ...each(numberOr(-1), 'from', 'to'), back: flag, lane: number };
 export type ModelEdge = Of<typeof kModelEdge>;
 
 const kModelGraph = {
@@ -240,7 +185,7 @@ const modelGraph: Reader<ModelGraph> = (value, place) => {
   };
 };
 
-const kScopes = { layers: columnar('scopes', 'parent', 'name', 'ops'), merged: columnar('scopes', 'parent', 'name', 'ops') };
+const kScopes = each(columnar('scopes', 'parent', 'name', 'ops'), 'layers', 'merged');
 
 const kRun = {
   id: numberOr(-1),
@@ -250,7 +195,7 @@ const kRun = {
   kind: text,
   config: anything as Reader<Record<string, string | number | boolean | null>>,
   /** The configuration for people, in the order of the fields. */
-  settings: list(object({ key: text, title: text, text: text })),
+  settings: list(object(each(text, 'key', 'title', 'text'))),
   /** The run in two sentences; '' without times. */
   headline: text,
   /** How it was measured, in sentences; those of no one run are the document's. */
@@ -277,61 +222,38 @@ const kRun = {
 };
 export type Run = Of<typeof kRun>;
 
+/** spread: width of the interval / value; file: the first record that holds it. */
 const kCeiling = {
-  device: text,
-  what: text,
-  level: text,
-  dtype: text,
-  threads: number,
-  value: number,
-  unit: text,
-  ci_low: number,
-  ci_high: number,
-  /** Width of the interval / value. */
-  spread: number,
-  source: text,
-  measured_utc: text,
-  /** The first record that holds it. */
-  file: text,
+  ...each(text, 'device', 'what', 'level', 'dtype', 'unit', 'source', 'measured_utc', 'file'),
+  ...each(number, 'threads', 'value', 'ci_low', 'ci_high', 'spread'),
 };
 
-const kAdvice = {
-  run: number,
-  subject: text,
-  text: text,
-  gain_s: number,
-  /** gain_s / the median step. */
-  step_share: number,
-};
+/** step_share: gain_s / the median step. */
+const kAdvice = { ...each(number, 'run', 'gain_s', 'step_share'), ...each(text, 'subject', 'text') };
 export type Advice = Of<typeof kAdvice>;
 
 export type CellValue = string | number | boolean | null | undefined;
 
+/** With another of its texts as title where it has none. */
+const titled = <K extends string, T extends Record<K | 'title', string>>(read: Reader<T>, other: K): Reader<T> =>
+  (value, place, key) => {
+    const part = read(value, place, key);
+    return { ...part, title: part.title || part[other] };
+  };
+
+/** view: the view that it is of. */
 const kTable = {
-  id: text,
-  /** The view that it is of. */
-  view: text,
-  title: text,
-  note: text,
-  columns: objects((value, place) => {
-    const column = object({ key: text, title: text, unit: text, align: text })(value, place);
-    return { ...column, title: column.title || column.key };
-  }),
+  ...each(text, 'id', 'view', 'title', 'note'),
+  columns: objects(titled(object(each(text, 'key', 'title', 'unit')), 'key')),
   rows: objects(anything as Reader<Record<string, CellValue>>),
 };
 export type GenericTable = Of<typeof kTable>;
 
-const kAxis = { title: text, unit: text, log: flag };
+const kAxis = { ...each(text, 'title', 'unit'), log: flag };
 export type Axis = Of<typeof kAxis>;
 const kChart = {
-  id: text,
-  /** The view that it is of. */
-  view: text,
-  title: text,
-  note: text,
-  kind: text,
-  x: object(kAxis),
-  y: object(kAxis),
+  ...each(text, 'id', 'view', 'title', 'note', 'kind'),
+  ...each(object(kAxis), 'x', 'y'),
   /** A value that y should not exceed. */
   limit: (value: unknown): { y: number; name: string } | null => {
     const y = number(anything(value).y);
@@ -346,17 +268,9 @@ const kChart = {
 };
 export type GenericChart = Of<typeof kChart>;
 
-/** With its id as title where it has none. */
-const titled = <T extends { id: string; title: string }>(read: Reader<T>): Reader<T> => (value, place, key) => {
-  const part = read(value, place, key);
-  return { ...part, title: part.title || part.id };
-};
-
 const kComparison = {
-  a: text,
-  b: text,
-  rows: list(object({ subject: text, a_s: number, b_s: number, ratio: number, ci_low: number, ci_high: number, p: number, verdict: text })),
-  note: text,
+  ...each(text, 'a', 'b', 'note'),
+  rows: list(object({ ...each(text, 'subject', 'verdict'), ...each(number, 'a_s', 'b_s', 'ratio', 'ci_low', 'ci_high', 'p') })),
 };
 export type Comparison = Of<typeof kComparison>;
 
@@ -372,13 +286,13 @@ const kDocument = {
   started_utc: text,
   complete: (value: unknown): boolean => value !== false,
   files: sentences,
-  environment: list(object({ key: text, value: text, unit: text })),
+  environment: list(object(each(text, 'key', 'value', 'unit'))),
   ceilings: list(object(kCeiling)),
   runs: runsOf,
   advice: list(object(kAdvice)),
   method: sentences,
-  tables: list(titled(object(kTable))),
-  charts: list(titled(object(kChart))),
+  tables: list(titled(object(kTable), 'id')),
+  charts: list(titled(object(kChart), 'id')),
   comparison: optional((value, place) => object(kComparison)(value, { ...place, where: 'comparison' })),
 };
 /** `problems`: what was found wrong or missing while reading, in sentences; shown on the page. */

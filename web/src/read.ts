@@ -38,6 +38,10 @@ export const object = <S extends Shape>(shape: S, where = '') => (value: unknown
   return Object.fromEntries(Object.entries(shape).map(([key, read]) => [key, read(given[key], inside, key)])) as Of<S>;
 };
 
+/** Members that are read alike. */
+export const each = <R extends Reader<unknown>, K extends string>(read: R, ...keys: K[]): Record<K, R> =>
+  Object.fromEntries(keys.map((key) => [key, read])) as Record<K, R>;
+
 /** null where there is no object. */
 export const optional = <T>(read: Reader<T>) => (value: unknown, place: Place, key: string): T | null => (isObject(value) ? read(value, place, key) : null);
 
