@@ -6,7 +6,7 @@ import { open, sampleDocument, test } from './browser.mjs';
 
 const kLimit = 85e9;
 const axis = (title, unit = '', log = false) => ({ title, unit, log });
-const column = (key, unit = '') => ({ key, title: key, unit, align: 'right' });
+const column = (key, unit = '') => ({ key, title: key, unit });
 
 /** A search of three splits with a scaling curve, as rooflm writes one; the sample's runs stand for the ranks. */
 function planned() {

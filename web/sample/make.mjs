@@ -161,8 +161,8 @@ function memoryOf(step, shape) {
     persistent, persistent_bytes: sum(persistent.map(({ bytes }) => bytes)), persistent_share: sum(persistent.map(({ bytes }) => bytes)) / peak,
     ...atPeak(tensors, changes, peakEvent, peak), peak_bytes: peak, peak_event: peakEvent,
     events: { op: changes.map((c) => c.op), tensor: changes.map((c) => c.tensor), bytes: changes.map((c) => c.bytes), live_bytes: liveBytes },
-    tensors: { name: column((t) => names.of(t.name)), role: column((t) => names.of(t.role)), bytes: column((t) => t.bytes),
-               first_op: column((t) => opNumber(t.first)), last_op: column((t) => opNumber(t.last)), offset: column(() => null),
+    tensors: { name: column((t) => names.of(t.name)), role: column((t) => names.of(t.role)),
+               first_op: column((t) => opNumber(t.first)), last_op: column((t) => opNumber(t.last)),
                scope: column((t) => names.of(t.scope)), names: names.names } };
 }
 
@@ -280,8 +280,8 @@ function extras(runs) {
   const classes = [...new Set(runs[0].ops.class.map((c) => runs[0].ops.names[c]))];
   return {
     tables: [{ id: 'instances', title: 'Instances explained', note: 'Each count is layers times the count per layer, plus the rest.',
-               columns: [{ key: 'kind', title: 'op', unit: '', align: 'left' }, { key: 'count', title: 'count', unit: '', align: 'right' },
-                         { key: 'per_layer', title: 'per layer', unit: '', align: 'right' }, { key: 'time', title: 'time', unit: 's', align: 'right' }],
+               columns: [{ key: 'kind', title: 'op', unit: '' }, { key: 'count', title: 'count', unit: '' },
+                         { key: 'per_layer', title: 'per layer', unit: '' }, { key: 'time', title: 'time', unit: 's' }],
                rows: classes.map((kind, i) => ({ kind, count: 12 * (i + 1) + 1, per_layer: i + 1, time: i === 2 ? null : 1e-3 * (i + 1) })) }],
     charts: [{ id: 'growth', title: 'Attention time against sequence length', note: 'Slope 2 at the right end: the quadratic part dominates.',
                kind: 'line', x: { title: 'sequence length', unit: '', log: true }, y: { title: 'time', unit: 's', log: true }, series },

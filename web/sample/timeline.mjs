@@ -101,7 +101,7 @@ export function timelineOf(ops, memory, setupOps, wanted, random) {
     step: inStep(event)?.step ?? null, start_ns: event.start, end_ns: event.end, at_s: 1e-9 * (event.start - (inStep(event)?.start_ns ?? 0)), seconds: 1e-9 * (event.end - event.start),
     device: 'cuda:0', cause: event.text, next: 'matmul_kernel', host: 'cudaLaunchKernel', within: '', line: 'step (train.py:12)' }));
   return {
-    gaps, source: 'activities', notes: [], origin_ns: 0, steps, shown: lengths.indexOf(middle), lanes: kLanes, names: names.list, classes: classes.list,
+    gaps, source: 'activities', notes: [], steps, shown: lengths.indexOf(middle), lanes: kLanes, names: names.list, classes: classes.list,
     launches: launches.list, events: packed,
     series: [series('memory', 'byte', 1, live.map((_, i) => Math.round((steps[0].end_ns * i) / live.length)), live),
              series('power_w', 'W', 0.001, samples, samples.map(() => Math.round(1000 * (420 + 60 * random())))),

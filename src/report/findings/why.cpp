@@ -118,7 +118,6 @@ Need need_of(const RunData& run, const TimedOp& op, const Counted* counted, cons
 Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, const OpKernels* kernels,
                  const Best& best) {
   Why why;
-  why.ops = 1;
   why.is_counted = counted != nullptr;
   // Links bound what ranks send each other, and no ceiling here is a link's.
   const bool talks = is_communication(op);
@@ -165,7 +164,6 @@ Why explain_time(const RunData& run, const TimedOp& op, const Counted* counted, 
 
 /// Adds an op to its part. What is shown of single kernels is that of the longest op.
 void add_op(Why& sum, const Why& op, double& longest_s) {
-  sum.ops += op.ops;
   sum.time_s += op.time_s;
   for (std::size_t i = 0; i < kCauses; ++i) sum.cause_s.at(i) += op.cause_s.at(i);
   sum.has_launch = sum.has_launch || op.has_launch;

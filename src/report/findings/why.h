@@ -41,7 +41,6 @@ double tail_share(const LaunchShape& launch);
 /// The time of an op, or of several, by cause.
 struct Why {
   std::string phase{}, name{};
-  std::int64_t ops = 0;
   /// Of observed steps, never of counted ones. What runs beside something else counts by its part of the step
   /// (KernelTime::charged_ns), where kernels were traced.
   double time_s = 0;

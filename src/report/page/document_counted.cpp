@@ -50,15 +50,11 @@ const TypedColumns<CountedOp>& counted_columns() {
 }
 
 const TypedColumns<Why>& why_columns() {
-  static const TypedColumns<Why> columns = {{"phase", &Why::phase},
-                                            {"part", &Why::name},
-                                            {"ops", &Why::ops},
-                                            {"time_s", &Why::time_s},
-                                            {"bound", [](const Why& why) { return title_of(why.bound()); }},
-                                            {"counted", &Why::is_counted},
-                                            {"occupancy", &Why::occupancy},
-                                            {"waves", &Why::waves},
-                                            {"stall", &Why::stall}};
+  static const TypedColumns<Why> columns = {
+      {"phase", &Why::phase},        {"part", &Why::name},
+      {"time_s", &Why::time_s},      {"bound", [](const Why& why) { return title_of(why.bound()); }},
+      {"counted", &Why::is_counted}, {"occupancy", &Why::occupancy},
+      {"waves", &Why::waves},        {"stall", &Why::stall}};
   return columns;
 }
 

@@ -15,10 +15,8 @@ namespace {
 Json json_tensors(const RunData& run) {
   const TypedColumns<record::Tensor> columns = {{"name", &record::Tensor::name},
                                                 {"role", &record::Tensor::role},
-                                                {"bytes", &record::Tensor::bytes},
                                                 {"first_op", &record::Tensor::first_op},
                                                 {"last_op", &record::Tensor::last_op},
-                                                {"offset", &record::Tensor::offset},
                                                 {"scope", [&](const record::Tensor& tensor) {
                                                    const TimedOp* maker = run.find_op(tensor.first_op);
                                                    return maker == nullptr ? std::string() : maker->op.scope;

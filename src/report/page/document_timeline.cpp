@@ -115,11 +115,15 @@ Json json_timeline(const Timeline& timeline) {
   for (const LaunchShape& launch : timeline.launches) launches.push_back(json_launch(launch));
   Json series = Json::array();
   for (const TimelineSeries& one : timeline.series) series.push_back(json_series(one));
-  return {{"source", timeline.source},       {"notes", timeline.notes},
-          {"origin_ns", timeline.origin_ns}, {"steps", json_objects(step_columns, timeline.steps)},
-          {"shown", timeline.shown},         {"lanes", std::move(lanes)},
-          {"names", std::move(names)},       {"classes", timeline.classes},
-          {"launches", std::move(launches)}, {"events", json_events(timeline.events)},
+  return {{"source", timeline.source},
+          {"notes", timeline.notes},
+          {"steps", json_objects(step_columns, timeline.steps)},
+          {"shown", timeline.shown},
+          {"lanes", std::move(lanes)},
+          {"names", std::move(names)},
+          {"classes", timeline.classes},
+          {"launches", std::move(launches)},
+          {"events", json_events(timeline.events)},
           {"series", std::move(series)}};
 }
 

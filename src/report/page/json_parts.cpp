@@ -1,7 +1,6 @@
 // Tables and charts as JSON.
 #include "report/page/json_parts.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +8,6 @@
 
 namespace rooflm::report {
 namespace {
-
-bool holds_numbers(const Table& table, const std::string& key) {
-  return std::any_of(table.rows.begin(), table.rows.end(), [&](const Row& row) {
-    const Cell* cell = row.find(key);
-    return cell != nullptr &&
-           (std::holds_alternative<double>(*cell) || std::holds_alternative<std::int64_t>(*cell));
-  });
-}
 
 Json json_axis(const Axis& axis) {
   return {{"title", axis.title}, {"unit", axis.unit}, {"log", axis.is_log}};
@@ -53,10 +44,7 @@ Json json_cell(const Cell& cell) {
 Json json_table(const ViewTable& table) {
   Json columns = Json::array();
   for (const Column& column : table.table.columns) {
-    columns.push_back({{"key", column.key},
-                       {"title", column.title},
-                       {"unit", unit_of(column)},
-                       {"align", holds_numbers(table.table, column.key) ? "right" : "left"}});
+    columns.push_back({{"key", column.key}, {"title", column.title}, {"unit", unit_of(column)}});
   }
   Json rows = Json::array();
   for (const Row& row : table.table.rows) {

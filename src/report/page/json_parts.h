@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 Json json_number(double value);
 Json json_number(const std::optional<double>& value);
 Json json_cell(const Cell& cell);
-/// {"id", "title", "note", "columns": [{"key", "title", "unit", "align"}], "rows": [{key: value}]}
+/// {"id", "title", "note", "columns": [{"key", "title", "unit"}], "rows": [{key: value}]}
 Json json_table(const ViewTable& table);
 /// {"id", "title", "note", "kind", "x": {"title", "unit", "log"}, "y", "series": [{"name", "points"}]}; a
 /// point is [x, y], [x, y, low, high] or [x, y, low, high, label], x the name of its category where the axis
