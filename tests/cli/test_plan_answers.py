@@ -87,7 +87,11 @@ class Answers(unittest.TestCase):
         plain, = plan(*EIGHT, "--fsdp", "--tokens", 10_000_000_000, "--price", 2.5)
         self.assertEqual((ten["tokens"], ten["price"], ten["currency"]), (plain["tokens"], plain["price"], "EUR"))
         self.assertEqual(plain["currency"], "$")
-        self.assertIn("price, EUR", rooflm("plan", *EIGHT, "--fsdp", "--price", "2.5EUR").stdout)
+        for price, currency in (("2.5EUR", "EUR"), ("USD 2.5", "USD"), ("2.5 €", "€"), ("2e0", "$")):
+            self.assertIn(f"price, {currency}", rooflm("plan", *EIGHT, "--fsdp", "--price", price).stdout)
+        for bad in ("EUR", "inf", "2.5 3.5", "2-5", "2.5\x1b[31m", "1e400", "-1"):
+            done = rooflm("plan", *EIGHT, "--price", bad)
+            self.assertEqual((done.returncode, done.stderr.startswith("rooflm: --price ")), (2, True), bad)
         self.assertEqual(plan(*EIGHT, "--fsdp", "--tokens", "1.5T")[0]["tokens"], 1.5e12)
         for bad in ("10X", "B", "-1B"):
             self.assertEqual(rooflm("plan", *EIGHT, "--tokens", bad).returncode, 2, bad)
@@ -130,7 +134,9 @@ class Experts(unittest.TestCase):
                         for x in (1, 1.5))
         self.assertGreater(uneven["step_s"], 1.1 * even["step_s"])
         self.assertGreater(uneven["peak_bytes"], even["peak_bytes"])
-        self.assertEqual(rooflm("plan", *self.MIXTRAL, "--expert-imbalance", 0.5).returncode, 2)
+        self.assertEqual(rooflm("plan", *self.MIXTRAL, "--ep", 8, "--expert-imbalance", 0.5).returncode, 2)
+        alone = rooflm("plan", *self.MIXTRAL, "--expert-imbalance", 1.5)
+        self.assertEqual((alone.returncode, "wants --ep" in alone.stderr), (2, True))
 
     def test_rows_between_nodes_take_longer(self):
         near, far = (plan(*self.MIXTRAL, "--gpus", 8, "--ep", 8, "--memory-limit", "1TB", "--per-node", each)[0] for each in (8, 4))

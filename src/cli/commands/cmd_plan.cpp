@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/units.h"
 #include "perfmodel/plan.h"
 #include "report/tables/plan_rows.h"
@@ -32,20 +35,17 @@ double number_or_zero(std::string_view option, const std::string& text, double l
 }
 
 /// "2.5EUR", "$2.5" or "2.5" as a number and its currency, dollars where none is said.
-std::pair<std::string, std::string> split_price(const std::string& text) {
-  constexpr std::string_view kNumber = "+-.0123456789eE";
-  const auto is_number = [&](std::size_t i) {
-    const bool is_exponent =
-        (text[i] == 'e' || text[i] == 'E') &&
-        (i + 1 == text.size() || kNumber.substr(0, 13).find(text[i + 1]) == std::string_view::npos);
-    return kNumber.find(text[i]) != std::string_view::npos && !is_exponent;
-  };
-  std::string number, currency;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == ' ') continue;
-    (is_number(i) ? number : currency) += text[i];
-  }
-  return {number, currency.empty() ? "$" : currency};
+std::pair<double, std::string> split_price(const std::string& text) {
+  const std::size_t begin = std::min(text.find_first_of("+-.0123456789"), text.size());
+  double price = 0;
+  const char* const end = std::from_chars(text.data() + begin, text.data() + text.size(), price).ptr;
+  const std::string number(text.data() + begin, end);
+  std::string currency = text.substr(0, begin) + end;
+  std::erase(currency, ' ');
+  if (number.empty() || currency.find_first_of("+-.0123456789") != std::string::npos)
+    throw core::UsageError(fmt::format("--price {}: not a number with a currency or none, such as 2.5EUR",
+                                       core::printable(text)));
+  return {parse_number("--price", number), currency.empty() ? "$" : currency};
 }
 
 perfmodel::RunBudget budget_of(const PlanOptions& options) {
@@ -53,9 +53,9 @@ perfmodel::RunBudget budget_of(const PlanOptions& options) {
   constexpr double kLeast = 1e-6;
   if (options.mtbf.empty() && !options.checkpoint.empty())
     throw core::UsageError("--checkpoint is about failures: it wants --mtbf");
-  const auto [price, currency] = split_price(options.price);
+  const auto [price, currency] = split_price(options.price.empty() ? "0" : options.price);
   return {.tokens = options.tokens.empty() ? 0 : parse_count("--tokens", options.tokens, 1),
-          .price_per_gpu_hour = options.price.empty() ? 0 : parse_number("--price", price),
+          .price_per_gpu_hour = price,
           .currency = currency,
           .mtbf_s = kHour * number_or_zero("--mtbf", options.mtbf, kLeast),
           .checkpoint_s = number_or_zero("--checkpoint", options.checkpoint, kLeast)};
@@ -79,10 +79,14 @@ void refuse_unused(const PlanOptions& options) {
     }
     return;
   }
-  if (options.async_tp && !is_split(options.splits.text("tp")))
-    throw core::UsageError("--async-tp is about tensor-parallel ranks: it wants --tp");
-  if (options.is_given("interleave") && !is_split(options.splits.text("pp")))
-    throw core::UsageError("--interleave is about the stages of a pipeline: it wants --pp");
+  const std::tuple<bool, const char*, const char*> wants[] = {
+      {options.async_tp, "--async-tp is about tensor-parallel ranks", "tp"},
+      {options.is_given("interleave"), "--interleave is about the stages of a pipeline", "pp"},
+      {!options.imbalance.empty(), "--expert-imbalance is about ranks that share experts", "ep"}};
+  for (const auto& [is_given, what, key] : wants) {
+    if (is_given && !is_split(options.splits.text(key)))
+      throw core::UsageError(fmt::format("{}: it wants --{}", what, key));
+  }
 }
 
 /// Options without what a search chooses itself; says which of them were given.

@@ -48,9 +48,7 @@ devices::Device find_device(const std::vector<devices::Device>& own, const std::
 Setting setting_of(const PlanOptions& options, devices::Device device, const std::string& framework) {
   Setting setting{.device = std::move(device), .framework = perfmodel::find_framework(framework)};
   const int per_node =
-      options.per_node.empty()
-          ? 0
-          : static_cast<int>(std::min<std::int64_t>(parse_integer("--per-node", options.per_node), 1 << 20));
+      options.per_node.empty() ? 0 : degree("--per-node", parse_integer("--per-node", options.per_node));
   const double network = options.network.empty() ? 0 : parse_bytes("--network", options.network);
   setting.cluster =
       perfmodel::cluster_of(setting.device, per_node, network, perfmodel::launches_of(setting.framework));
