@@ -90,6 +90,15 @@ class PublishedRows(unittest.TestCase):
             self.assertTrue(any(re.search(reason, line) for line in refusals), f"{reason}: {refusals}")
         self.assertIn("micro-batch not said", done.stdout)
 
+    def test_files_without_rows_are_refused(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+            for text in ("", "\n\n", "row_id,model\n"):
+                file.write(text)
+                file.flush()
+                done = validate(file.name)
+                self.assertEqual((done.returncode, done.stderr), (1, f"validate_plan: {file.name}: no rows: a line of column names and a "
+                                                                     "line for each run are expected\n"))
+
     def test_rows_that_others_may_write_are_planned_or_say_why_not(self):
         base = dict(n_gpus=8, precision="bf16", seq_len=4096, vocab=32000, layers=32, hidden=4096, heads=32, kv_heads=8,
                     ffn_hidden=14336, mlp="swiglu", DP=8, TP=1, PP=1, CP=1, VPP="", micro_batch=1, global_batch=32,
