@@ -16,11 +16,19 @@ using compile::EngineKind;
 /// Linear biases with scaled slopes, and windows in chunks: no kernel.
 constexpr std::array<std::string_view, 2> kRefused = {"falcon_alibi", "llama4"};
 
+/// The goldens are found when tests are listed; a machine that has the program alone still lists others.
+constexpr const char* kNone = "no_goldens_here";
+std::vector<std::string> families() {
+  const auto folder = std::filesystem::path(ROOFLM_TESTS_DIR) / "model/goldens";
+  return std::filesystem::exists(folder) ? tests::FamilyGolden::all() : std::vector<std::string>{kNone};
+}
+
 class CudaFamilies : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     const auto status = backends::cuda::query_cuda();
     if (status.devices.empty()) GTEST_SKIP() << status.reason;
+    if (GetParam() == kNone) GTEST_SKIP() << "no goldens under " << ROOFLM_TESTS_DIR;
   }
 
   struct Tolerance {
@@ -54,14 +62,17 @@ TEST_P(CudaFamilies, AreThoseOfTransformersInFp32) {
                          {.loss = 1e-5, .logits = 2e-5, .gradients = 1e-5, .rounding = 2e-7});
 }
 
-/// Losses to 1e-2. A rounded score may choose another expert, so gradients of single tensors are held to
-/// their size alone.
+/// What processors are in bf16, too. A sparse mixer mixes the scores that are near the highest: rounding
+/// moves some in and out, and gradients with them.
 TEST_P(CudaFamilies, AreThoseOfTransformersInBf16) {
-  expect_as_transformers(core::DType::bf16,
-                         {.loss = 1e-2, .logits = 5e-2, .gradients = 5e-2, .rounding = 1e-2});
+  const bool is_mixer = GetParam() == "phimoe";
+  expect_as_transformers(core::DType::bf16, {.loss = 1e-2,
+                                             .logits = 2e-2,
+                                             .gradients = is_mixer ? 1e-1 : 1e-2,
+                                             .rounding = is_mixer ? 1e-1 : 1e-2});
 }
 
-INSTANTIATE_TEST_SUITE_P(Transformers, CudaFamilies, testing::ValuesIn(tests::FamilyGolden::all()),
+INSTANTIATE_TEST_SUITE_P(Transformers, CudaFamilies, testing::ValuesIn(families()),
                          [](const auto& golden) { return golden.param; });
 
 /// From the cache of compressed keys, whatever makes the queries; sizes that are whole packs, and others.
