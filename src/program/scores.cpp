@@ -49,14 +49,9 @@ TensorId sinks_of(const Op& op) {
 
 std::string processors_only(const Op& op) {
   constexpr std::pair<const char*, const char*> kAttributes[] = {
-      {"groups", "experts that are chosen by groups"},
-      {"jitter", "a sparse mixer"},
-      {"head_biases", "biases of the norms of heads"},
-      {"weighs_input", "weights of experts that scale what they read"},
       {"capacity", "experts with a capacity"},
       {"chunk", "windows that begin at multiples of their size"},
       {"temperature", "scores that grow with the position"},
-      {"offset", "positions with an offset"},
       {"slopes", "linear biases (ALiBi) with other slopes"}};
   std::string words;
   for (const auto& [name, what] : kAttributes)
