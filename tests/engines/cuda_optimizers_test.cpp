@@ -40,7 +40,7 @@ class CudaOptimizers : public testing::TestWithParam<Method> {
 /// Of six steps; replays of a recorded step are among them.
 std::vector<double> losses(const model::ModelConfig& config, const StepOptions& options, bool on_gpu) {
   StepRunner::Weights weights = tests::initial_weights(config);
-  for (const passes::Adapter& x : passes::find_adapters(config, options.lora)) {
+  for (const passes::Adapter& x : options.adapters) {
     for (std::int64_t i = 0; i < x.rank * x.in; ++i)
       weights[x.a()].push_back(0.1 * std::sin(static_cast<double>(i)));
     weights[x.b()].assign(static_cast<std::size_t>(x.out * x.rank), 0.0);
@@ -69,7 +69,8 @@ TEST_P(CudaOptimizers, LearnAsOnTheProcessor) {
                             .dtype = dtype,
                             .micro_batches = 2,
                             .optimizer = {.kind = method.kind, .states = method.states, .clip_norm = 1},
-                            .lora = method.lora};
+                            .lora = method.lora,
+                            .adapters = passes::find_adapters(config, method.lora)};
         if (dtype == core::DType::bf16 && engine == EngineKind::fused)
           options.rewrites = {compile::Rewrite::compact_state};
         const std::vector<double> expected = losses(config, options, false);
