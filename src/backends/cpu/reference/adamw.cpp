@@ -75,8 +75,12 @@ struct BlockMoments {
     const core::Dynamic8Bit& kind = is_signed ? with_sign : positive;
     const auto* codes = static_cast<const std::uint8_t*>(at[0]) + i;
     const auto* sizes = static_cast<const float*>(at[1]);
-    for (std::int64_t k = 0; k < n; ++k)
-      to[static_cast<std::size_t>(k)] = sizes[(i + k) / core::kBlock8] * kind.value(codes[k]);
+    for (std::int64_t first = 0; first < n; first += core::kBlock8) {
+      const float size = sizes[(i + first) / core::kBlock8];
+      const std::int64_t end = std::min(n, first + core::kBlock8);
+      for (std::int64_t k = first; k < end; ++k)
+        to[static_cast<std::size_t>(k)] = size * kind.value(codes[k]);
+    }
     return to.data();
   }
   void store(void* const* at, std::int64_t i, std::int64_t n, bool is_signed, const Piece<float>& from,
