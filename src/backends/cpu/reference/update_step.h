@@ -73,6 +73,19 @@ struct Tensors : program::UpdateOperands {
   }
 };
 
+/// Weights and optimizer state are never converted.
+template <class C>
+bool state_is_computed(const OpView& v) {
+  const program::UpdateOperands at(v.op);
+  for (std::size_t i = 0; i < at.count(); ++i) {
+    if (v.in(at.weight_in(i)).dtype != kComputed<C>) return false;
+    for (std::size_t k = 0; k < at.moments(); ++k) {
+      if (v.in(at.moment_in(i, k)).dtype != kComputed<C>) return false;
+    }
+  }
+  return true;
+}
+
 /// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
 template <class C, class Update>
 void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t count, std::int64_t i,
