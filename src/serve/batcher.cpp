@@ -40,6 +40,7 @@ class Batcher {
     if (!service_->join(slot, waiting.request)) return false;
     const double end_s = service_->now_s();
     times_.prefill_s += end_s - begin_s;
+    service_->ran({.begin_s = begin_s, .end_s = end_s, .texts = 1, .prefill_tokens = waiting.prompt_tokens});
     users_[slot] = waiting.user;
     ++taken_;
     add_token(slot, end_s);
@@ -53,6 +54,8 @@ class Batcher {
     ++times_.decode_steps;
     times_.decode_s += end_s - begin_s;
     times_.used_slot_s += static_cast<double>(taken_) * (end_s - begin_s);
+    const auto texts = static_cast<std::int64_t>(taken_);
+    service_->ran({.begin_s = begin_s, .end_s = end_s, .texts = texts, .decode_tokens = texts});
     for (std::size_t slot = 0; slot < users_.size(); ++slot) {
       if (users_[slot]) add_token(slot, end_s);
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "serve/schedule.h"
+#include "serve/server_log.h"
 
 namespace rooflm::serve {
 
@@ -33,6 +34,8 @@ class Service {
   virtual void decode() = 0;
   /// The newest token of the slot came at `now_s`. True when its text is done, and the slot free.
   virtual bool took_token(std::size_t slot, double now_s) = 0;
+  /// An engine ran. Called before the tokens of that step are taken.
+  virtual void ran(const BatchStep& /*step*/) {}
 };
 
 /// Where the time went.

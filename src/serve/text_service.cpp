@@ -33,11 +33,12 @@ void Answer::tell(const std::string& text, std::optional<MadeToken> token, std::
 }
 
 TextService::TextService(train::SlotDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-                         std::chrono::milliseconds most_time)
+                         std::chrono::milliseconds most_time, ServerLog* log)
     : decoder_(&decoder),
       tokenizer_(std::move(tokenizer)),
       most_waiting_(most_waiting),
       most_s_(std::chrono::duration<double>(most_time).count()),
+      log_(log),
       running_(decoder.slots()) {}
 
 std::shared_ptr<Answer> TextService::submit(TextRequest request) {
@@ -68,6 +69,7 @@ void TextService::stop() {
     is_stopping_ = true;
     for (auto& [number, text] : waiting_) {
       ++metrics_.finished[std::string(name_of(Finish::cancelled))];
+      tell_log(text, Finish::cancelled);
       text.answer->tell("", std::nullopt, Finish::cancelled, "the server is stopping");
     }
     waiting_.clear();
@@ -115,13 +117,14 @@ bool TextService::join(std::size_t slot, std::uint64_t request) {
     if (node.empty()) return false;
     text = std::move(node.mapped());
     text.admitted_s = now_s();
-    metrics_.queue.add(text.admitted_s - text.arrival_s);
+    metrics_.queue.add(*text.admitted_s - text.arrival_s);
     metrics_.prompt_tokens += text.request.prompt.size();
     if (!text.answer->is_cancelled()) ++metrics_.running;
   }
   if (text.answer->is_cancelled()) {
     const std::scoped_lock lock(mutex_);
     ++metrics_.finished[std::string(name_of(Finish::cancelled))];
+    tell_log(text, Finish::cancelled);
     return false;
   }
   try {
@@ -188,6 +191,7 @@ bool TextService::took_token(std::size_t slot, double now_s) {
       metrics_.inter_token.add(now_s - text.last_s);
     }
   }
+  if (text.made == 0) text.first_s = now_s;
   text.last_s = now_s;
   ++text.made;
   const train::SamplingOptions& sampling = text.request.sampling;
@@ -220,6 +224,18 @@ bool TextService::took_token(std::size_t slot, double now_s) {
   return false;
 }
 
+void TextService::tell_log(const Text& text, Finish how) {
+  if (log_ == nullptr) return;
+  log_->ended({.user = text.request.user,
+               .prompt_tokens = static_cast<std::int64_t>(text.request.prompt.size()),
+               .new_tokens = text.made,
+               .arrival_s = text.arrival_s,
+               .end_s = now_s(),
+               .admitted_s = text.admitted_s,
+               .first_token_s = text.first_s,
+               .finish = how});
+}
+
 void TextService::finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
                          const std::string& error) {
   {
@@ -228,6 +244,7 @@ void TextService::finish(Text& text, Finish how, const std::string& rest, std::o
     ++metrics_.finished[std::string(name_of(how))];
     if (text.made > 0) metrics_.latency.add(text.last_s - text.arrival_s);
   }
+  tell_log(text, how);
   text.answer->tell(rest, std::move(token), how, error);
 }
 

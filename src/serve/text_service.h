@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/named.h"
 #include "serve/batcher.h"
+#include "serve/server_log.h"
 #include "serve/server_metrics.h"
 #include "serve/stop_filter.h"
 #include "text/tokenizer.h"
@@ -36,15 +36,6 @@ struct TextRequest {
   std::optional<std::int64_t> top_logprobs{};  ///< log-probabilities of so many tokens beside the chosen one
   std::uint64_t user = 0;
 };
-
-/// Why a text ended.
-enum class Finish : std::uint8_t { stop, length, cancelled, failed };
-constexpr auto names_of(Finish) {
-  return core::named<Finish>("finish reason", {{Finish::stop, "stop"},
-                                               {Finish::length, "length"},
-                                               {Finish::cancelled, "cancelled"},
-                                               {Finish::failed, "error"}});
-}
 
 /// A token that was made.
 struct MadeToken {
@@ -97,7 +88,7 @@ class TextService : public Service {
  public:
   /// `decoder` lets its caller choose tokens. At most `most_waiting` requests wait for a slot.
   TextService(train::SlotDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-              std::chrono::milliseconds most_time);
+              std::chrono::milliseconds most_time, ServerLog* log = nullptr);
 
   /// Throws TooManyWaiting, Stopping; std::logic_error for a prompt that is empty or too long.
   std::shared_ptr<Answer> submit(TextRequest request);
@@ -115,17 +106,22 @@ class TextService : public Service {
   bool join(std::size_t slot, std::uint64_t request) override;
   void decode() override { static_cast<void>(decoder_->decode()); }
   bool took_token(std::size_t slot, double now_s) override;
+  void ran(const BatchStep& step) override {
+    if (log_ != nullptr) log_->ran(step);
+  }
 
  private:
   struct Text {
     TextRequest request{};
     std::shared_ptr<Answer> answer{};
-    double arrival_s = 0, admitted_s = 0, first_s = 0, last_s = 0;
+    double arrival_s = 0, last_s = 0;
+    std::optional<double> admitted_s{}, first_s{};
     std::int64_t made = 0;
     train::Utf8Stream stream{};
     StopFilter filter{{}};
   };
   [[nodiscard]] MadeToken choose(const Text& text, std::span<const float> logits) const;
+  void tell_log(const Text& text, Finish how);
   void finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
               const std::string& error = {});
 
@@ -133,6 +129,7 @@ class TextService : public Service {
   text::Tokenizer tokenizer_;
   std::size_t most_waiting_;
   double most_s_;
+  ServerLog* log_;  ///< nullptr: nobody keeps it
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 
   mutable std::mutex mutex_;  ///< of what follows, up to the metrics

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -95,6 +96,47 @@ class Serve(TrainingRuns):
         server.kill()
         server.wait()
         self.fails(5, *load, says="/v1/models")
+
+    def test_a_server_records_what_it_served(self):
+        record = self.folder / "serve.rooflm"
+        server, url = self.start("-o", record)
+        self.ok("bench-serve", "--url", url, "--requests", 6, "--prompt-tokens", "2-5", "--new-tokens", 4, "--users", "2,1")
+        gone = self.post(url, "/v1/completions", {"prompt": "a", "max_tokens": 0})
+        self.assertEqual(gone[0], 400)
+        deadline = time.monotonic() + 60
+        while len(self.rows(record, "requests")) < 6 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        server.kill()  # what ended more than a second ago is there
+        server.wait()
+        requests = self.rows(record, "requests")
+        self.assertEqual([row["new_tokens"] for row in requests], 6 * [4])
+        self.assertEqual({row["finish"] for row in requests}, {"length"})
+        self.assertEqual(len({row["user"] for row in requests}), 2)
+        for row in requests:
+            self.assertLessEqual(row["queue_s"], row["ttft_s"])
+            self.assertLessEqual(row["ttft_s"], row["latency_s"])
+            self.assertAlmostEqual(row["latency_s"], row["ttft_s"] + 3 * row["tpot_s"], delta=0.01)
+        batches = self.rows(record, "batches")
+        self.assertEqual(sum(row["prefill_tokens"] for row in batches), sum(row["prompt_tokens"] for row in requests))
+        self.assertEqual(sum(row["decode_tokens"] for row in batches), 6 * 3, "a prompt gives the first token")
+        load = self.rows(record, "serving")[0]
+        self.assertEqual((load["model"], load["slots"], load["requests"]), ("out", 2, 6))
+        self.ok("verify", record)
+
+    def rows(self, record, view):
+        tables = json.loads(self.ok("report", record, "--view", view, "--format", "json"))[0]["tables"]
+        return tables[0]["rows"] if tables else []
+
+    def test_a_server_that_is_stopped_ends_its_record(self):
+        record = self.folder / "serve.rooflm"
+        server, url = self.start("-o", record)
+        self.fails(3, "serve", "--model", self.out, "--port", 0, "-o", record, says=str(record))
+        client = threading.Thread(target=lambda: self.post(url, "/v1/completions", {"prompt": "a", "max_tokens": 5, "ignore_eos": True}))
+        client.start()
+        client.join()
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(30), 0)
+        self.assertEqual([row["new_tokens"] for row in self.rows(record, "requests")], [5])
 
     def test_wrong_options(self):
         for code, *arguments in [(2, "serve", "--model", "tiny"), (2, "serve", "--model", self.out, "--schedule", "fares"),
