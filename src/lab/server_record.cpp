@@ -30,6 +30,8 @@ void ServerRecord::ended(const serve::EndedText& text) {
               .admitted_s = text.admitted_s.value_or(kNever),
               .first_token_s = text.first_token_s.value_or(kNever),
               .finish_s = text.end_s,
+              .guessed_tokens = text.guessed_tokens,
+              .accepted_tokens = text.accepted_tokens,
               .finish = std::string(name_of(text.finish))});
 }
 

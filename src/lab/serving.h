@@ -26,7 +26,8 @@ struct ServingRequest {
 struct ServedRequest {
   ServingRequest request{};
   double admitted_s = 0, first_token_s = 0, finish_s = 0;
-  std::string finish{};  ///< why it ended, where that is known
+  std::int64_t guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::string finish{};                                  ///< why it ended, where that is known
 
   /// Times that it never reached are negative.
   [[nodiscard]] bool was_admitted() const { return admitted_s >= 0; }

@@ -42,6 +42,10 @@ void ServingCells::add(const ServedRequest& served) {
   if (served.was_admitted()) requests_.number("admitted_s", served.admitted_s);
   if (served.has_token()) requests_.number("first_token_s", served.first_token_s);
   requests_.number("finish_s", served.finish_s);
+  if (served.guessed_tokens > 0) {
+    requests_.number("guessed_tokens", static_cast<double>(served.guessed_tokens));
+    requests_.number("accepted_tokens", static_cast<double>(served.accepted_tokens));
+  }
   if (!served.finish.empty()) requests_.text("finish", served.finish);
 }
 

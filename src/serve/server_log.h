@@ -24,7 +24,8 @@ struct EndedText {
   std::uint64_t user = 0;
   std::int64_t prompt_tokens = 0, new_tokens = 0;
   double arrival_s = 0, end_s = 0;
-  std::optional<double> admitted_s{}, first_token_s{};  ///< none: it ended before
+  std::int64_t guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::optional<double> admitted_s{}, first_token_s{};   ///< none: it ended before
   Finish finish = Finish::stop;
 };
 
@@ -32,7 +33,8 @@ struct EndedText {
 struct BatchStep {
   double begin_s = 0, end_s = 0;
   std::int64_t texts = 0;
-  std::int64_t prefill_tokens = 0, decode_tokens = 0;
+  std::int64_t prefill_tokens = 0;
+  std::int64_t decode_tokens = 0;  ///< of texts that were continued, without guesses
 };
 
 /// Who keeps it. Called from any thread.

@@ -31,6 +31,7 @@
 #include "serve/text_service.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
+#include "train/paged_decoder.h"
 #include "train/slot_decoder.h"
 
 namespace rooflm::cli {
@@ -50,6 +51,7 @@ struct ServeOptions {
   std::string name;
   std::string key;
   std::string chat;
+  std::string chunk, pool, guesses = "0";
   std::string record;
   bool overwrite = false;
   bool dry_run = false;
@@ -157,6 +159,39 @@ class StopWatch {
   std::thread thread_;
 };
 
+/// Keys and values in blocks where somebody asks for what needs them.
+std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, LoadedModel& loaded,
+                                                  const serve::ServedModel& model, std::int64_t slots) {
+  constexpr std::int64_t kMostChunk = 65536;
+  constexpr std::int64_t kMostGuesses = 32;
+  constexpr std::int64_t kUsualChunk = 256;
+  const std::int64_t guesses = parse_integer("--guess", options.guesses, 0);
+  const bool is_needed = guesses > 0 || !options.pool.empty();
+  const std::int64_t chunk = options.chunk.empty() ? (is_needed ? kUsualChunk : 0)
+                                                   : parse_integer("--prefill-chunk", options.chunk, 0);
+  if (chunk > kMostChunk) throw core::UsageError(fmt::format("--prefill-chunk is at most {}", kMostChunk));
+  if (guesses > kMostGuesses) throw core::UsageError(fmt::format("--guess is at most {}", kMostGuesses));
+  if (chunk == 0 && is_needed)
+    throw core::UsageError("--guess and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
+  if (chunk > 0 && loaded.point.device != "cpu")
+    throw core::UsageError(
+        "--prefill-chunk, --kv-tokens and --guess keep keys and values in blocks, for which processors alone "
+        "have kernels: give --device cpu");
+  if (chunk == 0) {
+    return std::make_unique<train::SlotDecoder>(
+        *loaded.session, model::CacheSize{.batch = slots, .positions = model.positions}, model.longest_prompt,
+        train::SlotDecoder::Choice::caller);
+  }
+  return std::make_unique<train::PagedDecoder>(
+      *loaded.session,
+      train::PagedOptions{.slots = slots,
+                          .positions = model.positions,
+                          .longest_prompt = model.longest_prompt,
+                          .chunk = std::min(chunk, model.longest_prompt),
+                          .pool = options.pool.empty() ? 0 : parse_integer("--kv-tokens", options.pool),
+                          .guesses = guesses});
+}
+
 lab::LoadRow load_row(const LoadedModel& loaded, const serve::ServedModel& model, std::int64_t slots,
                       serve::Schedule schedule) {
   const compile::StepOptions& step = loaded.point.step;
@@ -194,13 +229,12 @@ int run(const ServeOptions& options) {
     return 0;
   }
   train::verify_weights(loaded.directory, loaded.point.config);
-  train::SlotDecoder decoder(*loaded.session, {.batch = slots, .positions = positions}, model.longest_prompt,
-                             train::SlotDecoder::Choice::caller);
+  const auto decoder = make_decoder(options, loaded, model, slots);
   loaded.session->load(loaded.directory);
-  decoder.warm_up();
+  decoder->warm_up();
   const core::StopSignals signals;
   ServedRecord record(options, load_row(loaded, model, slots, schedule));
-  serve::TextService service(decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
+  serve::TextService service(*decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
                              std::chrono::seconds(timeout), record.log());
   const serve::HttpServer server(service, model,
                                  {.host = options.host, .port = static_cast<int>(port), .key = key});
@@ -256,6 +290,18 @@ Body declare_serve(CommandLine& line) {
   line.add_option("--chat-template", o->chat,
                   "Form of conversations: " + names + " (default: as the model's own)")
       .type_name("NAME");
+  line.add_option(
+          "--prefill-chunk", o->chunk,
+          "Most tokens of prompts that a step reads beside the other texts (default: a prompt at once, "
+          "while they wait; 256 with --kv-tokens or --guess)")
+      .type_name("N");
+  line.add_option("--kv-tokens", o->pool,
+                  "Tokens whose keys and values fit, of all texts together (default: slots times --seq)")
+      .type_name("N");
+  line.add_option("--guess", o->guesses,
+                  "Speculative decoding: most tokens that a step guesses from the text's own n-grams")
+      .type_name("N")
+      .show_default();
   line.add_option("-o,--output", o->record,
                   "Write requests and batches to this run record, every second (report --view requests)")
       .type_name("FILE.rooflm");

@@ -70,6 +70,8 @@ RequestTimes request_of(const CellRow& row) {
           .admitted_s = row.number("admitted_s"),
           .first_token_s = row.number("first_token_s"),
           .finish_s = row.number("finish_s"),
+          .guessed_tokens = row.number("guessed_tokens"),
+          .accepted_tokens = row.number("accepted_tokens"),
           .finish = row.text("finish")};
 }
 
@@ -92,8 +94,9 @@ bool was_answered(const CellRow& row) {
 void add_observed(ServedLoad& load) {
   for (const ServedBatch& batch : load.batches) {
     const double busy_s = batch.end_s - batch.begin_s;
-    (batch.prefill_tokens > 0 ? load.prefill_s : load.decode_s) += busy_s;
-    if (batch.prefill_tokens == 0) load.used_slot_s += batch.texts * busy_s;
+    const bool is_decode = batch.decode_tokens > 0;  // a chunk of a prompt may be in it
+    (is_decode ? load.decode_s : load.prefill_s) += busy_s;
+    if (is_decode) load.used_slot_s += batch.texts * busy_s;
   }
   std::vector<double> arrivals;
   for (const auto* list : {&load.requests, &load.failed}) {

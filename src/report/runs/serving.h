@@ -17,7 +17,8 @@ struct RequestTimes {
   std::int64_t user = 0;
   double prompt_tokens = 0, new_tokens = 0;
   double arrival_s = 0, admitted_s = 0, first_token_s = 0, finish_s = 0;
-  std::string finish{};  ///< why it ended, where that is known
+  double guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::string finish{};                            ///< why it ended, where that is known
 
   /// Time to first token, from the arrival on: waiting in the queue and reading the prompt.
   [[nodiscard]] double ttft_s() const { return first_token_s - arrival_s; }

@@ -53,6 +53,12 @@ const TypedColumns<Request>& request_columns() {
        },
        Show::seconds},
       {"latency_s", "latency", [](const Request& of) { return of.what.latency_s(); }, Show::seconds},
+      {"guessed_tokens", "guessed",
+       [](const Request& of) { return of.what.guessed_tokens > 0 ? whole(of.what.guessed_tokens) : Cell(); },
+       Seen::when_known},
+      {"accepted_share", "accepted",
+       [](const Request& of) { return ratio_of(of.what.accepted_tokens, of.what.guessed_tokens); },
+       Seen::when_known, Show::percent},
       {"finish", "ended by", [](const Request& of) { return known_text(of.what.finish); }, Seen::when_known}};
   return columns;
 }
