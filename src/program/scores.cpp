@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "program/ops.h"
+#include "program/paged_ops.h"
 
 namespace rooflm::program {
 
@@ -40,7 +41,8 @@ double Scores::slope(std::int64_t head, std::int64_t heads) const {
 TensorId sinks_of(const Op& op) {
   const std::pair<const OpDef*, std::size_t> inputs[] = {
       {&ops::kAttention, 1},     {&ops::kFlashAttention, 1},        {&ops::kFlashAttentionBackward, 4},
-      {&ops::kCausalSoftmax, 1}, {&ops::kCausalSoftmaxBackward, 3}, {&ops::kDecodeAttention, 4}};
+      {&ops::kCausalSoftmax, 1}, {&ops::kCausalSoftmaxBackward, 3}, {&ops::kDecodeAttention, 4},
+      {&ops::kPagedAttention, 5}};
   for (const auto& [def, index] : inputs) {
     if (op.is(*def)) return index < op.inputs.size() ? op.inputs[index] : kNone;
   }

@@ -32,12 +32,13 @@ void Answer::tell(const std::string& text, std::optional<MadeToken> token, std::
   changed_.notify_one();
 }
 
-TextService::TextService(train::SlotDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-                         std::chrono::milliseconds most_time)
+TextService::TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
+                         std::chrono::milliseconds most_time, ServerLog* log)
     : decoder_(&decoder),
       tokenizer_(std::move(tokenizer)),
       most_waiting_(most_waiting),
       most_s_(std::chrono::duration<double>(most_time).count()),
+      log_(log),
       running_(decoder.slots()) {}
 
 std::shared_ptr<Answer> TextService::submit(TextRequest request) {
@@ -68,6 +69,7 @@ void TextService::stop() {
     is_stopping_ = true;
     for (auto& [number, text] : waiting_) {
       ++metrics_.finished[std::string(name_of(Finish::cancelled))];
+      tell_log(text, Finish::cancelled);
       text.answer->tell("", std::nullopt, Finish::cancelled, "the server is stopping");
     }
     waiting_.clear();
@@ -107,6 +109,16 @@ bool TextService::is_over() {
   return is_stopping_ && std::ranges::none_of(running_, [](const auto& text) { return text.has_value(); });
 }
 
+bool TextService::has_room(std::uint64_t request) {
+  const std::scoped_lock lock(mutex_);
+  const auto text = waiting_.find(request);
+  return text == waiting_.end() || decoder_->has_room(text->second.most_tokens());
+}
+
+bool TextService::has_news(std::size_t slot) {
+  return running_[slot]->answer->is_cancelled() || decoder_->computed(slot) > 0;
+}
+
 bool TextService::join(std::size_t slot, std::uint64_t request) {
   Text text;
   {
@@ -115,17 +127,19 @@ bool TextService::join(std::size_t slot, std::uint64_t request) {
     if (node.empty()) return false;
     text = std::move(node.mapped());
     text.admitted_s = now_s();
-    metrics_.queue.add(text.admitted_s - text.arrival_s);
+    metrics_.queue.add(*text.admitted_s - text.arrival_s);
     metrics_.prompt_tokens += text.request.prompt.size();
     if (!text.answer->is_cancelled()) ++metrics_.running;
   }
   if (text.answer->is_cancelled()) {
     const std::scoped_lock lock(mutex_);
     ++metrics_.finished[std::string(name_of(Finish::cancelled))];
+    tell_log(text, Finish::cancelled);
     return false;
   }
   try {
-    static_cast<void>(decoder_->join(slot, text.request.prompt));
+    decoder_->add(slot, text.request.prompt, text.most_tokens());
+    if (decoder_->most_guesses() > 0) text.tokens = text.request.prompt;
   } catch (const std::exception& error) {
     finish(text, Finish::failed, "", std::nullopt, error.what());
     return false;
@@ -160,7 +174,56 @@ MadeToken TextService::choose(const Text& text, std::span<const float> logits) c
   return token;
 }
 
-bool TextService::took_token(std::size_t slot, double now_s) {
+/// The tokens that follow the last earlier place where the text's last tokens stood, too.
+void TextService::guess(std::size_t slot) {
+  Text& text = *running_[slot];
+  text.guessed.clear();
+  const auto most = static_cast<std::int64_t>(decoder_->most_guesses());
+  const auto left = std::min(most, text.request.sampling.tokens - text.made - 1);
+  constexpr std::int64_t kLongest = 3;
+  const std::span<const std::int32_t> all(text.tokens);
+  for (std::int64_t n = std::min(kLongest, std::ssize(all) - 1); n > 0 && left > 0 && text.guessed.empty();
+       --n) {
+    const auto end = all.last(static_cast<std::size_t>(n));
+    const auto earlier = std::ranges::find_end(all.first(all.size() - 1), end);
+    if (earlier.empty()) continue;
+    const auto count = std::min(left, std::distance(earlier.end(), all.end()));
+    text.guessed.assign(earlier.end(), earlier.end() + count);
+  }
+  if (!text.guessed.empty()) decoder_->guess(slot, text.guessed);
+}
+
+Service::Took TextService::took_tokens(std::size_t slot, double now_s) {
+  Took took{.tokens = 0};
+  const std::size_t computed = decoder_->computed(slot);
+  const auto read = static_cast<std::int64_t>(computed > 0 ? computed - 1 : 0);
+  std::int64_t accepted = 0;
+  {
+    Text& text = *running_[slot];
+    text.guessed.resize(static_cast<std::size_t>(read));
+    text.all_guessed += read;
+  }
+  while (!took.is_done) {
+    const auto i = static_cast<std::size_t>(took.tokens);
+    took.is_done = took_token(slot, i, now_s);
+    ++took.tokens;
+    if (took.is_done || i + 1 >= computed) break;
+    Text& text = *running_[slot];
+    if (text.tokens.back() != text.guessed[i]) break;
+    ++text.accepted;
+    ++accepted;
+  }
+  if (decoder_->most_guesses() > 0) {
+    const std::scoped_lock lock(mutex_);
+    metrics_.guessed_tokens += static_cast<std::uint64_t>(read);
+    metrics_.accepted_tokens += static_cast<std::uint64_t>(accepted);
+  }
+  if (!took.is_done && decoder_->most_guesses() > 0) guess(slot);
+  return took;
+}
+
+/// The i-th token of those that the last step computed.
+bool TextService::took_token(std::size_t slot, std::size_t i, double now_s) {
   Text& text = *running_[slot];
   const auto leave = [&] {
     decoder_->leave(slot);
@@ -173,12 +236,13 @@ bool TextService::took_token(std::size_t slot, double now_s) {
   }
   MadeToken token;
   try {
-    token = choose(text, decoder_->logits(slot));
+    token = choose(text, decoder_->next_logits(slot, i));
   } catch (const std::exception& error) {
     finish(text, Finish::failed, "", std::nullopt, error.what());
     return leave();
   }
-  decoder_->choose(slot, token.id);
+  decoder_->choose_next(slot, i, token.id);
+  if (decoder_->most_guesses() > 0) text.tokens.push_back(token.id);
   {
     const std::scoped_lock lock(mutex_);
     ++metrics_.generation_tokens;
@@ -188,6 +252,7 @@ bool TextService::took_token(std::size_t slot, double now_s) {
       metrics_.inter_token.add(now_s - text.last_s);
     }
   }
+  if (text.made == 0) text.first_s = now_s;
   text.last_s = now_s;
   ++text.made;
   const train::SamplingOptions& sampling = text.request.sampling;
@@ -220,6 +285,20 @@ bool TextService::took_token(std::size_t slot, double now_s) {
   return false;
 }
 
+void TextService::tell_log(const Text& text, Finish how) {
+  if (log_ == nullptr) return;
+  log_->ended({.user = text.request.user,
+               .prompt_tokens = static_cast<std::int64_t>(text.request.prompt.size()),
+               .new_tokens = text.made,
+               .arrival_s = text.arrival_s,
+               .end_s = now_s(),
+               .guessed_tokens = text.all_guessed,
+               .accepted_tokens = text.accepted,
+               .admitted_s = text.admitted_s,
+               .first_token_s = text.first_s,
+               .finish = how});
+}
+
 void TextService::finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
                          const std::string& error) {
   {
@@ -228,6 +307,7 @@ void TextService::finish(Text& text, Finish how, const std::string& rest, std::o
     ++metrics_.finished[std::string(name_of(how))];
     if (text.made > 0) metrics_.latency.add(text.last_s - text.arrival_s);
   }
+  tell_log(text, how);
   text.answer->tell(rest, std::move(token), how, error);
 }
 

@@ -113,6 +113,12 @@ const std::vector<std::int32_t>& SlotDecoder::decode() {
   return tokens_;
 }
 
+StepTokens SlotDecoder::step() {
+  const auto taken = std::ranges::count_if(tokens_, [](std::int32_t token) { return token != kNoToken; });
+  static_cast<void>(decode());
+  return {.texts = taken};
+}
+
 void SlotDecoder::read_logits(engines::Engine& engine, std::size_t first_slot) {
   const std::vector<float> read = engine.io().read<float>("logits");  // [texts, 1, padded V]
   std::ranges::copy(read, logits_.begin() + static_cast<std::ptrdiff_t>(first_slot * padded_vocab_));
