@@ -33,6 +33,17 @@ def engine_of(row):
     return found
 
 
+def texts_of(row):
+    """At once; None for as many as fit."""
+    found = re.match(r"\d+", (row.get("batch") or "").strip())
+    return int(found[0]) if found else None
+
+
+def rate_name(row):
+    """What is compared of a row."""
+    return "tokens/s of one text" if texts_of(row) == 1 and "decode" in row["phase"] else "tokens/s"
+
+
 def inference_command(row, binary):
     if count(row, "PP") > 1:
         raise ValueError("PP: pipelines of inference are not planned")
@@ -49,10 +60,10 @@ def inference_command(row, binary):
               "--kv-cache": format_of(row.get("kv_cache")), "--tp": count(row, "TP"), "--format": "json"}
     if phase == "serve":
         values |= {"--seq": prompt, "--output-len": answer}
-        if texts := number(row, "batch"):
-            values["--concurrency"] = int(texts)
+        if texts := texts_of(row):
+            values["--concurrency"] = texts
     else:
         # The mean length while the answer grows; of what is not said a few hundred tokens, which cost little.
         mean = max(2, prompt + answer // 2) if prompt + answer > 0 else 128
-        values |= {"--seq": mean if phase == "decode" else prompt, "--batch": int(number(row, "batch") or 1)}
+        values |= {"--seq": mean if phase == "decode" else prompt, "--batch": texts_of(row) or 1}
     return [binary, "plan", *(str(word) for pair in values.items() for word in pair)]
