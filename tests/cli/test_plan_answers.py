@@ -120,7 +120,7 @@ class Inference(unittest.TestCase):
         for options in (self.ONE, (*self.ONE, "--batch", "1,64"), ("--model", "llama3-70b", "--device", "h100", "--phase", "serve",
                                                                    "--weights", "fp8", "--tp", 2)):
             text = in_terminal(80, *options)
-            for answer in ("status", "TTFT", "ITL", "tokens/s", "memory", "most texts", "most tokens", "GPUs"):
+            for answer in ("status", "TTFT", "ITL", "tokens/s", "memory", "max B", "max T", "GPUs"):
                 self.assertIn(answer, titles(text), text)
             self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
         self.assertIn("bound by bytes of weights", in_terminal(80, *self.ONE))

@@ -108,7 +108,7 @@ class PublishedRows(unittest.TestCase):
             done = validate(path)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         alone = re.search(r"tokens/s of one text: median ([0-9.]+) %.*coverage 3 of 7", done.stdout)
-        self.assertLess(float(alone[1]), 6, done.stdout)
+        self.assertLess(float(alone[1]), 8, done.stdout)
         self.assertRegex(done.stdout, r"(?m)^- tokens/s: median .*coverage 1 of 1$")
         for _, reason in refused:
             self.assertIn(reason, done.stdout)

@@ -157,8 +157,8 @@ Table table_of(const std::vector<PlannedInference>& all, const std::string& curr
                             {.key = "itl_s", .title = "ITL", .show = Show::seconds, .unit = "s"},
                             {.key = "tokens_per_s", .title = "tokens/s", .show = Show::si},
                             {.key = "peak_bytes", .title = "memory", .show = Show::bytes, .unit = "byte"},
-                            {.key = "largest_batch", .title = "most texts"},
-                            {.key = "largest_context", .title = "most tokens"},
+                            {.key = "largest_batch", .title = "max B"},
+                            {.key = "largest_context", .title = "max T"},
                             {.key = "gpus_needed", .title = "GPUs"}};
   for (const Column& column : answers) {
     const bool says = std::ranges::any_of(
@@ -168,14 +168,17 @@ Table table_of(const std::vector<PlannedInference>& all, const std::string& curr
   if (table.rows.front().find("price_per_mtoken") != nullptr)
     table.columns.push_back(
         {.key = "price_per_mtoken", .title = fmt::format("price/M, {}", currency), .show = Show::brief});
-  if (all.size() > 1) table.columns.push_back({.key = "bound_by", .title = "bound by"});
+  if (all.size() > 1) table.columns.push_back({.key = "bound_by", .title = "bound by", .is_spare = true});
   for (const PlannedInference& planned : all) {
     if (all.size() == 1 && planned.plan.fits)
       table.notes.push_back(parts_of(planned.plan, planned.point.phase));
   }
   table.notes.emplace_back(
-      "TTFT: prompt to first token, without a queue. ITL: between tokens of a text (TPOT). most texts: of so "
-      "many tokens; most tokens: of each text; GPUs: fewest tensor-parallel ranks that hold the texts");
+      "TTFT: prompt to first token, without a queue. ITL: between tokens of a text (TPOT). max B: texts of "
+      "so "
+      "many tokens that fit; max T: tokens that B texts may have; GPUs: fewest tensor-parallel ranks that "
+      "hold "
+      "them.");
   return table;
 }
 

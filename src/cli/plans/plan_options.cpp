@@ -313,7 +313,8 @@ void PlanOptions::add_to(CommandLine& line) {
                 "is the most")
       .group("Search");
   add("--phase", phase,
-      "Plan inference: --batch prompts of --seq tokens, one more token of --batch texts of --seq tokens, or a "
+      "Plan inference: --batch prompts of --seq tokens, one more token of --batch texts of --seq tokens, or "
+      "a "
       "server of such prompts",
       "train|prefill|decode|serve", "Inference");
   add("--weights", weights, "How weights are stored; int4 and nf4 in groups of 64, int4:32 in groups of 32",

@@ -15,9 +15,8 @@ namespace rooflm::cli {
 
 /// As typed; "" is not given. Most may be lists, and lists multiply.
 struct PlanOptions {
-  ConfigOptions config{"model", "arch", "layers", "heads",     "kv_heads", "d_model", "d_ff",
-                       "vocab", "seq",  "dtype",  "recompute", "batch",    "clip",
-                       "optimizer", "states", "lora"};
+  ConfigOptions config{"model", "arch",  "layers",    "heads", "kv_heads", "d_model",   "d_ff",   "vocab",
+                       "seq",   "dtype", "recompute", "batch", "clip",     "optimizer", "states", "lora"};
   std::string catalog;  ///< of the user's own devices
   std::string device, framework;
   std::string gpus, global_batch;
