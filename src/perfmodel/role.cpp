@@ -59,7 +59,8 @@ Collective kind_of(const Op& op) {
   return Collective::point_to_point;
 }
 
-/// What was sent has been on its way since the other stage was done with it: only a receive takes time here.
+}  // namespace
+
 OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Setting& setting) {
   const Cluster& cluster = setting.cluster;
   const compile::Sharding& sharding = point.step.sharding;
@@ -83,6 +84,8 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   time.seconds += collective_seconds(cluster, kind, bytes, ranks);
   return time;
 }
+
+namespace {
 
 /// An update that reads the gradients of all ranks (passes/sum_in_update.h) takes as long as its memory or
 /// the link needs, whichever is slower.
@@ -162,6 +165,7 @@ Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int mi
   config.padded_vocab = planned_vocabulary(config, options.sharding);
   config.layers = layers * options.sharding.parts() - (options.sharding.short_ends ? 2 : 0);
   options.micro_batches = micro_batches;
+  options.adapters = passes::find_adapters(config, options.lora);  // of as many layers
   options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
   return compile::training_step(forwards.of(point, config, options), options);
 }
@@ -184,7 +188,8 @@ const compile::RankForward& Forwards::of(const PlanPoint& point, const model::Mo
                 .is_sequence_parallel = sharding.sequence_parallel,
                 .is_vocab_parallel = sharding.vocab_parallel,
                 .has_short_ends = sharding.short_ends,
-                .is_split = sharding.ranks() > 1};
+                .is_split = sharding.ranks() > 1,
+                .lora = options.lora};
   const auto [entry, is_new] = known_.try_emplace(key);
   if (is_new)
     entry->second = compile::rank_forward(model::forward(config, point.micro_batch, key.seq), options);
@@ -240,7 +245,8 @@ struct Priced {
   PowerMix mix{};
 };
 
-/// Updates and collectives are left out: a power limit holds for parts of a step already.
+}  // namespace
+
 void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (op.phase != Phase::forward && op.phase != Phase::backward) return;
   PowerMix::Arithmetic& arithmetic = mix.arithmetic[time.most_share];
@@ -250,6 +256,8 @@ void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (time.hidden_s > 0 && moving_s > 0) mix.hidden_s[time.hidden_s / moving_s] += time.hidden_s;
   mix.byte_j += time.byte_j;
 }
+
+namespace {
 
 /// What a record says of this kind of work.
 void calibrate(OpTime& time, const Op& op, const Setting& setting) {

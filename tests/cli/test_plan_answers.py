@@ -113,6 +113,59 @@ class Answers(unittest.TestCase):
         self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
 
 
+class Inference(unittest.TestCase):
+    ONE = ("--model", "llama3-8b", "--device", "h100", "--phase", "decode")
+
+    def test_answers_are_in_80_columns(self):
+        for options in (self.ONE, (*self.ONE, "--batch", "1,64"), ("--model", "llama3-70b", "--device", "h100", "--phase", "serve",
+                                                                   "--weights", "fp8", "--tp", 2)):
+            text = in_terminal(80, *options)
+            for answer in ("status", "TTFT", "ITL", "tokens/s", "memory", "max B", "max T", "GPUs"):
+                self.assertIn(answer, titles(text), text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
+        self.assertIn("bound by bytes of weights", in_terminal(80, *self.ONE))
+
+    def test_formats_of_weights_are_read_faster(self):
+        rows = plan(*self.ONE, "--weights", "bf16,int8,int4,nf4")
+        self.assertEqual([row["weights"] for row in rows], ["bf16", "int8", "int4", "nf4"])
+        times = [row["itl_s"] for row in rows[:3]]
+        self.assertEqual(times, sorted(times, reverse=True))
+        self.assertLess(rows[2]["weight_bytes"], 0.4 * rows[0]["weight_bytes"])
+        parts = "weights_s cache_s activations_s arithmetic_s launches_s collectives_s host_s".split()
+        for row in rows:
+            self.assertAlmostEqual(sum(row[part] for part in parts) / row["itl_s"], 1, places=9)
+            self.assertLess(row["tokens_per_s_low"], row["tokens_per_s"])
+            self.assertLess(row["tokens_per_s"], row["tokens_per_s_high"])
+
+    def test_what_does_not_fit_says_how_many_devices_it_needs(self):
+        row, = plan("--model", "llama3-70b", "--device", "h100", "--phase", "serve")
+        self.assertEqual((row["status"], row["tokens_per_s"], row["gpus_needed"]), ("oom", None, 2))
+        fits, = plan("--model", "llama3-70b", "--device", "h100", "--phase", "serve", "--gpus", 2)
+        self.assertEqual((fits["status"], fits["tp"]), ("planned", 2))
+
+    def test_options_of_training_are_refused(self):
+        for options, said in ((("--fsdp",), "--fsdp is about training"), (("--pp", 2), "only --tp splits it"),
+                              (("--output-len", 5), "about --phase serve"), (("--weights", "int3"), "int3"),
+                              (("--framework", "megatron"), "megatron")):
+            done = rooflm("plan", *self.ONE, *options)
+            self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
+
+
+class Adapters(unittest.TestCase):
+    def test_frozen_weights_have_no_gradients(self):
+        options = ("--model", "llama3-8b", "--device", "h100", "--framework", "torchtune", "--batch", 2, "--seq", 2048,
+                   "--recompute", "full", "--memory-limit", "1TB")
+        whole, = plan(*options)
+        some, = plan(*options, "--lora", 8)
+        more, = plan(*options, "--lora", "64,targets=all-linear")
+        self.assertLess(some["optimizer_bytes"], 0.01 * whole["optimizer_bytes"])
+        self.assertLess(some["step_s"], 0.9 * whole["step_s"])
+        self.assertLess(some["peak_bytes"], 0.5 * whole["peak_bytes"])
+        self.assertGreater(more["optimizer_bytes"], 20 * some["optimizer_bytes"])
+        narrow, = plan(*options, "--states", "8bit")
+        self.assertLess(narrow["optimizer_bytes"], 0.6 * whole["optimizer_bytes"])
+
+
 class Experts(unittest.TestCase):
     MIXTRAL = ("--model", "mixtral-8x7b", "--device", "h100", "--framework", "megatron", "--seq", 4096, "--zero", 1)
 

@@ -15,6 +15,7 @@
 #include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/plans/plan_against.h"
+#include "cli/plans/plan_inference.h"
 #include "cli/plans/plan_modes.h"
 #include "cli/plans/plan_options.h"
 #include "cli/plans/plan_page.h"
@@ -198,6 +199,11 @@ int show_what_it_would(const PlanOptions& options) {
 
 int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
+  if (options.is_inference()) {
+    const auto [price, currency] = split_price(options.price.empty() ? "0" : options.price);
+    write_out(show_table(plan_inferences(options, price, currency), style));
+    return 0;
+  }
   require_plan_columns(options, style);
   if (options.device.empty()) {
     std::string known;
