@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "perfmodel/plan_case.h"
+#include "tests/perfmodel/plan_case.h"
 
 namespace rooflm {
 namespace {
