@@ -63,11 +63,11 @@ TEST_P(CudaFamilies, AreThoseOfTransformersInFp32) {
 }
 
 /// What processors are in bf16, too. A sparse mixer mixes the scores that are near the highest: rounding
-/// moves some in and out, and gradients with them.
+/// moves some in and out, and logits and gradients with them.
 TEST_P(CudaFamilies, AreThoseOfTransformersInBf16) {
   const bool is_mixer = GetParam() == "phimoe";
   expect_as_transformers(core::DType::bf16, {.loss = 1e-2,
-                                             .logits = 2e-2,
+                                             .logits = is_mixer ? 5e-2 : 2e-2,
                                              .gradients = is_mixer ? 1e-1 : 1e-2,
                                              .rounding = is_mixer ? 1e-1 : 1e-2});
 }
