@@ -160,6 +160,8 @@ class Adapters(unittest.TestCase):
         more, = plan(*options, "--lora", "64,targets=all-linear")
         self.assertLess(some["optimizer_bytes"], 0.01 * whole["optimizer_bytes"])
         self.assertLess(some["step_s"], 0.9 * whole["step_s"])
+        frozen_share = some["mfu"] * some["step_s"] / (whole["mfu"] * whole["step_s"])
+        self.assertAlmostEqual(frozen_share, 4 / 6, delta=0.03)  # and attention, which has no weights
         self.assertLess(some["peak_bytes"], 0.5 * whole["peak_bytes"])
         self.assertGreater(more["optimizer_bytes"], 20 * some["optimizer_bytes"])
         narrow, = plan(*options, "--states", "8bit")

@@ -283,8 +283,9 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
     const std::string_view dtype = compile::dtype_name(run.point->step);
     if (const auto peak = device.peak(dtype)) {
       lines.insert(
-          fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the datasheet of {}; HFU counts all "
+          fmt::format("MFU = {} * {}, peak: {}FLOP/s, dense {} of the datasheet of {}; HFU counts all "
                       "GEMMs, including recomputed ones and those that several ranks repeat.",
+                      model::model_flop_formula(model::trained_beside(run.point->step.lora)),
                       core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
     for (std::string& note : point_notes(run)) lines.insert(std::move(note));
