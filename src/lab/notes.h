@@ -34,8 +34,8 @@ void detail(fmt::format_string<Args...> format, Args&&... args) {
   if (talk() == Talk::verbose) write_note(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// While it lives, a line every so often says that something still goes on: work of unknown length that prints
-/// nothing before its end.
+/// While it lives, a line every so often says that something still goes on: work of unknown length that
+/// prints nothing before its end.
 class StillAt {
  public:
   /// "planning a step": goes before ", 10.0 s so far".
