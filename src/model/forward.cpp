@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -282,9 +281,9 @@ program::Program paged_step(const ModelConfig& config, const PagedSize& size) {
     throw core::Unavailable(
         fmt::format("{}: keys and values of its attention are not kept in blocks", config.name));
   program::Program p;
-  const auto input = [&](const char* name, core::Shape shape) {
+  const auto input = [&](const char* name, const core::Shape& shape) {
     return p.add_tensor(
-        {.name = name, .shape = std::move(shape), .dtype = core::DType::i32, .role = program::Role::input});
+        {.name = name, .shape = shape, .dtype = core::DType::i32, .role = program::Role::input});
   };
   const TensorId tokens = input("tokens", {size.rows, 1});
   const TensorId first = input("first", {size.rows});

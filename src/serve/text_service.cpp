@@ -185,10 +185,12 @@ void TextService::guess(std::size_t slot) {
   for (std::int64_t n = std::min(kLongest, std::ssize(all) - 1); n > 0 && left > 0 && text.guessed.empty();
        --n) {
     const auto end = all.last(static_cast<std::size_t>(n));
-    const auto earlier = std::ranges::find_end(all.first(all.size() - 1), end);
-    if (earlier.empty()) continue;
-    const auto count = std::min(left, std::distance(earlier.end(), all.end()));
-    text.guessed.assign(earlier.end(), earlier.end() + count);
+    const auto before_last = all.end() - 1;
+    const auto earlier = std::find_end(all.begin(), before_last, end.begin(), end.end());
+    if (earlier == before_last) continue;
+    const auto next = earlier + n;
+    const auto count = std::min(left, std::distance(next, all.end()));
+    text.guessed.assign(next, next + count);
   }
   if (!text.guessed.empty()) decoder_->guess(slot, text.guessed);
 }
