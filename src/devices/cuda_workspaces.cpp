@@ -33,7 +33,7 @@ std::int64_t divisor(std::int64_t count, std::int64_t most) {
   return 1;
 }
 
-/// Blocks of a norm's gradient: BackwardShape of kernels/norm_backward.cu.
+/// Blocks of a norm's gradient: BackwardShape of kernels/norm/norm_backward.cu.
 std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int multiprocessors, bool is_layer,
                                   bool is_narrow, bool is_aligned) {
   constexpr std::int64_t kPack = 8, kWarp = 32, kMostThreads = 512, kFewerThreads = 384, kRowsOfBlock = 4,

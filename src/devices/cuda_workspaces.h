@@ -75,7 +75,8 @@ struct AttentionSizes {
 [[nodiscard]] std::int64_t latent_attention_bytes(const AttentionSizes& sizes, std::int64_t element_bytes,
                                                   bool is_gradient);
 
-/// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block (kernels/norm_backward.cu).
+/// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block
+/// (kernels/norm/norm_backward.cu).
 [[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors,
                                                int arrays);
 

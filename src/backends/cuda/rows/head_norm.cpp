@@ -1,5 +1,5 @@
 // Binds norms of heads and their gradients to their ops.
-#include "backends/cuda/kernels/head_norm.h"
+#include "backends/cuda/kernels/norm/head_norm.h"
 
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"

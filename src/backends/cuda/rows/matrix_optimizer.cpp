@@ -1,5 +1,5 @@
 // Binds what optimizers of whole matrices need beside matmuls and sgd.
-#include "backends/cuda/kernels/matrix_optimizer.h"
+#include "backends/cuda/kernels/optimizer/matrix_optimizer.h"
 
 #include <vector>
 

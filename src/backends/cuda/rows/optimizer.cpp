@@ -1,5 +1,5 @@
 // Binds the optimizer step to its ops.
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 
 #include <algorithm>
 #include <memory>

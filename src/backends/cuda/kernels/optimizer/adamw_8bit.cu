@@ -1,8 +1,8 @@
 // AdamW with moments of 8 bits: a warp has a block of 256 elements, whose magnitudes have one largest.
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
+#include "backends/cuda/kernels/optimizer/update.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"
-#include "backends/cuda/kernels/update.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) adamw_8bit(UpdateStep step, const Co
   __syncthreads();
   const int index = list.find(blockIdx.x);
   const CodedTensor& tensor = list.tensors[index];
-  const AdamWRule update(step);
+  const AdamWRule rule(step);
   const std::int64_t lane = threadIdx.x % kWarp;
   std::int64_t block =
       std::int64_t{blockIdx.x - list.first_block[index]} * (kWarps * kRounds) + threadIdx.x / kWarp;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) adamw_8bit(UpdateStep step, const Co
       m.decode(i);
       v.decode(i);
       float4 p = fours[i].parameter_from(raw_p[i]);
-      update(p, fours[i].gradient_from(raw_g[i]), m.values[i], v.values[i]);
+      for_four(rule, p, fours[i].gradient_from(raw_g[i]), m.values[i], v.values[i]);
       fours[i].store_parameter(p, step.copy_dtype);
     }
     __syncwarp();  // all lanes have read the sizes

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/column_sums.h"
-#include "backends/cuda/kernels/head_norm.h"
 #include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/norm/head_norm.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 

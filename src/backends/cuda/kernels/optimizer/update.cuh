@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/launch.cuh"
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "backends/cuda/kernels/pack.cuh"
 
 namespace rooflm::backends::cuda {
@@ -230,8 +230,18 @@ struct Four {
   }
 };
 
+/// What a rule of one weight does to four neighbours.
+template <class Rule>
+__device__ void for_four(const Rule& rule, float4& p, const float4& gradient, float4& m, float4& v) {
+  rule(p.x, gradient.x, m.x, v.x);
+  rule(p.y, gradient.y, m.y, v.y);
+  rule(p.z, gradient.z, m.z, v.z);
+  rule(p.w, gradient.w, m.w, v.w);
+}
+
 /// One step of AdamW for one weight.
 struct AdamWRule {
+  static constexpr int kMoments = 2;
   float kept, rate, inverse2, factor, eps;
   core::MovingAverage beta1, beta2;
 
@@ -249,11 +259,26 @@ struct AdamWRule {
     v = beta2.old * v + beta2.fresh * (g * g);
     p = kept * p - rate * m / (sqrtf(inverse2 * v) + eps);
   }
-  __device__ void operator()(float4& p, const float4& gradient, float4& m, float4& v) const {
-    (*this)(p.x, gradient.x, m.x, v.x);
-    (*this)(p.y, gradient.y, m.y, v.y);
-    (*this)(p.z, gradient.z, m.z, v.z);
-    (*this)(p.w, gradient.w, m.w, v.w);
+};
+
+/// One step of Lion for one weight.
+struct LionRule {
+  static constexpr int kMoments = 1;
+  float kept, rate, factor;
+  core::MovingAverage beta1, beta2;
+
+  __device__ explicit LionRule(const UpdateStep& step)
+      : kept(1.0F - step.hyper[0] * step.weight_decay),
+        rate(step.hyper[0]),
+        factor(factor_of(step)),
+        beta1(step.beta1),
+        beta2(step.beta2) {}
+  __device__ void operator()(float& p, float gradient, float& m, float& /*v*/) const {
+    const float g = factor * gradient;
+    const float u = beta1.old * m + beta1.fresh * g;
+    m = beta2.old * m + beta2.fresh * g;
+    const float sign = u > 0.0F ? 1.0F : u < 0.0F ? -1.0F : u;  // NaN stays NaN
+    p = kept * p - rate * sign;
   }
 };
 

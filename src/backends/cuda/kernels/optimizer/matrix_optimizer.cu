@@ -1,6 +1,6 @@
 // What optimizers of whole matrices need beside matmuls and sgd.
 #include "backends/cuda/kernels/elementwise.cuh"
-#include "backends/cuda/kernels/matrix_optimizer.h"
+#include "backends/cuda/kernels/optimizer/matrix_optimizer.h"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"
 

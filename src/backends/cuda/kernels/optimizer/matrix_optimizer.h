@@ -21,7 +21,7 @@ struct MomentumTensor {
   core::DType gradient_dtype = core::DType::f32;
 };
 
-/// hyper and norm as in UpdateStep (kernels/optimizer.h).
+/// hyper and norm as in UpdateStep (kernels/optimizer/optimizer.h).
 struct MomentumStep {
   const float* norm = nullptr;  ///< null: no clipping
   float max_norm = 0;

@@ -1,10 +1,10 @@
 // The optimizer step: each block processes one piece of one tensor of the list.
 #include <type_traits>
 
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
+#include "backends/cuda/kernels/optimizer/update.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 #include "backends/cuda/kernels/tensor_list.cuh"
-#include "backends/cuda/kernels/update.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -99,13 +99,14 @@ struct RankGradients {
   }
 };
 
-/// Moments are of M, float or bf16.
-template <int kRanks, class M>
-__global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_constant__ PeerPlaces peers,
-                                                  const __grid_constant__ TensorList<UpdatedTensor> list) {
+/// A block's piece. Moments are of M, float or bf16: as many as the rule has, 1 or 2.
+template <class Rule, int kRanks, class M>
+__device__ void update(const UpdateStep& step, const PeerPlaces& peers,
+                       const TensorList<UpdatedTensor>& list) {
+  constexpr bool kHasSecond = Rule::kMoments == 2;
   if (is_skipped(step)) return;
   const Share share(list);
-  const AdamWRule update(step);
+  const Rule rule(step);
   const unsigned salt = __float_as_uint(step.hyper[2]);
   uint4 raw_p[kFours], raw_m[kFours], raw_v[kFours];
   RankGradients<kRanks> gradients[kFours];
@@ -115,58 +116,32 @@ __global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_
     gradients[i].load(four, peers);
     raw_p[i] = four.load_parameter();
     raw_m[i] = four.load_moment<M>(four.tensor->moment1);
-    raw_v[i] = four.load_moment<M>(four.tensor->moment2);
+    if constexpr (kHasSecond) raw_v[i] = four.load_moment<M>(four.tensor->moment2);
   }
 #pragma unroll
   for (int i = 0; i < kFours; ++i) {
     const Four four = share.four(i);
     float4 p = four.parameter_from(raw_p[i]);
     float4 m = four.moment_from<M>(raw_m[i]);
-    float4 v = four.moment_from<M>(raw_v[i]);
-    update(p, gradients[i].sum(four, peers), m, v);
+    float4 v{};
+    if constexpr (kHasSecond) v = four.moment_from<M>(raw_v[i]);
+    for_four(rule, p, gradients[i].sum(four, peers), m, v);
     four.store_moment<M>(four.tensor->moment1, m, salt);
-    four.store_moment<M>(four.tensor->moment2, v, salt);
+    if constexpr (kHasSecond) four.store_moment<M>(four.tensor->moment2, v, salt);
     four.store_parameter(p, step.copy_dtype);
   }
+}
+
+template <int kRanks, class M>
+__global__ void __launch_bounds__(kThreads) adamw(UpdateStep step, const __grid_constant__ PeerPlaces peers,
+                                                  const __grid_constant__ TensorList<UpdatedTensor> list) {
+  update<AdamWRule, kRanks, M>(step, peers, list);
 }
 
 template <int kRanks>
 __global__ void __launch_bounds__(kThreads) lion(UpdateStep step, const __grid_constant__ PeerPlaces peers,
                                                  const __grid_constant__ TensorList<UpdatedTensor> list) {
-  if (is_skipped(step)) return;
-  const Share share(list);
-  const float kept = 1.0F - step.hyper[0] * step.weight_decay;
-  const float rate = step.hyper[0];
-  const float factor = factor_of(step);
-  const auto update = [&](float& p, float gradient, float& m) {
-    const float g = factor * gradient;
-    const float u = step.beta1.old * m + step.beta1.fresh * g;
-    m = step.beta2.old * m + step.beta2.fresh * g;
-    const float sign = u > 0.0F ? 1.0F : u < 0.0F ? -1.0F : u;  // NaN stays NaN
-    p = kept * p - rate * sign;
-  };
-  uint4 raw_p[kFours], raw_m[kFours];
-  RankGradients<kRanks> gradients[kFours];
-#pragma unroll
-  for (int i = 0; i < kFours; ++i) {
-    const Four four = share.four(i);
-    gradients[i].load(four, peers);
-    raw_p[i] = four.load_parameter();
-    raw_m[i] = four.load_moment<float>(four.tensor->moment1);
-  }
-#pragma unroll
-  for (int i = 0; i < kFours; ++i) {
-    const Four four = share.four(i);
-    float4 p = four.parameter_from(raw_p[i]);
-    float4 m = as_floats(raw_m[i]);
-    const float4 gradient = gradients[i].sum(four, peers);
-    update(p.x, gradient.x, m.x);
-    update(p.y, gradient.y, m.y);
-    update(p.z, gradient.z, m.z);
-    update(p.w, gradient.w, m.w);
-    four.store_moment<float>(four.tensor->moment1, m, 0);
-    four.store_parameter(p, step.copy_dtype);
-  }
+  update<LionRule, kRanks, float>(step, peers, list);
 }
 
 template <int kRanks>
