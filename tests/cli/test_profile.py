@@ -6,6 +6,7 @@ Usage: test_profile.py BINARY [unittest options]"""
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import signal
@@ -365,6 +366,18 @@ class Profile(unittest.TestCase):
             with sqlite3.connect(path) as db:
                 self.assertEqual(db.execute("SELECT status FROM run").fetchone()[0], "interrupted")
                 self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 0)
+
+    def test_who_interrupts_at_a_terminal_is_told_how_to_end_it(self):
+        path = self.folder / "interrupted_at_a_terminal.rooflm"
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        process = subprocess.Popen([BINARY, "bench", "--steps", "100000000", *SMALL, "-o", str(path)], stdout=subprocess.DEVNULL,
+                                   stderr=follower, env=self.environment)
+        os.close(follower)
+        self.wait_for_a_run(path)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 130)
+        self.assertIn(b"stopping after what is running now; Ctrl-C again ends it at once", os.read(leader, 65536))
 
     def test_compare(self):
         other = self.folder / "b.rooflm"
