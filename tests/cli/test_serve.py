@@ -119,6 +119,7 @@ class Serve(TrainingRuns):
         batches = self.rows(record, "batches")
         self.assertEqual(sum(row["prefill_tokens"] for row in batches), sum(row["prompt_tokens"] for row in requests))
         self.assertEqual(sum(row["decode_tokens"] for row in batches), 6 * 3, "a prompt gives the first token")
+        self.assertEqual(self.rows(record, "cells"), [], "what has a view of its own is not shown twice")
         load = self.rows(record, "serving")[0]
         self.assertEqual((load["model"], load["slots"], load["requests"]), ("out", 2, 6))
         self.ok("verify", record)
