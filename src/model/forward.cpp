@@ -16,7 +16,6 @@
 #include "model/forward_paged.h"
 #include "model/forward_writer.h"
 #include "program/ops.h"
-#include "program/paged_ops.h"
 
 namespace rooflm::model {
 

@@ -23,7 +23,7 @@ struct PagedSize {
 [[nodiscard]] bool can_be_paged(const ModelConfig& config);
 
 /// Processes "tokens" [N, 1] at the positions "first" [N] of texts with the tables "blocks" [N, M], all
-/// int32, as program/ops/paged_cache.cpp has it. Result "logits" [R, 1, V] fp32 of the rows "picked" [R]
+/// int32, as program/ops/cache.cpp has it. Result "logits" [R, 1, V] fp32 of the rows "picked" [R]
 /// int32. Caches are "h.N.keys" and "h.N.values" [S, K, G, D]. Throws core::UsageError as model::decode,
 /// core::Unavailable where the model cannot be paged.
 program::Program paged_step(const ModelConfig& config, const PagedSize& size);
