@@ -42,10 +42,7 @@ TextService::TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer
       running_(decoder.slots()) {}
 
 std::shared_ptr<Answer> TextService::submit(TextRequest request) {
-  const auto length = static_cast<std::int64_t>(request.prompt.size());
-  if (length < 1 || length > decoder_->longest_prompt())
-    throw std::logic_error(
-        fmt::format("a prompt of {} tokens, of at most {}", length, decoder_->longest_prompt()));
+  static_cast<void>(decoder_->checked_length(request.prompt));
   auto answer = std::make_shared<Answer>();
   {
     const std::scoped_lock lock(mutex_);
