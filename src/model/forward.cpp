@@ -16,7 +16,6 @@
 #include "model/forward_paged.h"
 #include "model/forward_writer.h"
 #include "program/ops.h"
-#include "program/paged_ops.h"
 
 namespace rooflm::model {
 
@@ -268,18 +267,13 @@ program::Program decode(const ModelConfig& config, const CacheSize& size, std::i
   return p;
 }
 
-bool can_be_paged(const ModelConfig& config) {
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    if (config.attention_of(layer).values_are_keys) return false;
-  }
-  return config.latent.kv_rank == 0;
-}
-
 program::Program paged_step(const ModelConfig& config, const PagedSize& size) {
   check_extents(config, size.rows, size.positions);
-  if (!can_be_paged(config))
-    throw core::Unavailable(
-        fmt::format("{}: keys and values of its attention are not kept in blocks", config.name));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.latent.kv_rank > 0 || config.attention_of(layer).values_are_keys)
+      throw core::Unavailable(
+          fmt::format("{}: keys and values of its attention are not kept in blocks", config.name));
+  }
   program::Program p;
   const auto input = [&](const char* name, const core::Shape& shape) {
     return p.add_tensor(

@@ -9,7 +9,6 @@
 #include "model/forward_writer.h"
 #include "model/rotary_scaling.h"
 #include "program/ops.h"
-#include "program/paged_ops.h"
 #include "program/planned_ops.h"
 
 namespace rooflm::model {
@@ -234,9 +233,11 @@ TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string&
   }
   std::vector<TensorId> inputs = {qkv};
   const bool is_paged = table_ != program::kNone;
-  if (first_ != program::kNone) inputs.push_back(first_);
-  if (is_paged) inputs.push_back(table_);
-  if (first_ != program::kNone) inputs.insert(inputs.end(), {keys, values});
+  if (is_paged) {
+    inputs.insert(inputs.end(), {first_, table_, keys, values});
+  } else if (first_ != program::kNone) {
+    inputs.insert(inputs.end(), {first_, keys, values});
+  }
   if (sinks != program::kNone) inputs.push_back(sinks);
   if (first_ == program::kNone) return builder_.op(ops::kAttention, inputs, attrs, "attention");
   const auto part = builder_.scope("flash");

@@ -19,13 +19,10 @@ struct PagedSize {
   [[nodiscard]] std::int64_t table() const { return (positions + block - 1) / block; }
 };
 
-/// Whether the model's attention keeps keys and values of heads (not compressed ones).
-[[nodiscard]] bool can_be_paged(const ModelConfig& config);
-
 /// Processes "tokens" [N, 1] at the positions "first" [N] of texts with the tables "blocks" [N, M], all
-/// int32, as program/ops/paged_cache.cpp has it. Result "logits" [R, 1, V] fp32 of the rows "picked" [R]
+/// int32, as program/ops/cache.cpp has it. Result "logits" [R, 1, V] fp32 of the rows "picked" [R]
 /// int32. Caches are "h.N.keys" and "h.N.values" [S, K, G, D]. Throws core::UsageError as model::decode,
-/// core::Unavailable where the model cannot be paged.
+/// core::Unavailable where attention keeps no keys and values of heads (but compressed ones).
 program::Program paged_step(const ModelConfig& config, const PagedSize& size);
 
 }  // namespace rooflm::model

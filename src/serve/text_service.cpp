@@ -11,6 +11,24 @@
 #include "core/error.h"
 
 namespace rooflm::serve {
+namespace {
+
+/// The tokens that follow the last earlier place where the last three, two or one stood, too; at most `most`.
+std::span<const std::int32_t> tokens_after(std::span<const std::int32_t> all, std::int64_t most) {
+  constexpr std::int64_t kLongest = 3;
+  for (std::int64_t n = std::min(kLongest, std::ssize(all) - 1); n > 0 && most > 0; --n) {
+    const auto end = all.last(static_cast<std::size_t>(n));
+    const auto before_last = all.end() - 1;
+    const auto earlier = std::find_end(all.begin(), before_last, end.begin(), end.end());
+    if (earlier == before_last) continue;
+    const std::int64_t next = earlier - all.begin() + n;
+    return all.subspan(static_cast<std::size_t>(next),
+                       static_cast<std::size_t>(std::min(most, std::ssize(all) - next)));
+  }
+  return {};
+}
+
+}  // namespace
 
 std::optional<TextNews> Answer::wait(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
@@ -42,10 +60,7 @@ TextService::TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer
       running_(decoder.slots()) {}
 
 std::shared_ptr<Answer> TextService::submit(TextRequest request) {
-  const auto length = static_cast<std::int64_t>(request.prompt.size());
-  if (length < 1 || length > decoder_->longest_prompt())
-    throw std::logic_error(
-        fmt::format("a prompt of {} tokens, of at most {}", length, decoder_->longest_prompt()));
+  static_cast<void>(decoder_->checked_length(request.prompt));
   auto answer = std::make_shared<Answer>();
   {
     const std::scoped_lock lock(mutex_);
@@ -129,12 +144,10 @@ bool TextService::join(std::size_t slot, std::uint64_t request) {
     text.admitted_s = now_s();
     metrics_.queue.add(*text.admitted_s - text.arrival_s);
     metrics_.prompt_tokens += text.request.prompt.size();
-    if (!text.answer->is_cancelled()) ++metrics_.running;
+    ++metrics_.running;
   }
   if (text.answer->is_cancelled()) {
-    const std::scoped_lock lock(mutex_);
-    ++metrics_.finished[std::string(name_of(Finish::cancelled))];
-    tell_log(text, Finish::cancelled);
+    finish(text, Finish::cancelled, "", std::nullopt);
     return false;
   }
   try {
@@ -174,53 +187,33 @@ MadeToken TextService::choose(const Text& text, std::span<const float> logits) c
   return token;
 }
 
-/// The tokens that follow the last earlier place where the text's last tokens stood, too.
 void TextService::guess(std::size_t slot) {
   Text& text = *running_[slot];
-  text.guessed.clear();
   const auto most = static_cast<std::int64_t>(decoder_->most_guesses());
-  const auto left = std::min(most, text.request.sampling.tokens - text.made - 1);
-  constexpr std::int64_t kLongest = 3;
-  const std::span<const std::int32_t> all(text.tokens);
-  for (std::int64_t n = std::min(kLongest, std::ssize(all) - 1); n > 0 && left > 0 && text.guessed.empty();
-       --n) {
-    const auto end = all.last(static_cast<std::size_t>(n));
-    const auto before_last = all.end() - 1;
-    const auto earlier = std::find_end(all.begin(), before_last, end.begin(), end.end());
-    if (earlier == before_last) continue;
-    const auto next = earlier + n;
-    const auto count = std::min(left, std::distance(next, all.end()));
-    text.guessed.assign(next, next + count);
-  }
-  if (!text.guessed.empty()) decoder_->guess(slot, text.guessed);
+  const auto next = tokens_after(text.tokens, std::min(most, text.request.sampling.tokens - text.made - 1));
+  text.guessed.assign(next.begin(), next.end());
+  if (!next.empty()) decoder_->guess(slot, next);
 }
 
+/// The first token is chosen, and one more for each guess that was right.
 Service::Took TextService::took_tokens(std::size_t slot, double now_s) {
+  const std::size_t computed = std::max<std::size_t>(decoder_->computed(slot), 1);  // 0: the client left
   Took took{.tokens = 0};
-  const std::size_t computed = decoder_->computed(slot);
-  const auto read = static_cast<std::int64_t>(computed > 0 ? computed - 1 : 0);
-  std::int64_t accepted = 0;
-  {
+  running_[slot]->all_guessed += static_cast<std::int64_t>(computed - 1);
+  for (std::size_t i = 0; i < computed && !took.is_done; ++i) {
     Text& text = *running_[slot];
-    text.guessed.resize(static_cast<std::size_t>(read));
-    text.all_guessed += read;
-  }
-  while (!took.is_done) {
-    const auto i = static_cast<std::size_t>(took.tokens);
+    if (i > 0 && text.tokens.back() != text.guessed[i - 1]) break;
+    if (i > 0) ++text.accepted;
     took.is_done = took_token(slot, i, now_s);
     ++took.tokens;
-    if (took.is_done || i + 1 >= computed) break;
-    Text& text = *running_[slot];
-    if (text.tokens.back() != text.guessed[i]) break;
-    ++text.accepted;
-    ++accepted;
   }
-  if (decoder_->most_guesses() > 0) {
+  if (decoder_->most_guesses() == 0) return took;
+  {
     const std::scoped_lock lock(mutex_);
-    metrics_.guessed_tokens += static_cast<std::uint64_t>(read);
-    metrics_.accepted_tokens += static_cast<std::uint64_t>(accepted);
+    metrics_.guessed_tokens += computed - 1;
+    metrics_.accepted_tokens += static_cast<std::uint64_t>(took.tokens - 1);
   }
-  if (!took.is_done && decoder_->most_guesses() > 0) guess(slot);
+  if (!took.is_done) guess(slot);
   return took;
 }
 
@@ -271,15 +264,10 @@ bool TextService::took_token(std::size_t slot, std::size_t i, double now_s) {
   }
   const bool is_full = decoder_->length(slot) >= decoder_->positions();
   const bool is_late = now_s - text.arrival_s > most_s_;
-  if (is_end || text.filter.has_stopped()) {
-    if (is_end) piece += text.filter.append(text.stream.finish()) + text.filter.finish();
-    finish(text, Finish::stop, piece, std::move(token));
-    return leave();
-  }
-  if (text.made >= sampling.tokens || is_full || is_late) {
+  if (is_end || text.filter.has_stopped() || text.made >= sampling.tokens || is_full || is_late) {
     piece += text.filter.append(text.stream.finish());
-    const Finish how = text.filter.has_stopped() ? Finish::stop : Finish::length;
-    piece += text.filter.finish();
+    const Finish how = is_end || text.filter.has_stopped() ? Finish::stop : Finish::length;
+    piece += text.filter.finish();  // nothing after a stop word
     finish(text, how, piece, std::move(token));
     return leave();
   }

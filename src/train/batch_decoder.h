@@ -1,9 +1,12 @@
 // Texts that join and leave a batch between two steps, as who serves them sees it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 
 namespace rooflm::train {
 
@@ -27,6 +30,14 @@ class BatchDecoder {
   [[nodiscard]] virtual std::int64_t positions() const = 0;
   /// Tokens of the slot's text whose keys and values are kept.
   [[nodiscard]] virtual std::int32_t length(std::size_t slot) const = 0;
+
+  /// Tokens of a prompt. std::logic_error if there are none, or more than those of the longest prompt.
+  [[nodiscard]] std::int64_t checked_length(std::span<const std::int32_t> prompt) const {
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    if (length < 1 || length > longest_prompt())
+      throw std::logic_error(fmt::format("a prompt of {} tokens, of at most {}", length, longest_prompt()));
+    return length;
+  }
 
   /// Runs every engine, once the weights are there. Slots are free afterwards.
   virtual void warm_up() = 0;

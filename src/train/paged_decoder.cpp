@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <stdexcept>
 
 #include "compile/recipe.h"
@@ -54,16 +55,7 @@ std::int64_t PagedDecoder::blocks_of(std::int64_t tokens) const {
 }
 
 void PagedDecoder::warm_up() {
-  for (const auto& engine : engines_) {
-    // Rows of padding alone.
-    const auto shape_of = [&](const char* name) {
-      const auto& program = engine->program();
-      return static_cast<std::size_t>(program.shape(program.find(name)).numel());
-    };
-    for (const char* name : {"tokens", "first", "blocks", "picked"})
-      engine->io().write<std::int32_t>(name, std::vector<std::int32_t>(shape_of(name), 0));
-    engine->run();
-  }
+  for (const auto& engine : engines_) run(*engine, {});
 }
 
 std::int32_t PagedDecoder::length(std::size_t slot) const {
@@ -76,11 +68,7 @@ bool PagedDecoder::has_room(std::int64_t tokens) const {
 
 void PagedDecoder::add(std::size_t slot, std::span<const std::int32_t> text, std::int64_t most) {
   if (texts_.at(slot)) throw std::logic_error(fmt::format("slot {} is taken", slot));
-  const auto length = static_cast<std::int64_t>(text.size());
-  if (length < 1 || length > options_.longest_prompt)
-    throw std::logic_error(
-        fmt::format("a prompt of {} tokens, of at most {}", length, options_.longest_prompt));
-  most = std::min(std::max(most, length), options_.positions);
+  most = std::min(std::max(most, checked_length(text)), options_.positions);
   if (!has_room(most)) throw std::logic_error(fmt::format("no blocks for {} tokens", most));
   Text& added = texts_[slot].emplace();
   added.unread.assign(text.begin(), text.end());
@@ -134,34 +122,25 @@ StepTokens PagedDecoder::step() {
     text->length += static_cast<std::int32_t>(count);
     text->unread.erase(text->unread.begin(), text->unread.begin() + static_cast<std::ptrdiff_t>(count));
   }
-  run(rows);
+  if (!rows.tokens.empty()) run(*engines_.at(std::bit_width(rows.tokens.size() - 1)), rows);
   for (auto& text : texts_) {
     if (!text || text->computed == 0) continue;
     text->length = text->start + 1;  // guesses count when they are chosen
     text->unread.clear();
-    text->guesses = 0;
   }
   return counts;
 }
 
-void PagedDecoder::run(const Rows& rows) {
-  if (rows.tokens.empty()) return;
-  std::size_t count = 1;
-  std::size_t i = 0;
-  const auto rows_of = [](const engines::Engine& engine, const char* name) {
-    return static_cast<std::size_t>(engine.program().shape(engine.program().find(name))[0]);
+void PagedDecoder::run(engines::Engine& engine, const Rows& rows) {
+  const auto write = [&](const char* name, std::vector<std::int32_t> values) {
+    const program::Program& program = engine.program();
+    values.resize(static_cast<std::size_t>(program.shape(program.find(name)).numel()), 0);
+    engine.io().write<std::int32_t>(name, values);
   };
-  while (rows_of(*engines_.at(i), "tokens") < rows.tokens.size()) ++i;
-  engines::Engine& engine = *engines_[i];
-  count = rows_of(engine, "tokens");
-  const auto padded = [&](std::vector<std::int32_t> values, std::size_t size) {
-    values.resize(size, 0);
-    return values;
-  };
-  engine.io().write<std::int32_t>("tokens", padded(rows.tokens, count));
-  engine.io().write<std::int32_t>("first", padded(rows.first, count));
-  engine.io().write<std::int32_t>("blocks", padded(rows.blocks, count * table_));
-  engine.io().write<std::int32_t>("picked", padded(rows.picked, rows_of(engine, "picked")));
+  write("tokens", rows.tokens);
+  write("first", rows.first);
+  write("blocks", rows.blocks);
+  write("picked", rows.picked);
   engine.run();
   if (!rows.picked.empty()) logits_ = engine.io().read<float>("logits");
 }

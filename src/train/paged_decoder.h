@@ -60,9 +60,8 @@ class PagedDecoder : public BatchDecoder {
 
  private:
   struct Text {
-    std::vector<std::int32_t> unread{};  ///< tokens without keys and values, the newest token last
+    std::vector<std::int32_t> unread{};  ///< tokens without keys and values, then guesses
     std::int32_t length = 0;             ///< tokens with
-    std::size_t guesses = 0;             ///< the last tokens of `unread`
     std::vector<std::int32_t> blocks{};
     std::int32_t start = 0;     ///< its length when the first of what was computed was
     std::size_t computed = 0;   ///< rows of results
@@ -74,7 +73,8 @@ class PagedDecoder : public BatchDecoder {
 
   [[nodiscard]] std::int64_t blocks_of(std::int64_t tokens) const;
   void add_rows(Rows& rows, Text& text, std::size_t count, std::size_t results) const;
-  void run(const Rows& rows);
+  /// With rows of padding behind those.
+  void run(engines::Engine& engine, const Rows& rows);
 
   PagedOptions options_;
   std::size_t vocab_, padded_vocab_;

@@ -41,11 +41,6 @@ class SlotDecoder : public BatchDecoder {
   /// Reads the last token of every slot that is taken; returns the next of each (0 where the caller chooses),
   /// kNoToken of free slots. std::logic_error where a text fills its slot.
   const std::vector<std::int32_t>& decode();
-  /// Logits [V] of the slot's next token, padding of the vocabulary left out, until the next join or decode.
-  /// std::logic_error where the device chooses.
-  [[nodiscard]] std::span<const float> logits(std::size_t slot) const;
-  /// The next token of a slot that is taken, where the caller chooses.
-  void choose(std::size_t slot, std::int32_t token) { tokens_.at(slot) = token; }
   /// Frees the slot.
   void leave(std::size_t slot) override;
 
@@ -56,10 +51,11 @@ class SlotDecoder : public BatchDecoder {
   [[nodiscard]] std::size_t computed(std::size_t slot) const override {
     return tokens_.at(slot) == kNoToken ? 0 : 1;
   }
-  [[nodiscard]] std::span<const float> next_logits(std::size_t slot, std::size_t /*i*/) const override {
-    return logits(slot);
+  /// std::logic_error where the device chooses.
+  [[nodiscard]] std::span<const float> next_logits(std::size_t slot, std::size_t i) const override;
+  void choose_next(std::size_t slot, std::size_t /*i*/, std::int32_t token) override {
+    tokens_.at(slot) = token;
   }
-  void choose_next(std::size_t slot, std::size_t /*i*/, std::int32_t token) override { choose(slot, token); }
   [[nodiscard]] std::size_t slots() const override { return tokens_.size(); }
   [[nodiscard]] std::int64_t longest_prompt() const override { return longest_prompt_; }
   [[nodiscard]] std::int64_t positions() const override { return size_.positions; }

@@ -140,6 +140,23 @@ TEST(Serving, AServersRecordHasItsRequestsAndBatches) {
   EXPECT_EQ(batches.charts.at(0).series.at(0).points.size(), 1U) << "prompts are no steps";
 }
 
+/// A client that sends all at once sends them at 0.
+TEST(Serving, ARequestThatFailedAtTheBeginHasNoTimeToAToken) {
+  const record::TemporaryFolder folder;
+  std::vector<record::Cell> cells;
+  add_load(cells, 0, std::nullopt);
+  add_request(cells, 0, 0, {0, 10, 5, 0, 0, 1, 3});
+  for (const char* column : {"load", "arrival_s", "finish_s"})
+    cells.push_back({record::kServingRequestSeries, 1, column, 0.0, "", ""});
+  cells.push_back({record::kServingRequestSeries, 1, "finish", {}, "error", ""});
+  record::Writer(folder / "a.rooflm", "bench-serve").add(cells);
+  const View view = make_view("requests", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  ASSERT_EQ(view.tables.at(0).table.rows.size(), 2U);
+  EXPECT_EQ(view.tables[0].table.rows[0].number("ttft_s"), 1);
+  for (const char* column : {"queue_s", "ttft_s", "tpot_s"})
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(*view.tables[0].table.rows[1].find(column))) << column;
+}
+
 TEST(Serving, TheViewHasRatesUsersAndWhereItSaturates) {
   const record::TemporaryFolder folder;
   const View view = make_view("serving", made_up(folder, 3));

@@ -3,48 +3,21 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 
+#include "batch_testing.h"
 #include "core/error.h"
-#include "train/decoder.h"
-#include "training_testing.h"
 
 namespace rooflm::train {
 namespace {
 
-using TokenList = std::vector<std::int32_t>;
+using testing::BatchCase;
+using testing::kPrompts;
+using testing::most_likely;
+using testing::TokenList;
 
-struct PagedCase {
-  compile::EngineKind engine;
-  model::Arch arch;
-};
-
-std::int32_t most_likely(std::span<const float> logits) {
-  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
-}
-
-class Paged : public ::testing::TestWithParam<PagedCase> {
+class Paged : public testing::BatchTest {
  protected:
-  Paged() : backend_(testing::backend_for(GetParam().engine)) {
-    model::ModelConfig config = testing::tiny_model(GetParam().arch);
-    config.vocab = 257;
-    config.padded_vocab = 320;
-    const compile::StepOptions step{.engine = GetParam().engine,
-                                    .attention = compile::default_attention(GetParam().engine)};
-    session_ = std::make_unique<Session>(*backend_, config, step);
-    session_->initialise(3);
-  }
-
-  /// `count` tokens after the prompt, the most likely one each time, read alone.
-  TokenList alone(const TokenList& prompt, std::size_t count) {
-    Decoder decoder(*session_, {.batch = 1, .positions = 32});
-    const std::span<const std::int32_t> seen(prompt);
-    TokenList text = {most_likely(decoder.prefill({&seen, 1}).at(0))};
-    while (text.size() < count) text.push_back(most_likely(decoder.decode({&text.back(), 1}).at(0)));
-    return text;
-  }
-
   /// Chooses the most likely tokens of all slots that have any; guesses that are right count at once.
   static void take(BatchDecoder& decoder, std::map<std::size_t, TokenList>& texts,
                    const std::map<std::size_t, TokenList>& guesses = {}) {
@@ -57,13 +30,7 @@ class Paged : public ::testing::TestWithParam<PagedCase> {
       }
     }
   }
-
-  std::unique_ptr<backends::Backend> backend_;
-  std::unique_ptr<Session> session_;
 };
-
-const std::vector<TokenList> kPrompts = {
-    {5, 9, 200, 31, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, {250}};
 
 /// The long prompt is read four tokens a step, beside the others; blocks of a text that left go to the next.
 TEST_P(Paged, TextsAreThoseThatAreReadAlone) {
@@ -144,13 +111,10 @@ TEST_P(Paged, RefusesWhatDoesNotFit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Paged,
-                         ::testing::Values(PagedCase{compile::EngineKind::eager, model::Arch::gpt2},
-                                           PagedCase{compile::EngineKind::fused, model::Arch::gpt2},
-                                           PagedCase{compile::EngineKind::fused, model::Arch::llama}),
-                         [](const auto& test) {
-                           return std::string(compile::name_of(test.param.engine)) + "_" +
-                                  std::string(model::name_of(test.param.arch));
-                         });
+                         ::testing::Values(BatchCase{compile::EngineKind::eager, model::Arch::gpt2},
+                                           BatchCase{compile::EngineKind::fused, model::Arch::gpt2},
+                                           BatchCase{compile::EngineKind::fused, model::Arch::llama}),
+                         testing::name_of_case);
 
 }  // namespace
 }  // namespace rooflm::train

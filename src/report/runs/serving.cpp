@@ -21,9 +21,9 @@ using core::ratio_of;
 struct CellRow {
   std::map<std::string, double> numbers;
   std::map<std::string, std::string> texts;
-  [[nodiscard]] double number(const std::string& column) const {
+  [[nodiscard]] double number(const std::string& column, double otherwise = 0) const {
     const auto found = numbers.find(column);
-    return found == numbers.end() ? 0 : found->second;
+    return found == numbers.end() ? otherwise : found->second;
   }
   [[nodiscard]] std::string text(const std::string& column) const {
     const auto found = texts.find(column);
@@ -63,12 +63,13 @@ ServedLoad load_of(const CellRow& row) {
 }
 
 RequestTimes request_of(const CellRow& row) {
+  constexpr double kNever = -1;  // before any arrival
   return {.user = static_cast<std::int64_t>(row.number("user")),
           .prompt_tokens = row.number("prompt_tokens"),
           .new_tokens = row.number("new_tokens"),
           .arrival_s = row.number("arrival_s"),
-          .admitted_s = row.number("admitted_s"),
-          .first_token_s = row.number("first_token_s"),
+          .admitted_s = row.number("admitted_s", kNever),
+          .first_token_s = row.number("first_token_s", kNever),
           .finish_s = row.number("finish_s"),
           .guessed_tokens = row.number("guessed_tokens"),
           .accepted_tokens = row.number("accepted_tokens"),
@@ -211,15 +212,17 @@ std::optional<double> jain_index(std::span<const double> shares) {
 std::vector<ServedLoad> loads_of(const RecordFile& file) {
   std::map<std::int64_t, ServedLoad> by_row;
   for (const auto& [number, row] : rows_of(file, record::kServingSeries)) by_row[number] = load_of(row);
-  for (const auto& [number, row] : rows_of(file, record::kServingRequestSeries)) {
-    const auto load = by_row.find(static_cast<std::int64_t>(row.number("load")));
-    if (load == by_row.end()) continue;
-    (was_answered(row) ? load->second.requests : load->second.failed).push_back(request_of(row));
-  }
-  for (const auto& [number, row] : rows_of(file, record::kServingBatchSeries)) {
-    const auto load = by_row.find(static_cast<std::int64_t>(row.number("load")));
-    if (load != by_row.end()) load->second.batches.push_back(batch_of(row));
-  }
+  const auto for_rows = [&](std::string_view series, auto add) {
+    for (const auto& [number, row] : rows_of(file, series)) {
+      const auto load = by_row.find(static_cast<std::int64_t>(row.number("load")));
+      if (load != by_row.end()) add(load->second, row);
+    }
+  };
+  for_rows(record::kServingRequestSeries, [](ServedLoad& load, const CellRow& row) {
+    (was_answered(row) ? load.requests : load.failed).push_back(request_of(row));
+  });
+  for_rows(record::kServingBatchSeries,
+           [](ServedLoad& load, const CellRow& row) { load.batches.push_back(batch_of(row)); });
   std::vector<ServedLoad> loads;
   for (auto& [number, load] : by_row) {
     if (load.is_observed) add_observed(load);

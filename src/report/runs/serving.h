@@ -12,7 +12,7 @@
 
 namespace rooflm::report {
 
-/// One request; times are seconds since the load began.
+/// One request; times are seconds since the load began, negative where it was never admitted or has no token.
 struct RequestTimes {
   std::int64_t user = 0;
   double prompt_tokens = 0, new_tokens = 0;

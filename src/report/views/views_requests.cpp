@@ -47,11 +47,7 @@ const TypedColumns<Request>& request_columns() {
       {"new_tokens", "new tokens", [](const Request& of) { return whole(of.what.new_tokens); }},
       {"queue_s", "queue", once_begun(&RequestTimes::queue_s), Show::seconds},
       {"ttft_s", "TTFT", once_begun(&RequestTimes::ttft_s), Show::seconds},
-      {"tpot_s", "TPOT",
-       [](const Request& of) {
-         return of.what.first_token_s < of.what.arrival_s ? std::nullopt : of.what.tpot_s();
-       },
-       Show::seconds},
+      {"tpot_s", "TPOT", once_begun(&RequestTimes::tpot_s), Show::seconds},
       {"latency_s", "latency", [](const Request& of) { return of.what.latency_s(); }, Show::seconds},
       {"guessed_tokens", "guessed",
        [](const Request& of) { return of.what.guessed_tokens > 0 ? whole(of.what.guessed_tokens) : Cell(); },

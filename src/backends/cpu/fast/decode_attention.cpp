@@ -6,20 +6,19 @@
 #include <memory>
 #include <vector>
 
+#include "backends/cpu/cache_table.h"
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec_math.h"
-#include "backends/cpu/paged_table.h"
 #include "backends/cpu/token_ids.h"
 #include "program/ops.h"
-#include "program/paged_ops.h"
 #include "program/scores.h"
 
 namespace rooflm::backends::cpu::fast {
 namespace {
 
 struct Extents {
-  std::int64_t batch, heads, kv_heads, dim, positions;
+  std::int64_t batch, heads, kv_heads, dim;
   program::Scores scores;
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
 };
@@ -145,84 +144,47 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
 
 }  // namespace
 
-/// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v.
+/// Of both ops. Inputs: qkv, first [, blocks], k, v [, sinks]. Outputs: y, k, v.
 Kernel make_decode_attention(const OpView& view) {
   if (has_reference_scores(view)) return {};
   const DType dtype = view.in(0).dtype;
-  const bool has_sinks = view.has_in(4);
-  if (!view.outputs_are({0, 1, 2}, dtype) || (has_sinks && !view.inputs_are({4}, DType::f32))) return {};
+  const CacheTable table(view);
+  const std::size_t sinks_in = table.keys + 2;
+  if (!view.outputs_are({0, 1, 2}, dtype) || !view.inputs_are({sinks_in}, DType::f32)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const Extents e{.batch = view.in(0).shape[0],
                     .heads = view.integer("heads"),
                     .kv_heads = view.integer("kv_heads"),
                     .dim = view.integer("head_dim"),
-                    .positions = view.in(2).shape[2],
                     .scores = program::Scores::of(view.op.attrs)};
     const std::int64_t floats = (2 * e.heads / e.kv_heads * e.dim + kLanes - 1) / kLanes * kLanes;
     const auto work =
         std::make_shared<std::vector<float>>(static_cast<std::size_t>(floats * view.context->threads()));
-    return [=](const KernelArgs& args) {
+    return [=, has_sinks = view.has_in(sinks_in)](const KernelArgs& args) {
       const auto* qkv = static_cast<const S*>(args.in[0]);
-      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, e.positions);
+      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, table.positions());
+      const std::int32_t* blocks = table.checked(args, first, e.batch);
       auto* y = static_cast<S*>(args.out[0]);
       auto* k = static_cast<S*>(args.out[1]);
       auto* v = static_cast<S*>(args.out[2]);
-      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[4]) : nullptr;
-      parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int worker) {
-        const std::int64_t b = task / e.kv_heads;
-        S* const keys = k + task * e.positions * e.dim;
-        S* const values = v + task * e.positions * e.dim;
-        const S* row = qkv + b * e.width();
-        write_row(e, task % e.kv_heads, row, keys + first[b] * e.dim, values + first[b] * e.dim);
-        const auto run_at = [&](std::int64_t t) {
-          return Run<S>{keys + t * e.dim, values + t * e.dim, e.positions - t};
-        };
-        decode_head(e, task % e.kv_heads, first[b], row, run_at, y + b * e.heads * e.dim, sinks,
-                    work->data() + worker * floats);
-      });
-    };
-  });
-}
-
-/// Inputs: qkv, first, blocks, k, v [, sinks]. Outputs: y, k, v.
-Kernel make_paged_attention(const OpView& view) {
-  if (has_reference_scores(view)) return {};
-  const DType dtype = view.in(0).dtype;
-  const bool has_sinks = view.has_in(5);
-  if (!view.outputs_are({0, 1, 2}, dtype) || (has_sinks && !view.inputs_are({5}, DType::f32))) return {};
-  return with_storage(dtype, [&]<class S>(S) -> Kernel {
-    const PagedTable table = paged_table(view);
-    const Extents e{.batch = view.in(0).shape[0],
-                    .heads = view.integer("heads"),
-                    .kv_heads = view.integer("kv_heads"),
-                    .dim = view.integer("head_dim"),
-                    .positions = table.positions(),
-                    .scores = program::Scores::of(view.op.attrs)};
-    const std::int64_t floats = (2 * e.heads / e.kv_heads * e.dim + kLanes - 1) / kLanes * kLanes;
-    const auto work =
-        std::make_shared<std::vector<float>>(static_cast<std::size_t>(floats * view.context->threads()));
-    return [=](const KernelArgs& args) {
-      const auto* qkv = static_cast<const S*>(args.in[0]);
-      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, e.positions);
-      const std::int32_t* blocks = table.checked(args.in[2], first, e.batch);
-      auto* y = static_cast<S*>(args.out[0]);
-      auto* k = static_cast<S*>(args.out[1]);
-      auto* v = static_cast<S*>(args.out[2]);
-      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[5]) : nullptr;
-      const auto at = [&](std::int64_t row, std::int64_t head, std::int64_t t) {
-        return table.place(blocks, row, t, e.kv_heads, head) * e.dim;
-      };
-      parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int /*worker*/) {
-        const std::int64_t row = task / e.kv_heads;
-        const std::int64_t head = task % e.kv_heads;
-        const std::int64_t to = at(row, head, first[row]);
+      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[sinks_in]) : nullptr;
+      const std::int64_t tasks = e.batch * e.kv_heads;
+      const auto append = [&](std::int64_t row, std::int64_t head) {
+        const std::int64_t to = table.place(blocks, row, head, first[row]) * e.dim;
         write_row(e, head, qkv + row * e.width(), k + to, v + to);
-      });
-      parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int worker) {
+      };
+      // Rows of one text read what the others write.
+      const bool is_shared = blocks != nullptr;
+      if (is_shared) {
+        parallel_tasks(
+            tasks, [&](std::int64_t task, int /*worker*/) { append(task / e.kv_heads, task % e.kv_heads); });
+      }
+      parallel_tasks(tasks, [&](std::int64_t task, int worker) {
         const std::int64_t row = task / e.kv_heads;
         const std::int64_t head = task % e.kv_heads;
+        if (!is_shared) append(row, head);
         const auto run_at = [&](std::int64_t t) {
-          const std::int64_t from = at(row, head, t);
+          const std::int64_t from = table.place(blocks, row, head, t) * e.dim;
           return Run<S>{k + from, v + from, table.block - t % table.block};
         };
         decode_head(e, head, first[row], qkv + row * e.width(), run_at, y + row * e.heads * e.dim, sinks,
@@ -235,7 +197,7 @@ Kernel make_paged_attention(const OpView& view) {
 MakerRows decode_attention_rows() {
   namespace ops = program::ops;
   return {{&ops::kDecodeAttention, make_decode_attention, "decode_attention"},
-          {&ops::kPagedAttention, make_paged_attention, "paged_attention"}};
+          {&ops::kPagedAttention, make_decode_attention, "paged_attention"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -105,17 +105,13 @@ template <class Moments>
 Kernel make_with(const OpView& v) {
   using C = typename Moments::Compute;
   const auto& attrs = v.op.attrs;
-  const double max_norm = attrs.number("max_norm");
-  const C beta1 = static_cast<C>(attrs.number("beta1"));
-  const C beta2 = static_cast<C>(attrs.number("beta2"));
-  const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
-  const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
+  const Average<C> first_of(attrs.number("beta1"));
+  const Average<C> second_of(attrs.number("beta2"));
   const C eps = static_cast<C>(attrs.number("eps"));
-  const double decay = attrs.number("weight_decay");
   return [=, tensors = Tensors<C>(v), moments = Moments()](const KernelArgs& args) {
-    const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+    const Step step = tensors.step(args);
     if (step.is_skipped) return;
-    const C kept = static_cast<C>(1 - step.lr * decay);
+    const C kept = static_cast<C>(1 - step.lr * tensors.decay);
     const C rate = static_cast<C>(step.lr / step.correction1);
     const C inverse2 = static_cast<C>(1 / step.correction2);
     const C clip = static_cast<C>(step.clip);
@@ -123,20 +119,15 @@ Kernel make_with(const OpView& v) {
     for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
       void* const* const first = &args.out[tensors.moment_out(tensor, 0)];
       void* const* const second = first + Moments::kTensors;
-      void* copy = tensors.copy_of(tensor, args);
-      const std::int64_t count = tensors.sizes[tensor];
-      for_pieces(count, [&](std::int64_t i, std::int64_t n) {
+      for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
         alignas(64) Piece<C> m, s;
         auto ms = array(moments.load(first, i, n, true, m), n);
         auto ss = array(moments.load(second, i, n, false, s), n);
         const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-        ms = beta1 * ms + rest1 * (clip * gs);
-        ss = beta2 * ss + rest2 * (clip * gs).square();
-        update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-          auto ps = array(p, n);
-          ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
-          if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
-        });
+        ms = first_of.beta * ms + first_of.rest * (clip * gs);
+        ss = second_of.beta * ss + second_of.rest * (clip * gs).square();
+        tensors.update(tensor, args, i, n,
+                       [&](auto& ps) { ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps); });
         moments.store(first, i, n, true, m, salt);
         moments.store(second, i, n, false, s, salt);
       });

@@ -100,23 +100,15 @@ Kernel make_norm_of_squares(const OpView& v) {
 Kernel make_sgd(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     if (!state_is_computed<C>(v)) return {};
-    const double max_norm = v.op.attrs.number("max_norm");
-    const double decay = v.op.attrs.number("weight_decay");
-    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+    return [tensors = Tensors<C>(v)](const KernelArgs& args) {
+      const Step step = tensors.step(args);
       if (step.is_skipped) return;
-      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C kept = static_cast<C>(1 - step.lr * tensors.decay);
       const C rate = static_cast<C>(step.lr * step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        void* copy = tensors.copy_of(tensor, args);
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-          const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-            auto ps = array(p, n);
-            ps = kept * ps - rate * gs;
-            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
-          });
+          tensors.update(tensor, args, i, n, [&](auto& ps) { ps = kept * ps - rate * gs; });
         });
       }
     };
@@ -127,32 +119,23 @@ Kernel make_sgd(const OpView& v) {
 Kernel make_lion(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     if (!state_is_computed<C>(v)) return {};
-    const auto& attrs = v.op.attrs;
-    const double max_norm = attrs.number("max_norm");
-    const C beta1 = static_cast<C>(attrs.number("beta1"));
-    const C beta2 = static_cast<C>(attrs.number("beta2"));
-    const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
-    const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
-    const double decay = attrs.number("weight_decay");
+    const Average<C> sign_of(v.op.attrs.number("beta1"));
+    const Average<C> kept_as(v.op.attrs.number("beta2"));
     return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+      const Step step = tensors.step(args);
       if (step.is_skipped) return;
-      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C kept = static_cast<C>(1 - step.lr * tensors.decay);
       const C rate = static_cast<C>(step.lr);
       const C clip = static_cast<C>(step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
         C* m = tensors.moment_of(tensor, 0, args);
-        void* copy = tensors.copy_of(tensor, args);
-        const std::int64_t count = tensors.sizes[tensor];
-        for_pieces(count, [&](std::int64_t i, std::int64_t n) {
+        for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           auto ms = array(m + i, n);
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-            auto ps = array(p, n);
-            ps = kept * ps - rate * (beta1 * ms + rest1 * (clip * gs)).sign();
-            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          tensors.update(tensor, args, i, n, [&](auto& ps) {
+            ps = kept * ps - rate * (sign_of.beta * ms + sign_of.rest * (clip * gs)).sign();
           });
-          ms = beta2 * ms + rest2 * (clip * gs);
+          ms = kept_as.beta * ms + kept_as.rest * (clip * gs);
         });
       }
     };
