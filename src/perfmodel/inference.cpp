@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/sharding.h"
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
@@ -248,25 +249,25 @@ double kept_tokens_of(const InferencePoint& point, const InferenceEngine& engine
 /// Of a pass that fills a chunk of prompts, whatever the batch.
 InferenceMemory memory_of(const InferencePoint& point, const Setting& setting,
                           const InferenceEngine& engine) {
+  compile::check(point.step.sharding, point.config, std::max<std::int64_t>(1, point.batch), point.seq, 1,
+                 compile::Purpose::plan);
   const std::int64_t tokens = std::max<std::int64_t>(2, std::min(point.seq, engine.most_tokens));
   const std::int64_t texts =
       std::max<std::int64_t>(1, std::min(engine.most_tokens / tokens, engine.most_texts));
   return Pass(point, setting, engine, texts, tokens, tokens).memory(texts, tokens);
 }
 
-/// The fewest tensor-parallel ranks that hold the texts. Heads are not shared by ranks.
+/// The fewest tensor-parallel ranks that hold the texts; 0: the model cannot be split over as many.
 int fewest_ranks(const InferencePoint& point, const Setting& setting, const InferenceEngine& engine,
                  double tokens) {
-  constexpr int kMost = 1024;
-  for (int ranks = 1; ranks <= kMost && point.config.heads % ranks == 0; ranks *= 2) {
-    try {
+  try {
+    for (int ranks = 1;; ranks *= 2) {
       const InferenceMemory memory = memory_of(split(point, ranks), setting, engine);
       if (cache_bytes_of(memory, setting, engine) >= memory.cache_byte_per_token * tokens) return ranks;
-    } catch (const core::UsageError&) {
-      return 0;  // fewer key and value heads than ranks
     }
+  } catch (const core::Error&) {
+    return 0;
   }
-  return 0;
 }
 
 }  // namespace
@@ -293,6 +294,12 @@ std::string PassTime::bound() const {
 
 InferencePlan plan_inference(const InferencePoint& point, const Setting& setting,
                              const InferenceEngine& engine) {
+  constexpr std::int64_t kAnyLength = std::int64_t{1} << 50U;  // of models that any position suits
+  const std::int64_t positions = point.config.max_seq > 0 ? point.config.max_seq : kAnyLength;
+  if (point.output > positions - point.seq)
+    throw core::UsageError(fmt::format(
+        "--seq {} and --output-len {} are beyond the {} positions of {} (--positions N gives it more)",
+        point.seq, point.output, positions, point.config.name));
   const OpTimes times = op_times_of(setting);
   InferencePlan plan{.memory = memory_of(point, setting, engine),
                      .memory_limit_bytes = setting.memory_limit_bytes};

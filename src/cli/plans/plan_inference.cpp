@@ -25,25 +25,40 @@ using perfmodel::InferencePoint;
 using perfmodel::PassTime;
 using perfmodel::Setting;
 
-void refuse_options_of_training(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {{"--search", options.search},
-                                                 {"--smallest", options.smallest},
-                                                 {"--largest", !options.largest.empty()},
-                                                 {"--scaling", !options.scaling.empty()},
-                                                 {"--global-batch", !options.global_batch.empty()},
-                                                 {"--tokens", !options.tokens.empty()},
-                                                 {"--mtbf", !options.mtbf.empty()},
-                                                 {"--against", !options.against.empty()},
-                                                 {"--explain", !options.explain.empty()},
-                                                 {"--output", !options.record.empty()},
-                                                 {"--html", !options.html.empty()},
-                                                 {"--fsdp", options.fsdp},
-                                                 {"--ddp", options.ddp},
-                                                 {"--async-tp", options.async_tp}};
-  for (const auto& [option, is_given] : others) {
-    if (is_given)
-      throw core::UsageError(
-          fmt::format("{} is about training: leave it out with --phase {}", option, options.phase));
+void refuse_options_of_training(const PlanOptions& options, InferencePhase phase) {
+  options.refuse({"--search",
+                  "--smallest",
+                  "--largest",
+                  "--scaling",
+                  "--top",
+                  "--tokens",
+                  "--global-batch",
+                  "--mtbf",
+                  "--against",
+                  "--checkpoint",
+                  "--explain",
+                  "--output",
+                  "--html",
+                  "--fsdp",
+                  "--ddp",
+                  "--async-tp",
+                  "--recompute",
+                  "--collectives",
+                  "--optimizer",
+                  "--states",
+                  "--clip",
+                  "--nondeterministic",
+                  "--short-ends",
+                  "--expert-tp",
+                  "--expert-imbalance",
+                  "--pipeline-schedule",
+                  "--schedule",
+                  "--activation-checkpointing"},
+                 fmt::format(" is about training: leave it out with --phase {}", options.phase));
+  if (phase == InferencePhase::serve) {
+    options.refuse({"--batch"}, ": with --phase serve it is --concurrency");
+  } else {
+    options.refuse({"--output-len", "--concurrency"}, " is about --phase serve");
   }
   for (const std::string_view key : {"dp", "cp", "ep", "pp", "zero", "interleave"}) {
     if (options.is_given(key))
@@ -223,9 +238,7 @@ std::string tensor_ranks_of(const PlanOptions& options) {
 
 Table plan_inferences(const PlanOptions& options, double price, const std::string& currency) {
   const auto phase = core::parse<InferencePhase>(options.phase);
-  refuse_options_of_training(options);
-  if (phase != InferencePhase::serve && !(options.output_len.empty() && options.concurrency.empty()))
-    throw core::UsageError("--output-len and --concurrency are about --phase serve");
+  refuse_options_of_training(options, phase);
   if (options.device.empty()) throw core::UsageError("--device is needed, a key of the catalog");
   std::vector<PlannedInference> all;
   for (const std::string& name :
