@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import test_plan
@@ -111,6 +112,17 @@ class Answers(unittest.TestCase):
     def test_whose_memory_it_is_is_said_where_no_framework_is_named(self):
         self.assertIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp").stdout)
         self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
+
+
+class Namesakes(unittest.TestCase):
+    def test_a_preset_says_that_it_wins_over_a_directory(self):
+        said = "--model gpt2 is the preset; the directory of that name is ./gpt2"
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "gpt2"))
+            for models, count in (("gpt2", 1), ("gpt2,gpt2-medium", 1), ("gpt2-medium", 0)):
+                done = subprocess.run([os.path.abspath(test_plan.BINARY), "plan", "--model", models, "--device", "h100,a100", "--seq",
+                                       "128,256"], capture_output=True, text=True, cwd=folder, check=True)
+                self.assertEqual(done.stderr.count(said), count, done.stderr)
 
 
 class Inference(unittest.TestCase):
