@@ -84,14 +84,14 @@ OpTime collective_time(const Program& program, const Op& op, const compile::Shar
 }
 
 /// What a record says of this kind of work.
-void calibrate(OpTime& time, const Op& op, const Setting& setting) {
-  if (setting.calibration.empty()) return;
+OpTime calibrated(OpTime time, const Op& op, const Setting& setting) {
   const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
-  if (found == setting.calibration.end()) return;
+  if (found == setting.calibration.end()) return time;
   for (const auto member :
        {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
     time.*member *= found->second;
   time.basis = Basis::calibrated;
+  return time;
 }
 
 }  // namespace
@@ -99,9 +99,7 @@ void calibrate(OpTime& time, const Op& op, const Setting& setting) {
 OpTime time_alone(const Program& program, const Op& op, const compile::Sharding& sharding,
                   const Setting& setting, const OpTimes& times) {
   if (moves_between_ranks(op)) return collective_time(program, op, sharding, setting);
-  OpTime time = times.time_of(program, op);
-  calibrate(time, op, setting);
-  return time;
+  return calibrated(times.time_of(program, op), op, setting);
 }
 
 namespace {
