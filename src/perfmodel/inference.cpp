@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/sharding.h"
 #include "core/error.h"
 #include "core/scope.h"
 #include "model/forward.h"
@@ -58,11 +59,9 @@ class Pass {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const Op& op = program_.ops[i];
       if (op.phase == program::Phase::setup) continue;
-      if (moves_between_ranks(op)) {
-        all[i] = collective_time(program_, op, as_plan_point(), setting_);
-        continue;
-      }
-      all[i] = is_product(op) ? product_time(times, op) : times.time_of(program_, op);
+      all[i] = time_alone(program_, op, point_.step.sharding, setting_, times);
+      if (moves_between_ranks(op)) continue;
+      if (is_product(op)) all[i] = with_stream(all[i], op);
       add_to_mix(mix, op, all[i]);
     }
     const double clock = setting_.at_table_clock ? 1 : clock_share(times.power(), mix);
@@ -96,8 +95,6 @@ class Pass {
   }
 
  private:
-  [[nodiscard]] PlanPoint as_plan_point() const { return {.config = {}, .step = point_.step}; }
-
   /// Caches as a pass finds them: ops write them in place.
   [[nodiscard]] std::vector<TensorId> cache_inputs() const {
     std::vector<bool> is_known(program_.tensors.size());
@@ -150,35 +147,35 @@ class Pass {
     return 1 - std::pow(1 - taken, static_cast<double>(rows_));
   }
 
-  [[nodiscard]] double weight_bytes(const Op& op, double (Pass::*share)(TensorId) const) const {
-    double sum = 0;
+  /// In the dtype of the program, and as they are stored, of those that are read.
+  struct WeightBytes {
+    double whole = 0, read = 0;
+  };
+  [[nodiscard]] WeightBytes weights_of(const Op& op) const {
+    WeightBytes sum;
     for (const TensorId id : op.inputs) {
       const program::Tensor& tensor = program_.tensor(id);
-      if (tensor.role == Role::weight) sum += static_cast<double>(tensor.bytes()) * (this->*share)(id);
+      if (tensor.role != Role::weight) continue;
+      sum.whole += static_cast<double>(tensor.bytes());
+      sum.read += static_cast<double>(tensor.bytes()) * stored_share(id) * touched_share(op);
     }
     return sum;
-  }
-  [[nodiscard]] double whole(TensorId /*id*/) const { return 1; }
-
-  [[nodiscard]] double read_weights(const Op& op) const {
-    return weight_bytes(op, &Pass::stored_share) * touched_share(op);
   }
 
   /// A product with few rows is a stream of weights, by kernels made for it: no tile is filled up, and the
   /// format decides how near to the bandwidth they come. With many rows it is a GEMM.
-  [[nodiscard]] OpTime product_time(const OpTimes& times, const Op& op) const {
+  [[nodiscard]] OpTime with_stream(OpTime time, const Op& op) const {
     constexpr double kFewRows = 16;  // of a matrix instruction
-    OpTime time = times.time_of(program_, op);
     const program::Cost cost = program::cost_of(program_, op);
     const auto moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
     if (moved <= 0 || time.moved_s <= 0) return time;
     const auto rows = static_cast<double>(rows_);
     const double share = engine_.byte_share.at(point_.weights.kind);
-    const double weights = weight_bytes(op, &Pass::whole);
+    const WeightBytes weights = weights_of(op);
     const double body_s = time.seconds - time.launch_s;
     const bool is_gemm = rows > kFewRows && body_s > 1.001 * time.moved_s;
     const double math_s = is_gemm ? body_s : time.work_s * std::max(1.0, kFewRows / rows);
-    const double moved_s = time.moved_s * (moved - weights + read_weights(op) / share) / moved;
+    const double moved_s = time.moved_s * (moved - weights.whole + weights.read / share) / moved;
     time.seconds = std::max(math_s, moved_s) + time.launch_s;
     time.work_s = math_s;
     time.moved_s = moved_s;
@@ -197,10 +194,10 @@ class Pass {
     sum.launch_s += launch_s;
     const program::Cost cost = program::cost_of(program_, op);
     const bool is_cache = op.def->work == program::Work::attention && rows_of(op) == 1;
-    const double weights = is_product(op) ? read_weights(op) : 0;
-    const double bytes = static_cast<double>(cost.bytes_read + cost.bytes_written) -
-                         (is_product(op) ? weight_bytes(op, &Pass::whole) : 0) + weights;
-    sum.weight_bytes += weights;
+    const WeightBytes weights = is_product(op) ? weights_of(op) : WeightBytes{};
+    const double bytes =
+        static_cast<double>(cost.bytes_read + cost.bytes_written) - weights.whole + weights.read;
+    sum.weight_bytes += weights.read;
     if (is_cache) sum.cache_bytes += bytes;
     const double rest_s = seconds - launch_s;
     if (time.work_s > time.moved_s) {
@@ -208,7 +205,7 @@ class Pass {
     } else if (is_cache) {
       sum.cache_s += rest_s;
     } else {
-      const double share = bytes > 0 ? weights / bytes : 0;
+      const double share = bytes > 0 ? weights.read / bytes : 0;
       sum.weights_s += share * rest_s;
       sum.other_bytes_s += (1 - share) * rest_s;
     }
@@ -248,25 +245,25 @@ double kept_tokens_of(const InferencePoint& point, const InferenceEngine& engine
 /// Of a pass that fills a chunk of prompts, whatever the batch.
 InferenceMemory memory_of(const InferencePoint& point, const Setting& setting,
                           const InferenceEngine& engine) {
+  compile::check(point.step.sharding, point.config, std::max<std::int64_t>(1, point.batch), point.seq, 1,
+                 compile::Purpose::plan);
   const std::int64_t tokens = std::max<std::int64_t>(2, std::min(point.seq, engine.most_tokens));
   const std::int64_t texts =
       std::max<std::int64_t>(1, std::min(engine.most_tokens / tokens, engine.most_texts));
   return Pass(point, setting, engine, texts, tokens, tokens).memory(texts, tokens);
 }
 
-/// The fewest tensor-parallel ranks that hold the texts. Heads are not shared by ranks.
+/// The fewest tensor-parallel ranks that hold the texts; 0: the model cannot be split over as many.
 int fewest_ranks(const InferencePoint& point, const Setting& setting, const InferenceEngine& engine,
                  double tokens) {
-  constexpr int kMost = 1024;
-  for (int ranks = 1; ranks <= kMost && point.config.heads % ranks == 0; ranks *= 2) {
-    try {
+  try {
+    for (int ranks = 1;; ranks *= 2) {
       const InferenceMemory memory = memory_of(split(point, ranks), setting, engine);
       if (cache_bytes_of(memory, setting, engine) >= memory.cache_byte_per_token * tokens) return ranks;
-    } catch (const core::UsageError&) {
-      return 0;  // fewer key and value heads than ranks
     }
+  } catch (const core::Error&) {
+    return 0;
   }
-  return 0;
 }
 
 }  // namespace
@@ -293,6 +290,12 @@ std::string PassTime::bound() const {
 
 InferencePlan plan_inference(const InferencePoint& point, const Setting& setting,
                              const InferenceEngine& engine) {
+  constexpr std::int64_t kAnyLength = std::int64_t{1} << 50U;  // of models that any position suits
+  const std::int64_t positions = point.config.max_seq > 0 ? point.config.max_seq : kAnyLength;
+  if (point.output > positions - point.seq)
+    throw core::UsageError(fmt::format(
+        "--seq {} and --output-len {} are beyond the {} positions of {} (--positions N gives it more)",
+        point.seq, point.output, positions, point.config.name));
   const OpTimes times = op_times_of(setting);
   InferencePlan plan{.memory = memory_of(point, setting, engine),
                      .memory_limit_bytes = setting.memory_limit_bytes};

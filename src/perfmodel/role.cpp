@@ -59,11 +59,9 @@ Collective kind_of(const Op& op) {
   return Collective::point_to_point;
 }
 
-}  // namespace
-
-OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Setting& setting) {
+OpTime collective_time(const Program& program, const Op& op, const compile::Sharding& sharding,
+                       const Setting& setting) {
   const Cluster& cluster = setting.cluster;
-  const compile::Sharding& sharding = point.step.sharding;
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
   const Collective kind = kind_of(op);
@@ -83,6 +81,25 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   }
   time.seconds += collective_seconds(cluster, kind, bytes, ranks);
   return time;
+}
+
+/// What a record says of this kind of work.
+OpTime calibrated(OpTime time, const Op& op, const Setting& setting) {
+  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
+  if (found == setting.calibration.end()) return time;
+  for (const auto member :
+       {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
+    time.*member *= found->second;
+  time.basis = Basis::calibrated;
+  return time;
+}
+
+}  // namespace
+
+OpTime time_alone(const Program& program, const Op& op, const compile::Sharding& sharding,
+                  const Setting& setting, const OpTimes& times) {
+  if (moves_between_ranks(op)) return collective_time(program, op, sharding, setting);
+  return calibrated(times.time_of(program, op), op, setting);
 }
 
 namespace {
@@ -259,17 +276,6 @@ void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
 
 namespace {
 
-/// What a record says of this kind of work.
-void calibrate(OpTime& time, const Op& op, const Setting& setting) {
-  if (setting.calibration.empty()) return;
-  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
-  if (found == setting.calibration.end()) return;
-  for (const auto member :
-       {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
-    time.*member *= found->second;
-  time.basis = Basis::calibrated;
-}
-
 /// Tensor-parallel ranks talk within their node while weights and gradients travel between nodes: other
 /// communicators on other streams. Collectives of one link come one after the other.
 Program separated_by_link(const Program& program, const PlanPoint& point, const Cluster& cluster) {
@@ -296,10 +302,8 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
-    const bool talks = moves_between_ranks(op);
-    priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
-    if (talks) continue;
-    calibrate(priced.times[i], op, setting);
+    priced.times[i] = time_alone(program, op, point.step.sharding, setting, times);
+    if (moves_between_ranks(op)) continue;
     priced.times[i] = with_link(priced.times[i], program, op, point, setting);
     add_to_mix(priced.mix, op, priced.times[i]);
   }

@@ -85,10 +85,10 @@ bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setti
 RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,
                                 int micro_batches);
 
-/// Of one collective, alone. What was sent has been on its way since the other stage was done with it: only a
-/// receive takes time.
-OpTime collective_time(const program::Program& program, const program::Op& op, const PlanPoint& point,
-                       const Setting& setting);
+/// Of one op, alone, as the setting's record calibrates it. What was sent has been on its way since the other
+/// stage was done with it: of what moves between stages only a receive takes time.
+OpTime time_alone(const program::Program& program, const program::Op& op, const compile::Sharding& sharding,
+                  const Setting& setting, const OpTimes& times);
 /// Updates and collectives are left out: a power limit holds for parts of a step already.
 void add_to_mix(PowerMix& mix, const program::Op& op, const OpTime& time);
 

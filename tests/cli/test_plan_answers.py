@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import test_plan
@@ -113,6 +114,17 @@ class Answers(unittest.TestCase):
         self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
 
 
+class Namesakes(unittest.TestCase):
+    def test_a_preset_says_that_it_wins_over_a_directory(self):
+        said = "--model gpt2 is the preset; the directory of that name is ./gpt2"
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "gpt2"))
+            for models, count in (("gpt2", 1), ("gpt2,gpt2-medium", 1), ("gpt2-medium", 0)):
+                done = subprocess.run([os.path.abspath(test_plan.BINARY), "plan", "--model", models, "--device", "h100,a100", "--seq",
+                                       "128,256"], capture_output=True, text=True, cwd=folder, check=True)
+                self.assertEqual(done.stderr.count(said), count, done.stderr)
+
+
 class Inference(unittest.TestCase):
     ONE = ("--model", "llama3-8b", "--device", "h100", "--phase", "decode")
 
@@ -144,11 +156,34 @@ class Inference(unittest.TestCase):
         self.assertEqual((fits["status"], fits["tp"]), ("planned", 2))
 
     def test_options_of_training_are_refused(self):
-        for options, said in ((("--fsdp",), "--fsdp is about training"), (("--pp", 2), "only --tp splits it"),
-                              (("--output-len", 5), "about --phase serve"), (("--weights", "int3"), "int3"),
-                              (("--framework", "megatron"), "megatron")):
-            done = rooflm("plan", *self.ONE, *options)
-            self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
+        serve = ("--model", "gpt2", "--device", "h100", "--phase", "serve")
+        split = ("--model", "gpt2", "--device", "h100", "--phase", "decode")
+        train = ("--model", "gpt2", "--device", "h100")
+        experts = ("--model", "mixtral-8x7b", "--device", "h100", "--phase", "decode")
+        for options, said in (((*self.ONE, "--fsdp"), "--fsdp is about training"), ((*self.ONE, "--pp", 2), "only --tp splits it"),
+                              ((*self.ONE, "--optimizer", "sgd"), "--optimizer is about training"),
+                              ((*self.ONE, "--recompute", "full"), "--recompute is about training"),
+                              ((*self.ONE, "--output-len", 5), "about --phase serve"), ((*self.ONE, "--weights", "int3"), "int3"),
+                              ((*self.ONE, "--framework", "megatron"), "megatron"),
+                              ((*train, "--weights", "int4"), "--weights is about inference"),
+                              ((*train, "--phase", "train", "--concurrency", 4), "--concurrency is about inference"),
+                              ((*serve, "--batch", 8), "it is --concurrency"),
+                              ((*split, "--tp", 5), "--tp 5 does not divide the 12 heads of gpt2"),
+                              ((*serve, "--output-len", 1), "--seq 1024 and --output-len 1 are beyond the 1024 positions of gpt2"),
+                              ((*serve, "--output-len", 2 ** 63 - 1), "positions of gpt2"),
+                              ((*serve[2:], "--model", "small", "--arch", "llama", "--output-len", 2 ** 63 - 1), "beyond the")):
+            done = rooflm("plan", *options)
+            self.assertEqual((done.returncode, said in done.stderr, done.stderr.count("\n")), (2, True, 1), done.stderr)
+        done = rooflm("plan", *experts, "--tp", 2)
+        self.assertEqual((done.returncode, "experts of mixtral-8x7b cannot be split" in done.stderr), (5, True), done.stderr)
+        longer, = plan(*serve, "--positions", 4096)
+        self.assertEqual(longer["status"], "planned")
+
+    def test_a_dry_run_plans_nothing(self):
+        done = rooflm("plan", *self.ONE, "--batch", "1,2", "--dry-run")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("plan 2 configurations", done.stdout)
+        self.assertNotIn("TTFT", done.stdout)
 
 
 class Adapters(unittest.TestCase):

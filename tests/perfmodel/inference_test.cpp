@@ -134,6 +134,15 @@ TEST(Inference, EagerOpsWaitForTheHost) {
   EXPECT_GT(plan.next_s, 32 * engine.launches_per_layer * engine.launch_host_s);
 }
 
+TEST(Inference, ARecordCalibratesItsOps) {
+  InferenceCase made = inference_case("h100-sxm");
+  const InferencePlan before = made.plan();
+  made.setting.calibration = {{"matmul", 2.0}};
+  const InferencePlan after = made.plan();
+  EXPECT_NEAR(after.pass.weights_s / before.pass.weights_s, 2, 0.01);
+  EXPECT_EQ(after.pass.cache_s, before.pass.cache_s);
+}
+
 TEST(Inference, FewTokensReadFewExperts) {
   InferenceCase made = inference_case("h200");
   made.point.config = model::preset("mixtral-8x7b");

@@ -106,19 +106,9 @@ PlanOptions without_choices(PlanOptions options) {
 
 /// A record says what ran and how it was split: only the device and its catalog are asked for beside it.
 void refuse_beside_against(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {{"--framework", !options.framework.empty()},
-                                                 {"--search", options.search},
-                                                 {"--smallest", options.smallest},
-                                                 {"--largest", !options.largest.empty()},
-                                                 {"--scaling", !options.scaling.empty()},
-                                                 {"--what-if", !options.what_if.empty()},
-                                                 {"--calibrate", !options.calibrate.empty()},
-                                                 {"--gpus", !options.gpus.empty()},
-                                                 {"--memory-limit", !options.memory_limit.empty()}};
-  for (const auto& [option, is_given] : others) {
-    if (is_given)
-      throw core::UsageError(fmt::format("{} has no meaning with --against, which plans what ran", option));
-  }
+  options.refuse({"--framework", "--search", "--smallest", "--largest", "--scaling", "--what-if",
+                  "--calibrate", "--gpus", "--memory-limit"},
+                 " has no meaning with --against, which plans what ran");
 }
 
 /// Of models whose programs lack something.
@@ -201,9 +191,13 @@ int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
   if (options.is_inference()) {
     const auto [price, currency] = split_price(options.price.empty() ? "0" : options.price);
-    write_out(show_table(plan_inferences(options, price, currency), style));
+    const Table table = plan_inferences(options, price, currency);
+    if (options.dry_run) show_dry_run(fmt::format("plan {} configurations", table.rows.size()), {});
+    if (!options.dry_run) write_out(show_table(table, style));
     return 0;
   }
+  options.refuse({"--weights", "--kv-cache", "--output-len", "--concurrency"},
+                 " is about inference: it wants --phase prefill, decode or serve");
   require_plan_columns(options, style);
   if (options.device.empty()) {
     std::string known;

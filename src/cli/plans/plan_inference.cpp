@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/output.h"
+#include "cli/plans/plan_report.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/units.h"
@@ -25,25 +26,40 @@ using perfmodel::InferencePoint;
 using perfmodel::PassTime;
 using perfmodel::Setting;
 
-void refuse_options_of_training(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {{"--search", options.search},
-                                                 {"--smallest", options.smallest},
-                                                 {"--largest", !options.largest.empty()},
-                                                 {"--scaling", !options.scaling.empty()},
-                                                 {"--global-batch", !options.global_batch.empty()},
-                                                 {"--tokens", !options.tokens.empty()},
-                                                 {"--mtbf", !options.mtbf.empty()},
-                                                 {"--against", !options.against.empty()},
-                                                 {"--explain", !options.explain.empty()},
-                                                 {"--output", !options.record.empty()},
-                                                 {"--html", !options.html.empty()},
-                                                 {"--fsdp", options.fsdp},
-                                                 {"--ddp", options.ddp},
-                                                 {"--async-tp", options.async_tp}};
-  for (const auto& [option, is_given] : others) {
-    if (is_given)
-      throw core::UsageError(
-          fmt::format("{} is about training: leave it out with --phase {}", option, options.phase));
+void refuse_options_of_training(const PlanOptions& options, InferencePhase phase) {
+  options.refuse({"--search",
+                  "--smallest",
+                  "--largest",
+                  "--scaling",
+                  "--top",
+                  "--tokens",
+                  "--global-batch",
+                  "--mtbf",
+                  "--against",
+                  "--checkpoint",
+                  "--explain",
+                  "--output",
+                  "--html",
+                  "--fsdp",
+                  "--ddp",
+                  "--async-tp",
+                  "--recompute",
+                  "--collectives",
+                  "--optimizer",
+                  "--states",
+                  "--clip",
+                  "--nondeterministic",
+                  "--short-ends",
+                  "--expert-tp",
+                  "--expert-imbalance",
+                  "--pipeline-schedule",
+                  "--schedule",
+                  "--activation-checkpointing"},
+                 fmt::format(" is about training: leave it out with --phase {}", options.phase));
+  if (phase == InferencePhase::serve) {
+    options.refuse({"--batch"}, ": with --phase serve it is --concurrency");
+  } else {
+    options.refuse({"--output-len", "--concurrency"}, " is about --phase serve");
   }
   for (const std::string_view key : {"dp", "cp", "ep", "pp", "zero", "interleave"}) {
     if (options.is_given(key))
@@ -118,22 +134,16 @@ Row row_of(const PlannedInference& planned) {
   return row;
 }
 
-/// Settings that all rows share make the heading, others are columns before the answers.
-void add_settings(Table& table) {
-  const std::pair<const char*, const char*> settings[] = {
-      {"model", ""},           {"device", "on "},        {"framework", "by "}, {"phase", ""},
-      {"weights", "weights "}, {"kv_cache", "cache "},   {"tp", "tp"},         {"batch", "B="},
-      {"seq", "T="},           {"output_len", "output "}};
-  for (const auto& [key, word] : settings) {
-    const auto text = [name = key](const Row& row) { return format_cell(*row.find(name), Show::plain); };
-    const std::string first = text(table.rows.front());
-    if (std::ranges::any_of(table.rows, [&](const Row& row) { return text(row) != first; })) {
-      table.columns.push_back({.key = key, .title = key});
-    } else if (first != "-") {
-      table.heading += fmt::format("{}{}{}", table.heading.empty() ? "" : ", ", word, first);
-    }
-  }
-}
+constexpr report::PlanSetting kSettings[] = {{"model", "model", true, true},
+                                             {"device", "device", true, true},
+                                             {"framework", "framework", true, true},
+                                             {"phase", "phase", true, true},
+                                             {"weights", "weights"},
+                                             {"kv_cache", "kv_cache"},
+                                             {"tp", "tp"},
+                                             {"batch", "batch"},
+                                             {"seq", "seq"},
+                                             {"output_len", "output_len"}};
 
 std::string parts_of(const InferencePlan& plan, InferencePhase phase) {
   std::vector<std::string> parts;
@@ -151,7 +161,8 @@ std::string parts_of(const InferencePlan& plan, InferencePhase phase) {
 Table table_of(const std::vector<PlannedInference>& all, const std::string& currency) {
   Table table;
   for (const PlannedInference& planned : all) table.rows.push_back(row_of(planned));
-  add_settings(table);
+  for (const report::PlanSetting& setting : kSettings)
+    table.columns.push_back({.key = setting.key, .title = setting.title});
   const Column answers[] = {{.key = "status", .title = "status"},
                             {.key = "ttft_s", .title = "TTFT", .show = Show::seconds, .unit = "s"},
                             {.key = "itl_s", .title = "ITL", .show = Show::seconds, .unit = "s"},
@@ -169,17 +180,13 @@ Table table_of(const std::vector<PlannedInference>& all, const std::string& curr
     table.columns.push_back(
         {.key = "price_per_mtoken", .title = fmt::format("price/M, {}", currency), .show = Show::brief});
   if (all.size() > 1) table.columns.push_back({.key = "bound_by", .title = "bound by", .is_spare = true});
-  for (const PlannedInference& planned : all) {
-    if (all.size() == 1 && planned.plan.fits)
-      table.notes.push_back(parts_of(planned.plan, planned.point.phase));
-  }
+  if (all.size() == 1 && all.front().plan.fits)
+    table.notes.push_back(parts_of(all.front().plan, all.front().point.phase));
   table.notes.emplace_back(
       "TTFT: prompt to first token, without a queue. ITL: between tokens of a text (TPOT). max B: texts of "
-      "so "
-      "many tokens that fit; max T: tokens that B texts may have; GPUs: fewest tensor-parallel ranks that "
-      "hold "
-      "them.");
-  return table;
+      "so many tokens that fit; max T: tokens that B texts may have; GPUs: fewest tensor-parallel ranks that "
+      "hold them.");
+  return with_heading(std::move(table), kSettings);
 }
 
 std::vector<InferencePoint> inference_points(const PlanOptions& options, const Setting& setting,
@@ -223,9 +230,7 @@ std::string tensor_ranks_of(const PlanOptions& options) {
 
 Table plan_inferences(const PlanOptions& options, double price, const std::string& currency) {
   const auto phase = core::parse<InferencePhase>(options.phase);
-  refuse_options_of_training(options);
-  if (phase != InferencePhase::serve && !(options.output_len.empty() && options.concurrency.empty()))
-    throw core::UsageError("--output-len and --concurrency are about --phase serve");
+  refuse_options_of_training(options, phase);
   if (options.device.empty()) throw core::UsageError("--device is needed, a key of the catalog");
   std::vector<PlannedInference> all;
   for (const std::string& name :

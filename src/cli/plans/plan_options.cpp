@@ -137,6 +137,12 @@ bool PlanOptions::is_given(std::string_view key) const {
   return splits.text(key) != (key == "dp" ? "" : record::find_field(key)->initial);
 }
 
+void PlanOptions::refuse(std::initializer_list<const char*> options, std::string_view why) const {
+  for (const char* const option : options) {
+    if (line_->was_given(option)) throw core::UsageError(fmt::format("{}{}", option, why));
+  }
+}
+
 int degree(std::string_view option, std::int64_t value) {
   constexpr std::int64_t kMost = 1 << 24;
   if (value > kMost) throw core::UsageError(fmt::format("{} {} is more than {}", option, value, kMost));
@@ -232,6 +238,7 @@ PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framewo
 }
 
 void PlanOptions::add_to(CommandLine& line) {
+  line_ = &line;
   config.set("dtype", "bf16");
   config.set("seq", "1024");
   config.set("batch", "1");
