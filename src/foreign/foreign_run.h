@@ -76,7 +76,7 @@ class ForeignRun {
   void set_kernel_works(std::vector<record::KernelWork> works) { kernel_works_ = std::move(works); }
   [[nodiscard]] const std::vector<record::KernelWork>& kernel_works() const { return kernel_works_; }
   void set_predictions(std::vector<record::Prediction> rows) { predictions_ = std::move(rows); }
-  /// What devices call themselves: "cuda:0" to "NVIDIA H200".
+  /// What devices call themselves: "cuda:0" to "NVIDIA H200". The record names those that did something.
   std::map<std::string, std::string> device_names{};
   /// The first device that did something, "" where none did.
   [[nodiscard]] std::string device() const;

@@ -171,7 +171,7 @@ class NsysReader {
     std::map<std::int64_t, std::int64_t> multiprocessors;
     rows("TARGET_INFO_GPU", {"id", "name", "smCount"}, [&](const record::Statement& row) {
       const std::int64_t device = std::clamp<std::int64_t>(row.integer(0), 0, 255);
-      run_.add_environment(fmt::format("device cuda:{}", device), core::printable(row.text(1)));
+      run_.device_names[fmt::format("cuda:{}", device)] = core::printable(row.text(1));
       multiprocessors[device] = row.integer(2);
     });
     run_.add_multiprocessors(multiprocessors);

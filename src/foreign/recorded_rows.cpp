@@ -79,11 +79,6 @@ class RowReader {
     return has_python;
   }
 
-  [[nodiscard]] bool has_worked(const std::string& device) const {
-    return std::ranges::any_of(
-        streams_, [&](const auto& stream) { return fmt::format("cuda:{}", stream.first.first) == device; });
-  }
-
   /// Programs of XLA have no modules that are marked: their instructions say whose each kernel is.
   void find_xla() {
     if (!ops_.ops().empty()) return;
@@ -137,9 +132,7 @@ class RowReader {
     constexpr std::string_view kDevice = "device ";
     for (const auto& [key, value] : into_.facts) {
       if (!key.starts_with(kDevice)) continue;
-      const std::string device = key.substr(kDevice.size());
-      run_.device_names[device] = core::printable(value);
-      if (has_worked(device)) run_.add_environment(key, run_.device_names[device]);
+      run_.device_names[key.substr(kDevice.size())] = core::printable(value);
     }
     if (const auto why = into_.facts.find("no shapes"); why != into_.facts.end()) {
       run_.say("shapes of operators are missing: " + core::printable(why->second));

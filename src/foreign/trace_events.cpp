@@ -431,7 +431,7 @@ void TraceEvents::finish() {
   add_memory(ranks);
   say_missing_work(run_);
   for (const auto& [device, name] : device_names_) {
-    run_.add_environment(fmt::format("device {}:{}", type, device), core::printable(name));
+    run_.device_names[fmt::format("{}:{}", type, device)] = core::printable(name);
   }
   run_.add_multiprocessors(multiprocessors_);
   if (rank_ && world_size_ && *rank_ >= 0 && *rank_ < *world_size_) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "report/findings/advice.h"
+#include "report/findings/glance.h"
 #include "report/findings/headline.h"
 #include "report/findings/why.h"
 #include "report/model/collective_ops.h"
@@ -124,6 +125,21 @@ TEST(StepCauses, AStallIsNoLaunch) {
   EXPECT_NE(host->text.find("20 of 20 kernels per step are launched 10.0 us too late"), std::string::npos)
       << host->text;
   EXPECT_NEAR(host->gain_s, 195e-6, 1e-9);
+}
+
+/// A kernel whose launch was not recorded may have waited for anybody.
+TEST(StepCauses, WithoutItsLaunchNobodyKnowsWhatAKernelWaitedFor) {
+  Recorded made = stalled();
+  std::erase_if(made.run.activities, [](const record::Activity& one) { return one.name == kLaunchCall; });
+  expect_whole(made.run, 15e-3);
+  EXPECT_NEAR(made.seconds("idle", "unknown"), 14.2e-3, 1e-9);
+  EXPECT_EQ(made.seconds("idle", "dependency"), 0);
+  const std::vector<Advice> advice = advise(made.run);
+  ASSERT_FALSE(advice.empty());
+  EXPECT_EQ(advice[0].subject, "device idle: unknown cause");
+  const GlanceList idle = glance_of(made.run, why_of(made.run)).idle;
+  EXPECT_EQ(format_parts(idle, 1), "idle: unknown 94.7%, others 5.3%");
+  EXPECT_EQ(format_parts(idle, 2), "computation 5.3%, idle: unknown 94.7%");
 }
 
 /// As stalled(), with another stack meanwhile.

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "report/findings/step_causes.h"
@@ -134,13 +136,24 @@ Glance glance_of(const RunData& run, const std::vector<Why>& parts) {
 }
 
 std::string format_parts(const GlanceList& list, std::size_t most) {
+  constexpr double kLeast = 0.0005;  // is printed as 0.1%
+  std::vector<GlancePart> parts;
+  std::ranges::copy_if(list.parts, std::back_inserter(parts),
+                       [](const GlancePart& part) { return part.share.value_or(0) >= kLeast; });
+  std::vector<double> shares;
+  for (const GlancePart& part : parts) shares.push_back(*part.share);
+  std::ranges::sort(shares, std::greater<>());
+  const double least = shares.size() > most ? shares[most - 1] : 0;
   std::string text;
-  for (std::size_t i = 0; i < std::min(most, list.parts.size()); ++i) {
-    const GlancePart& part = list.parts[i];
-    if (!part.share) continue;
-    text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", part.name, 100 * *part.share);
+  double others = 0;
+  for (const GlancePart& part : parts) {
+    if (*part.share < least) {
+      others += *part.share;
+    } else {
+      text += fmt::format("{}{} {:.1f}%", text.empty() ? "" : ", ", part.name, 100 * *part.share);
+    }
   }
-  return text;
+  return others > 0 ? fmt::format("{}, others {:.1f}%", text, 100 * others) : text;
 }
 
 }  // namespace rooflm::report

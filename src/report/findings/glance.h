@@ -41,7 +41,8 @@ std::vector<GlancePart> cause_sums(const std::vector<Why>& parts);
 /// `parts` are why_of(run).
 Glance glance_of(const RunData& run, const std::vector<Why>& parts);
 
-/// "backward attention 31.2%, forward loss 12.0%": the first `most` parts; "" without parts.
+/// "backward attention 31.2%, forward loss 12.0%, others 20.1%": the `most` largest parts in the order of the
+/// list, and what the others add up to; "" without parts.
 std::string format_parts(const GlanceList& list, std::size_t most);
 
 }  // namespace rooflm::report

@@ -82,7 +82,8 @@ std::string_view mend_of_idle(std::string_view cause) {
        {"sync", "results that are read later, fewer synchronizations"},
        {"copy", "copies beside kernels: pinned memory, a stream of their own"},
        {"dependency", "longer kernels, or a graph: the device goes from one to the next"},
-       {"tracing", "nothing: it is the cost of recording"}}};
+       {"tracing", "nothing: it is the cost of recording"},
+       {"unknown", "a trace that has the calls of the CUDA runtime: it says who waited for whom"}}};
   const auto found = std::ranges::find(kMends, cause, &std::pair<std::string_view, std::string_view>::first);
   return found == kMends.end() ? "" : found->second;
 }

@@ -388,7 +388,7 @@ class StepTimer {
     }
     const Interval host{gap.start_ns, asked_for_until(gap, before, *next)};
     const auto [late, ready] = split(rest, std::span(&host, host.end_ns > host.start_ns ? 1 : 0));
-    add(ready, IdleCause::dependency);
+    add(ready, is_launch_known(*next) ? IdleCause::dependency : IdleCause::unknown);
     const auto [traced, other] = split(late, all_overheads_);
     add(traced, IdleCause::tracing);
     const auto [waited, host_late] = split(other, parts.waits);
@@ -432,6 +432,13 @@ class StepTimer {
     }
   }
 
+  /// Of programs of others: whether a call says when the host asked for the kernel.
+  [[nodiscard]] bool is_launch_known(std::size_t kernel) const {
+    if (!is_foreign(run_->run)) return true;
+    const auto& correlation = run_->activities[kernel].correlation;
+    return correlation && calls_.contains(*correlation);
+  }
+
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
   /// kernels are of one call, and only the first waits for the host. Of the first kernel of one of our steps
   /// it is the whole gap, which the launch takes; where no call was recorded, nothing is the host's but that.
@@ -440,7 +447,7 @@ class StepTimer {
     const record::Activity& activity = run_->activities[next];
     const auto call = activity.correlation ? calls_.find(*activity.correlation) : calls_.end();
     // A step of a program that is not ours begins when the device is done with the one before.
-    if (!before && (call == calls_.end() || !is_foreign(run_->run))) return gap.end_ns;
+    if (!before && !is_foreign(run_->run)) return gap.end_ns;
     if (before && run_->activities[*before].correlation == activity.correlation) return gap.start_ns;
     return call == calls_.end() ? gap.start_ns : std::clamp(call->second.end_ns, gap.start_ns, gap.end_ns);
   }
@@ -467,8 +474,8 @@ class StepTimer {
 }  // namespace
 
 std::string_view name_of(IdleCause cause) {
-  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host", "dependency", "copy",
-                                                                "sync", "tracing",    "stall"};
+  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host",    "dependency", "copy",   "sync",
+                                                                "tracing", "stall",      "unknown"};
   return kNames.at(static_cast<std::size_t>(cause));
 }
 

@@ -20,10 +20,11 @@ namespace rooflm::report {
 /// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from
 /// one kernel to the next; `copy`: only copies and memsets run; `sync`: the host waits, or has yet to learn
 /// that the device is done; `tracing`: the host is kept up by the profiler, by ranges or stacks of its own;
-/// `stall`: the host did something else for much longer than launches take (kStallFactor).
-enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing, stall };
-inline constexpr std::size_t kIdleCauses = 6;
-/// "host", "dependency", "copy", "sync", "tracing", "stall".
+/// `stall`: the host did something else for much longer than launches take (kStallFactor); `unknown`: the
+/// launch of the next kernel was not recorded.
+enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing, stall, unknown };
+inline constexpr std::size_t kIdleCauses = 7;
+/// "host", "dependency", "copy", "sync", "tracing", "stall", "unknown".
 std::string_view name_of(IdleCause cause);
 
 /// Before a launch the host is late by the median of all such gaps, more or less. What is so many times

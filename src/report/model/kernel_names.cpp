@@ -127,6 +127,10 @@ constexpr std::array kLibraries = {Rule{"rooflm::", "rooflm"},
                                    Rule{"_cublas", "cuBLAS"},
                                    Rule{"xmma_gemm", "cuBLAS"},
                                    Rule{"cublas", "cuBLAS"},
+                                   Rule{"cijk_", "Tensile"},  // hipBLASLt, rocBLAS
+                                   Rule{"miopen", "MIOpen"},
+                                   Rule{"ck_tile", "Composable Kernel"},
+                                   Rule{"aiter", "AITER"},
                                    Rule{"flash_", "FlashAttention"},
                                    Rule{"flash::", "FlashAttention"},
                                    Rule{"at::native", "PyTorch"},
@@ -153,10 +157,33 @@ constexpr std::array kClasses = {Rule{"nccl", "collective"},
                                  Rule{"flash_", "attention"},
                                  Rule{"fmha", "attention"},
                                  Rule{"attention", "attention"},
+                                 Rule{"attn_fwd", "attention"},  // AOTriton
+                                 Rule{"attn_bwd", "attention"},
+                                 Rule{"bwd_kernel_dk_dv", "attention"},
+                                 Rule{"bwd_kernel_dq", "attention"},
+                                 Rule{"sage_fwd", "attention"},
                                  Rule{"compute_dot_do_o", "attention"},
                                  Rule{"backward_queries", "attention"},
                                  Rule{"backward_keys", "attention"},
+                                 Rule{"scudnn", "convolution"},
+                                 Rule{"884cudnn", "convolution"},
+                                 Rule{"1688cudnn", "convolution"},
+                                 Rule{"16816cudnn", "convolution"},
+                                 Rule{"_fprop", "convolution"},
+                                 Rule{"dgrad_", "convolution"},
+                                 Rule{"wgrad_", "convolution"},
+                                 Rule{"winograd", "convolution"},
+                                 Rule{"convolve", "convolution"},
+                                 Rule{"conv2d", "convolution"},
+                                 Rule{"conv_depthwise", "convolution"},
+                                 Rule{"naive_conv", "convolution"},
+                                 Rule{"igemm_", "convolution"},  // MIOpen's
+                                 Rule{"fft2d", "convolution"},
                                  Rule{"nvjet", "gemm"},
+                                 Rule{"cijk_", "gemm"},
+                                 Rule{"matmul_ogs", "gemm"},  // of triton_kernels
+                                 Rule{"batch_matmul", "gemm"},
+                                 Rule{"bmm_", "gemm"},
                                  Rule{"gemm", "gemm"},
                                  Rule{"gemv", "gemm"},
                                  Rule{"splitk", "gemm"},
@@ -181,6 +208,14 @@ constexpr std::array kClasses = {Rule{"nccl", "collective"},
                                  Rule{"layer_norm", "norm"},
                                  Rule{"rmsnorm", "norm"},
                                  Rule{"rms_norm", "norm"},
+                                 Rule{"batch_norm", "norm"},
+                                 Rule{"batchnorm", "norm"},
+                                 Rule{"group_norm", "norm"},
+                                 Rule{"bn_fw_", "norm"},
+                                 Rule{"bn_bw_", "norm"},
+                                 Rule{"rowwisemoments", "norm"},
+                                 Rule{"computeinternalgradients", "norm"},
+                                 Rule{"computebackwardfusedparams", "norm"},
                                  Rule{"norm_forward", "norm"},
                                  Rule{"norm_backward", "norm"},
                                  Rule{"gammabeta", "norm"},
@@ -192,6 +227,7 @@ constexpr std::array kClasses = {Rule{"nccl", "collective"},
                                  Rule{"add_positions", "embedding"},
                                  Rule{"indexselect", "embedding"},
                                  Rule{"index_select", "embedding"},
+                                 Rule{"gather_kernel", "embedding"},
                                  Rule{"radixsort", "embedding"},
                                  Rule{"number_rows", "embedding"},
                                  Rule{"memcpy", "copy"},
@@ -201,11 +237,17 @@ constexpr std::array kClasses = {Rule{"nccl", "collective"},
                                  Rule{"catarray", "copy"},
                                  Rule{"move_heads", "copy"},
                                  Rule{"transpose", "copy"},
+                                 Rule{"nchwtonhwc", "copy"},
+                                 Rule{"nhwctonchw", "copy"},
+                                 Rule{"store_kvcache", "copy"},
+                                 Rule{"reshape_and_cache", "copy"},
                                  Rule{"direct_copy", "copy"},
                                  Rule{"float16_copy", "cast"},
                                  Rule{"convert", "cast"},
                                  Rule{"cast", "cast"},
+                                 Rule{"_pool", "pooling"},
                                  Rule{"elementwise", "elementwise"},
+                                 Rule{"subtensorop", "elementwise"},  // MIOpen's
                                  Rule{"gelu", "elementwise"},
                                  Rule{"swiglu", "elementwise"},
                                  Rule{"silu", "elementwise"},
@@ -279,6 +321,18 @@ std::string nvjet_precision(const std::vector<std::string>& words) {
   return "";
 }
 
+/// Tensile's fourth word has the types by letters, that of the operands first: "BBS", "HHS", "F8BS".
+std::string tensile_precision(const std::vector<std::string>& words) {
+  constexpr std::size_t kTypes = 3;
+  constexpr std::array kLetters = {Rule{"f8", "fp8"}, Rule{"b8", "fp8"},  Rule{"i8", "int8"}, Rule{"b", "bf16"},
+                                   Rule{"h", "fp16"}, Rule{"d", "fp64"}, Rule{"s", "fp32"}};
+  if (words.size() <= kTypes) return "";
+  for (const Rule& letter : kLetters) {
+    if (words[kTypes].starts_with(letter.part)) return std::string(letter.what);
+  }
+  return "";
+}
+
 bool has_int8(const std::vector<std::string>& words) {
   return std::ranges::any_of(words, [](const std::string& word) {
     return word == "s8" || word == "u8" || word.starts_with("i8") || word.starts_with("int8");
@@ -289,6 +343,7 @@ bool has_int8(const std::vector<std::string>& words) {
 /// calls TF32 "s1688gemm", cuBLAS FP16 "h884gemm".
 std::string precision_of(std::string_view text, const std::vector<std::string>& words) {
   if (has(text, "nvjet")) return nvjet_precision(words);
+  if (has(text, "cijk_")) return tensile_precision(words);
   if (has_int8(words)) return "int8";
   constexpr std::array kRules = {
       Rule{"bf16x6", "bf16x6"}, Rule{"tf32", "tf32"},  Rule{"tfloat32", "tf32"}, Rule{"bf16", "bf16"},
@@ -327,13 +382,14 @@ std::string instruction_of(std::string_view text) {
                                  Rule{"xmma", "mma"},
                                  Rule{"sgemm", "ffma"}};
   // Newer architectures have other instructions under the same names of kernels.
+  if (has(text, "cijk_")) return has(text, "_mi") ? "mfma" : "";
   if (has(text, "sm100") || has(text, "sm103") || has(text, "sm120")) return "tcgen05";
   return first_rule(kRules, text, "");
 }
 
 /// Tile, stages and cluster: extents in the order in which names have them.
 void find_tile(KernelName& kernel, const std::vector<std::string>& words) {
-  constexpr std::string_view kTileSize = "tilesize";
+  constexpr std::array<std::string_view, 2> kTileSizes = {"tilesize", "mt"};  // XMMA's, Tensile's
   constexpr std::string_view kStage = "stage";
   std::vector<std::vector<std::string>> all;
   for (const std::string& word : words) {  // "stage3"
@@ -343,8 +399,10 @@ void find_tile(KernelName& kernel, const std::vector<std::string>& words) {
       kernel.stages += number;
   }
   for (const std::string& word : words) {
-    const bool is_named = word.starts_with(kTileSize);
-    auto numbers = extents_of(is_named ? std::string_view(word).substr(kTileSize.size()) : word);
+    const auto* const named = std::ranges::find_if(
+        kTileSizes, [&](std::string_view start) { return word.starts_with(start); });
+    const bool is_named = named != kTileSizes.end();
+    auto numbers = extents_of(is_named ? std::string_view(word).substr(named->size()) : word);
     if (numbers.empty()) continue;
     if (is_named) all.clear();
     all.push_back(std::move(numbers));

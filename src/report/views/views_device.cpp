@@ -284,8 +284,8 @@ constexpr std::array kDeviceViews = {
                      "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
                      "the next), copy, sync (the host waits for results or has not seen them yet), tracing, "
                      "stall (the host does "
-                     "something else for much longer than a launch takes). Without steps it is the whole "
-                     "recording.",
+                     "something else for much longer than a launch takes), unknown (the trace has no launch "
+                     "of the next kernel). Without steps it is the whole recording.",
                  .needs = "traced kernels (rooflm profile on a GPU with CUPTI, rooflm record)"},
         .of_run = add_device,
         .columns = [] { return columns_of(step_columns(), lane_columns(), idle_columns()); }},
