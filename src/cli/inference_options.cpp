@@ -34,7 +34,7 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
   if (!std::filesystem::exists(model_, ignored) && std::ranges::find(presets, model_) == presets.end()) {
     const std::string near = core::nearest_name(model_, presets);
     throw core::UsageError(
-        fmt::format("--model {}: no such directory; give one with config.json and model.safetensors{}",
+        fmt::format("{} {}: no such directory; give one with config.json and model.safetensors{}", option_,
                     model_, near.empty() ? "" : "; did you mean '" + near + "'?"));
   }
   ConfigOptions config = config_;
@@ -45,7 +45,7 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
   loaded.point = config.single();
   if (!lab::is_model_directory(model_)) {
     throw core::UsageError(fmt::format(
-        "--model {} has no weights; give a directory with config.json and model.safetensors", model_));
+        "{} {} has no weights; give a directory with config.json and model.safetensors", option_, model_));
   }
   lab::require_runs(loaded.point.device, "computed");
   if (config_.has("tp")) {

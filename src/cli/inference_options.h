@@ -31,6 +31,13 @@ class InferenceOptions {
     return options;
   }
   void add_to(CommandLine& line);
+  /// The same for another model, of which `option` says where it is.
+  [[nodiscard]] InferenceOptions for_model(const char* option, const std::string& model) const {
+    InferenceOptions other = *this;
+    other.option_ = option;
+    other.model_ = model;
+    return other;
+  }
   /// What --model says.
   [[nodiscard]] const std::string& model() const { return model_; }
   /// `batch` and `seq` as typed. Throws core::UsageError when the model is a preset, which has no weights. Of
@@ -40,6 +47,7 @@ class InferenceOptions {
                                  const lab::Ranks& ranks = nullptr) const;
 
  private:
+  const char* option_ = "--model";
   std::string model_;
   ConfigOptions config_{"engine", "attention", "dtype", "device", "threads", "search_products"};
   std::string memory_limit_;

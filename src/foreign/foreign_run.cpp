@@ -371,9 +371,8 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   for (const record::Environment& row : environment_) writer.add(row);
   // A trace names all devices of its machine; those of other processes have done nothing in it.
   for (const auto& [device, name] : device_names) {
-    const bool has_worked = std::ranges::any_of(lanes_, [&](const record::Lane& lane) {
-      return lane.kind == "device" && lane.device == device;
-    });
+    const bool has_worked = std::ranges::any_of(
+        lanes_, [&](const record::Lane& lane) { return lane.kind == "device" && lane.device == device; });
     if (has_worked) writer.add(record::Environment{"device " + device, name});
   }
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);

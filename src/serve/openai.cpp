@@ -195,7 +195,14 @@ std::vector<std::int32_t> conversation(const Keys& keys, const ServedModel& mode
   }
 }
 
-train::SamplingOptions sampling_of(const Keys& keys) {
+/// Completions have a number, chats a flag and a number.
+std::optional<std::int64_t> logprobs_of(const Keys& keys, bool is_chat) {
+  if (!is_chat) return keys.integer("logprobs", 0, kMostLogprobs);
+  if (!keys.flag("logprobs")) return std::nullopt;
+  return keys.integer("top_logprobs", 0, kMostLogprobs).value_or(0);
+}
+
+train::SamplingOptions sampling_of(const Keys& keys, bool is_chat) {
   constexpr double kMostTemperature = 100;
   constexpr double kLeastShare = 1e-9;
   train::SamplingOptions sampling{.temperature = keys.number("temperature", 1, 0, kMostTemperature),
@@ -205,14 +212,9 @@ train::SamplingOptions sampling_of(const Keys& keys) {
   const auto top_k = keys.integer("top_k", -1, std::numeric_limits<std::int32_t>::max());
   sampling.top_k = std::max<std::int64_t>(top_k.value_or(0), 0);
   sampling.stop_at_eot = !keys.flag("ignore_eos");
+  sampling.stop = stop_words(keys);
+  sampling.top_logprobs = logprobs_of(keys, is_chat);
   return sampling;
-}
-
-/// Completions have a number, chats a flag and a number.
-std::optional<std::int64_t> logprobs_of(const Keys& keys, bool is_chat) {
-  if (!is_chat) return keys.integer("logprobs", 0, kMostLogprobs);
-  if (!keys.flag("logprobs")) return std::nullopt;
-  return keys.integer("top_logprobs", 0, kMostLogprobs).value_or(0);
 }
 
 /// The most tokens to make. Throws where they do not fit beside the prompt.
@@ -285,17 +287,14 @@ ApiRequest read_request(std::string_view body, bool is_chat, const ServedModel& 
   if (n * std::ssize(prompts) > kMostChoices)
     refuse("n",
            fmt::format("{} prompts of {} answers each: at most {} at once", prompts.size(), n, kMostChoices));
-  TextRequest text{.sampling = sampling_of(keys),
-                   .stop = stop_words(keys),
-                   .top_logprobs = logprobs_of(keys, is_chat),
-                   .user = user_of(keys.text("user"))};
+  TextRequest text{.sampling = sampling_of(keys, is_chat), .user = user_of(keys.text("user"))};
   if (is_chat) {
     for (const std::string& word : model.chat->stop()) {
       const auto id = model.tokenizer.special_id(word);
       if (id) {
         text.stop_tokens.push_back(static_cast<std::int32_t>(*id));
       } else {
-        text.stop.push_back(word);
+        text.sampling.stop.push_back(word);
       }
     }
   }
@@ -320,7 +319,7 @@ ApiAnswer::ApiAnswer(const ApiRequest& request, const ServedModel& model, std::s
       is_chat_(request.is_chat),
       streams_(request.streams),
       wants_usage_(request.wants_usage),
-      wants_logprobs_(request.texts.front().top_logprobs.has_value()),
+      wants_logprobs_(request.texts.front().sampling.top_logprobs.has_value()),
       id_(std::move(id)),
       created_(created),
       prompt_tokens_(request.prompt_tokens),

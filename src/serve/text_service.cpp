@@ -4,31 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <numeric>
 
 #include "core/error.h"
 
 namespace rooflm::serve {
-namespace {
-
-/// The tokens that follow the last earlier place where the last three, two or one stood, too; at most `most`.
-std::span<const std::int32_t> tokens_after(std::span<const std::int32_t> all, std::int64_t most) {
-  constexpr std::int64_t kLongest = 3;
-  for (std::int64_t n = std::min(kLongest, std::ssize(all) - 1); n > 0 && most > 0; --n) {
-    const auto end = all.last(static_cast<std::size_t>(n));
-    const auto before_last = all.end() - 1;
-    const auto earlier = std::find_end(all.begin(), before_last, end.begin(), end.end());
-    if (earlier == before_last) continue;
-    const std::int64_t next = earlier - all.begin() + n;
-    return all.subspan(static_cast<std::size_t>(next),
-                       static_cast<std::size_t>(std::min(most, std::ssize(all) - next)));
-  }
-  return {};
-}
-
-}  // namespace
 
 std::optional<TextNews> Answer::wait(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
@@ -51,8 +31,9 @@ void Answer::tell(const std::string& text, std::optional<MadeToken> token, std::
 }
 
 TextService::TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-                         std::chrono::milliseconds most_time, ServerLog* log)
+                         std::chrono::milliseconds most_time, ServerLog* log, Guesser* guesser)
     : decoder_(&decoder),
+      guesser_(guesser),
       tokenizer_(std::move(tokenizer)),
       most_waiting_(most_waiting),
       most_s_(std::chrono::duration<double>(most_time).count()),
@@ -70,7 +51,7 @@ std::shared_ptr<Answer> TextService::submit(TextRequest request) {
       throw TooManyWaiting(fmt::format("{} requests wait already", waiting_.size()));
     }
     Text text{.request = std::move(request), .answer = answer, .arrival_s = now_s()};
-    text.filter = StopFilter(text.request.stop);
+    text.filter = train::StopFilter(text.request.sampling.stop);
     arrived_.push_back(next_);
     waiting_.emplace(next_++, std::move(text));
   }
@@ -152,7 +133,7 @@ bool TextService::join(std::size_t slot, std::uint64_t request) {
   }
   try {
     decoder_->add(slot, text.request.prompt, text.most_tokens());
-    if (decoder_->most_guesses() > 0) text.tokens = text.request.prompt;
+    if (guesser_ != nullptr) text.tokens = text.request.prompt;
   } catch (const std::exception& error) {
     finish(text, Finish::failed, "", std::nullopt, error.what());
     return false;
@@ -165,34 +146,39 @@ bool TextService::join(std::size_t slot, std::uint64_t request) {
 MadeToken TextService::choose(const Text& text, std::span<const float> logits) const {
   const TextRequest& request = text.request;
   const double number = train::sampling_number(request.sampling.seed, static_cast<std::uint64_t>(text.made));
-  MadeToken token{.id = train::sample_token(logits, request.sampling, number)};
-  if (!request.top_logprobs) return token;
-  const double most = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - most);
-  const double log_sum = most + std::log(sum);
-  token.logprob = logits[static_cast<std::size_t>(token.id)] - log_sum;
-  std::vector<std::int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto count = std::min<std::ptrdiff_t>(*request.top_logprobs, std::ssize(ids));
-  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)];
-    const float y = logits[static_cast<std::size_t>(b)];
-    return x != y ? x > y : a < b;
-  });
-  for (std::ptrdiff_t i = 0; i < count; ++i) {
-    const std::int32_t id = ids[static_cast<std::size_t>(i)];
-    token.top.emplace_back(id, logits[static_cast<std::size_t>(id)] - log_sum);
-  }
-  return token;
+  const std::int32_t id = train::sample_token(logits, request.sampling, number);
+  const auto& most = request.sampling.top_logprobs;
+  return most ? train::with_logprobs(logits, id, *most) : MadeToken{.id = id};
 }
 
-void TextService::guess(std::size_t slot) {
-  Text& text = *running_[slot];
-  const auto most = static_cast<std::int64_t>(decoder_->most_guesses());
-  const auto next = tokens_after(text.tokens, std::min(most, text.request.sampling.tokens - text.made - 1));
-  text.guessed.assign(next.begin(), next.end());
-  if (!next.empty()) decoder_->guess(slot, next);
+void TextService::guess() {
+  if (guesser_ == nullptr) return;
+  std::vector<Guessed> asked;
+  for (std::size_t slot = 0; slot < running_.size(); ++slot) {
+    if (!running_[slot] || running_[slot]->made == 0) continue;
+    Text& text = *running_[slot];
+    text.guessed.clear();
+    const train::SamplingOptions& sampling = text.request.sampling;
+    const auto most =
+        std::min(static_cast<std::int64_t>(decoder_->most_guesses()), sampling.tokens - text.made - 1);
+    if (most < 1) continue;
+    const auto choose = [&text, &sampling](std::span<const float> logits, std::int64_t i) {
+      const auto place = static_cast<std::uint64_t>(text.made + i);
+      return train::sample_token(logits, sampling, train::sampling_number(sampling.seed, place));
+    };
+    asked.push_back({.slot = slot, .tokens = text.tokens, .most = most, .choose = choose});
+  }
+  guesser_->guess(asked);
+  for (Guessed& one : asked) {
+    if (!one.guesses.empty()) decoder_->guess(one.slot, one.guesses);
+    running_[one.slot]->guessed = std::move(one.guesses);
+  }
+}
+
+void TextService::free_slot(std::size_t slot) {
+  decoder_->leave(slot);
+  if (guesser_ != nullptr) guesser_->leave(slot);
+  running_[slot].reset();
 }
 
 /// The first token is chosen, and one more for each guess that was right.
@@ -207,13 +193,9 @@ Service::Took TextService::took_tokens(std::size_t slot, double now_s) {
     took.is_done = took_token(slot, i, now_s);
     ++took.tokens;
   }
-  if (decoder_->most_guesses() == 0) return took;
-  {
-    const std::scoped_lock lock(mutex_);
-    metrics_.guessed_tokens += computed - 1;
-    metrics_.accepted_tokens += static_cast<std::uint64_t>(took.tokens - 1);
-  }
-  if (!took.is_done) guess(slot);
+  const std::scoped_lock lock(mutex_);
+  metrics_.guessed_tokens += computed - 1;
+  metrics_.accepted_tokens += static_cast<std::uint64_t>(took.tokens - 1);
   return took;
 }
 
@@ -221,8 +203,7 @@ Service::Took TextService::took_tokens(std::size_t slot, double now_s) {
 bool TextService::took_token(std::size_t slot, std::size_t i, double now_s) {
   Text& text = *running_[slot];
   const auto leave = [&] {
-    decoder_->leave(slot);
-    running_[slot].reset();
+    free_slot(slot);
     return true;
   };
   if (text.answer->is_cancelled()) {
@@ -237,7 +218,7 @@ bool TextService::took_token(std::size_t slot, std::size_t i, double now_s) {
     return leave();
   }
   decoder_->choose_next(slot, i, token.id);
-  if (decoder_->most_guesses() > 0) text.tokens.push_back(token.id);
+  if (guesser_ != nullptr) text.tokens.push_back(token.id);
   {
     const std::scoped_lock lock(mutex_);
     ++metrics_.generation_tokens;

@@ -18,12 +18,13 @@
 #include <vector>
 
 #include "serve/batcher.h"
+#include "serve/guesser.h"
 #include "serve/server_log.h"
 #include "serve/server_metrics.h"
-#include "serve/stop_filter.h"
 #include "text/tokenizer.h"
 #include "train/batch_decoder.h"
 #include "train/generate.h"
+#include "train/stop_filter.h"
 
 namespace rooflm::serve {
 
@@ -31,18 +32,11 @@ namespace rooflm::serve {
 struct TextRequest {
   std::vector<std::int32_t> prompt{};  ///< at least one token
   train::SamplingOptions sampling{};   ///< `tokens` is the most that are made; `stop_at_eot` as usual
-  std::vector<std::string> stop{};     ///< words that end the text and are left out of it
   std::vector<std::int32_t> stop_tokens{};
-  std::optional<std::int64_t> top_logprobs{};  ///< log-probabilities of so many tokens beside the chosen one
   std::uint64_t user = 0;
 };
 
-/// A token that was made.
-struct MadeToken {
-  std::int32_t id = 0;
-  double logprob = 0;  ///< natural logarithm of its probability at temperature 1
-  std::vector<std::pair<std::int32_t, double>> top{};  ///< of the most likely ones, best first
-};
+using train::MadeToken;
 
 /// What was made since the last look.
 struct TextNews {
@@ -86,11 +80,10 @@ struct Stopping : std::runtime_error {
 /// are NaN, memory runs out) ends alone.
 class TextService : public Service {
  public:
-  /// `decoder` lets its caller choose tokens. With `guesses` a text's next tokens are guessed from its own
-  /// (n-grams: Saxena, "Prompt Lookup Decoding", 2023), which changes how many are made in a step and not
-  /// which. At most `most_waiting` requests wait for a slot.
+  /// `decoder` lets its caller choose tokens; `guesser` guesses those of a decoder that reads guesses. At
+  /// most `most_waiting` requests wait for a slot.
   TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-              std::chrono::milliseconds most_time, ServerLog* log = nullptr);
+              std::chrono::milliseconds most_time, ServerLog* log = nullptr, Guesser* guesser = nullptr);
 
   /// Throws TooManyWaiting, Stopping; std::logic_error for a prompt that is empty or too long.
   std::shared_ptr<Answer> submit(TextRequest request);
@@ -107,7 +100,10 @@ class TextService : public Service {
   [[nodiscard]] bool is_over() override;
   [[nodiscard]] bool has_room(std::uint64_t request) override;
   bool join(std::size_t slot, std::uint64_t request) override;
-  train::StepTokens decode() override { return decoder_->step(); }
+  train::StepTokens decode() override {
+    guess();
+    return decoder_->step();
+  }
   [[nodiscard]] bool has_news(std::size_t slot) override;
   Took took_tokens(std::size_t slot, double now_s) override;
   void ran(const BatchStep& step) override {
@@ -128,16 +124,18 @@ class TextService : public Service {
       return static_cast<std::int64_t>(request.prompt.size()) + request.sampling.tokens;
     }
     train::Utf8Stream stream{};
-    StopFilter filter{{}};
+    train::StopFilter filter{{}};
   };
   [[nodiscard]] MadeToken choose(const Text& text, std::span<const float> logits) const;
   bool took_token(std::size_t slot, std::size_t i, double now_s);
-  void guess(std::size_t slot);
+  void guess();
+  void free_slot(std::size_t slot);
   void tell_log(const Text& text, Finish how);
   void finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
               const std::string& error = {});
 
   train::BatchDecoder* decoder_;
+  Guesser* guesser_;  ///< nullptr: nobody guesses
   text::Tokenizer tokenizer_;
   std::size_t most_waiting_;
   double most_s_;

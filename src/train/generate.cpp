@@ -17,6 +17,7 @@
 #include "program/groups.h"
 #include "ranks/transport.h"
 #include "train/decoder.h"
+#include "train/stop_filter.h"
 
 namespace rooflm::train {
 namespace {
@@ -150,6 +151,30 @@ std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& 
   return ids[static_cast<std::size_t>(chosen - cumulative.begin())];
 }
 
+MadeToken with_logprobs(std::span<const float> logits, std::int32_t id, std::int64_t most) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  const double log_sum = largest + std::log(sum);
+  const auto logprob_of = [&](std::int32_t token) {
+    return logits[static_cast<std::size_t>(token)] - log_sum;
+  };
+  MadeToken made{.id = id, .logprob = logprob_of(id)};
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto count = std::min<std::ptrdiff_t>(most, std::ssize(ids));
+  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)];
+    const float y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    const std::int32_t token = ids[static_cast<std::size_t>(i)];
+    made.top.emplace_back(token, logprob_of(token));
+  }
+  return made;
+}
+
 std::string Utf8Stream::append(std::string_view bytes) {
   pending_ += bytes;
   std::string text;
@@ -181,6 +206,8 @@ double now_s() {
 struct Text {
   std::vector<std::int32_t> tokens;
   Utf8Stream stream;
+  StopFilter filter;
+  std::vector<MadeToken> made{};  ///< with log-probabilities
   std::int64_t produced = 0;
   bool is_done = false;
 };
@@ -204,7 +231,9 @@ class Generator {
             const SamplingOptions& options, std::int64_t window)
       : session_(&session), options_(&options), tokenizer_(&tokenizer), eot_(tokenizer.eot()) {
     for (const std::string& prompt : prompts)
-      texts_.push_back({.tokens = encode_prompt(session, tokenizer, prompt), .stream = {}});
+      texts_.push_back({.tokens = encode_prompt(session, tokenizer, prompt),
+                        .stream = {},
+                        .filter = StopFilter(options.stop)});
     decoder_.emplace(session, size_for(texts_, options, window));
     for (int i = 0; i < options.warmup; ++i) {
       static_cast<void>(prefill());
@@ -291,12 +320,15 @@ class Generator {
     transport.exchange(ranks::kTokens, out, in);
   }
 
-  [[nodiscard]] std::int32_t sample(std::size_t index, std::vector<float>& logits) const {
+  [[nodiscard]] std::int32_t sample(std::size_t index, std::vector<float>& logits) {
     // The model may have more outputs than the tokenizer has tokens.
     logits.resize(std::min<std::size_t>(logits.size(), tokenizer_->vocab_size()));
     const std::uint64_t text = options_->first_text + index;
     const std::uint64_t place = static_cast<std::uint64_t>(texts_[index].produced) | text << 32U;
-    return sample_token(logits, *options_, sampling_number(options_->seed, place));
+    const std::int32_t token = sample_token(logits, *options_, sampling_number(options_->seed, place));
+    if (options_->top_logprobs)
+      texts_[index].made.push_back(with_logprobs(logits, token, *options_->top_logprobs));
+    return token;
   }
 
   /// The text that a new token completes; "" for the one that ends the text.
@@ -304,12 +336,15 @@ class Generator {
     Text& text = texts_[index];
     ++text.produced;
     const bool is_end = options_->stop_at_eot && eot_ && static_cast<std::int64_t>(*eot_) == token;
-    text.is_done = is_end || text.produced == options_->tokens;
-    if (is_end) return text.stream.finish();
-    text.tokens.push_back(token);
-    std::string more = text.stream.append(tokenizer_->token_bytes(static_cast<std::uint32_t>(token)));
-    if (text.is_done) more += text.stream.finish();
-    return more;
+    std::string more;
+    if (!is_end) {
+      text.tokens.push_back(token);
+      more =
+          text.filter.append(text.stream.append(tokenizer_->token_bytes(static_cast<std::uint32_t>(token))));
+    }
+    text.is_done = is_end || text.filter.has_stopped() || text.produced == options_->tokens;
+    // Nothing comes after a stop word; without one, what was held back belongs to the text.
+    return text.is_done ? more + text.filter.append(text.stream.finish()) + text.filter.finish() : more;
   }
 
   Session* session_;
@@ -338,7 +373,10 @@ Generation generate(Session& session, const text::Tokenizer& tokenizer, std::spa
     result.prompt_tokens.push_back(static_cast<std::int64_t>(text.tokens.size()));
   while (!generator.is_done() && generator.signal() == 0)
     result.steps.push_back(generator.step(result.steps.empty(), write));
-  for (const Text& text : generator.texts()) result.tokens.push_back(text.produced);
+  for (const Text& text : generator.texts()) {
+    result.tokens.push_back(text.produced);
+    if (options.top_logprobs) result.made.push_back(text.made);
+  }
   if (!generator.is_done()) result.signal = generator.signal();
   result.prefill_seq = generator.decoder().prefill_seq();
   return result;

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engines/engine.h"
@@ -27,6 +29,8 @@ struct SamplingOptions {
   bool cache = true;             ///< use a KV cache; otherwise each token processes its whole window again
   std::uint64_t first_text = 0;  ///< number of the first prompt, where the others are read elsewhere
   int warmup = 0;                ///< prefill passes before timing
+  std::vector<std::string> stop{};             ///< words that end the text and are left out of it
+  std::optional<std::int64_t> top_logprobs{};  ///< log-probabilities: of the token, and of so many tokens
 };
 
 /// Throws core::UsageError naming the option and its value when one is out of range.
@@ -37,6 +41,16 @@ void validate(const SamplingOptions& options);
 /// cumulative probability, most likely first. Equal logits: the lower id first. Throws core::CheckFailed when
 /// a logit is NaN.
 std::int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
+
+/// A token that was made.
+struct MadeToken {
+  std::int32_t id = 0;
+  double logprob = 0;  ///< natural logarithm of its probability at temperature 1, of all tokens
+  std::vector<std::pair<std::int32_t, double>> top{};  ///< of the most likely ones, best first
+};
+
+/// The token `id` with log-probabilities: its own, and those of the `most` most likely tokens.
+MadeToken with_logprobs(std::span<const float> logits, std::int32_t id, std::int64_t most);
 
 /// Number `index` of the random numbers that `seed` gives: uniform in [0, 1) with 53 random bits.
 double sampling_number(std::uint64_t seed, std::uint64_t index);
@@ -69,6 +83,7 @@ struct Generation {
   model::CacheSize size{};
   std::int64_t prefill_seq = 0;  ///< to which texts were padded where they were read from the beginning
   std::vector<std::int64_t> prompt_tokens{}, tokens{};  ///< by text
+  std::vector<std::vector<MadeToken>> made{};           ///< by text, with SamplingOptions::top_logprobs
   std::vector<GenerationStep> steps{};
   int signal = 0;  ///< that ended it before the texts were done (core::StopSignals); 0: none
 };

@@ -170,6 +170,18 @@ void PagedDecoder::guess(std::size_t slot, std::span<const std::int32_t> tokens)
   if (count > 0) text.unread.insert(text.unread.end(), tokens.begin(), tokens.begin() + count);
 }
 
+void PagedDecoder::rewind(std::size_t slot, std::int32_t kept, std::span<const std::int32_t> tokens) {
+  Text& text = texts_.at(slot).value();
+  const std::int64_t room = std::ssize(text.blocks) * options_.block;
+  if (kept < 0 || kept > text.length || tokens.empty() || kept + std::ssize(tokens) > room)
+    throw std::logic_error(
+        fmt::format("{} tokens after {} of {}, with room for {}", tokens.size(), kept, text.length, room));
+  text.length = kept;
+  text.unread.assign(tokens.begin(), tokens.end());
+  text.computed = 0;
+  text.is_reading = true;
+}
+
 void PagedDecoder::leave(std::size_t slot) {
   if (!texts_.at(slot)) return;
   free_.insert(free_.end(), texts_[slot]->blocks.begin(), texts_[slot]->blocks.end());

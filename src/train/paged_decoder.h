@@ -55,6 +55,9 @@ class PagedDecoder : public BatchDecoder {
   }
   void guess(std::size_t slot, std::span<const std::int32_t> tokens) override;
   void leave(std::size_t slot) override;
+  /// The slot's text is the first `kept` of its tokens that were read, and these, which are read as a prompt
+  /// is. std::logic_error where it has not read so many, or there are none more.
+  void rewind(std::size_t slot, std::int32_t kept, std::span<const std::int32_t> tokens);
 
   [[nodiscard]] std::size_t free_blocks() const { return free_.size(); }
 

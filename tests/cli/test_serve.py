@@ -127,17 +127,17 @@ class Serve(TrainingRuns):
     def test_chunks_blocks_and_guesses_change_no_answer(self):
         body = {"prompt": "the cat the cat the", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
         texts = []
-        for options in (["--prefill-chunk", 0], ["--prefill-chunk", 2, "--kv-tokens", 64, "--seq", 64], ["--guess", 4]):
+        for options in (["--prefill-chunk", 0], ["--prefill-chunk", 2, "--kv-tokens", 64, "--seq", 64], ["--guess", 4], ["--draft", self.out]):
             server, url = self.start(*options)
             status, answer = self.post(url, "/v1/completions", body)
             self.assertEqual(status, 200, answer)
             texts.append(answer["choices"][0]["text"])
             metrics = urllib.request.urlopen(url + "/metrics").read().decode()
             guessed = int(re.search(r"^rooflm:spec_decode_num_draft_tokens_total (\d+)$", metrics, re.MULTILINE)[1])
-            self.assertEqual(guessed > 0, "--guess" in options, metrics)
+            self.assertEqual(guessed > 0, options[0] in ("--guess", "--draft"), metrics)
             server.kill()
             server.wait()
-        self.assertEqual(texts, 3 * texts[:1])
+        self.assertEqual(texts, 4 * texts[:1])
 
     def rows(self, record, view):
         tables = json.loads(self.ok("report", record, "--view", view, "--format", "json"))[0]["tables"]
@@ -162,7 +162,8 @@ class Serve(TrainingRuns):
                                  (2, "bench-serve", "--goodput", "ttfm:1"), (2, "bench-serve", "--percentiles", "101"),
                                  (2, "bench-serve", "--rate", "1,2", "--result", self.folder / "x.json"), (2, "bench-serve", "--chat"), (2, "serve", "--model", self.out, "--kv-tokens", 10),
                                  (2, "serve", "--model", self.out, "--guess", 33), (2, "serve", "--model", self.out, "--prefill-chunk", -1),
-                                 (2, "serve", "--model", self.out, "--guess", 2, "--prefill-chunk", 0)]:
+                                 (2, "serve", "--model", self.out, "--guess", 2, "--prefill-chunk", 0), (2, "serve", "--model", self.out, "--guess", 0, "--draft", self.out),
+                                 (2, "serve", "--model", self.out, "--draft", self.folder / "nothing"), (2, "serve", "--model", self.out, "--draft", "tiny")]:
             with self.subTest(arguments=arguments):
                 self.fails(code, *arguments)
         self.ok("serve", "--model", self.out, "--dry-run")

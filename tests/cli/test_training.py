@@ -5,6 +5,7 @@ Usage: test_training.py BINARY [unittest options]"""
 
 import contextlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -85,6 +86,35 @@ class Train(TrainingRuns):
         self.ok("verify", record)
         self.fails(2, *generate, "--prompts", file, "--prompt", "x", says=["--prompts"])
         self.fails(3, *generate, "--prompts", "missing.txt", says=["missing.txt"])
+
+    def test_a_stop_word_ends_a_text(self):
+        self.train("--steps", 2)
+        generate = ["generate", "--model", self.out, "--prompt", "the", "--temperature", 0, "--tokens", 30, "--ignore-eot"]
+        whole = self.ok(*generate)
+        word = whole[10:13]
+        self.assertEqual(self.ok(*generate, "--stop", word), whole[: whole.index(word, 3)] + "\n")
+        self.assertEqual(self.ok(*generate, "--stop", "no such word", "--stop", word), whole[: whole.index(word, 3)] + "\n")
+        self.assertEqual(self.ok(*generate, "--stop", "no such word"), whole, "what was held back comes at the end")
+        self.fails(2, *generate, "--stop", "", says=["--stop"])
+
+    def test_log_probabilities_of_tokens(self):
+        self.train("--steps", 2)
+        generate = ["generate", "--model", self.out, "--prompt", "the", "--tokens", 6, "--ignore-eot", "--seed", 3]
+        text = json.loads(self.ok(*generate, "--format", "json"))[0]["text"]
+        rows = json.loads(self.ok(*generate, "--logprobs", 3, "--format", "json"))
+        chosen = [row for row in rows if row["chosen"]]
+        self.assertEqual([row["place"] for row in chosen], list(range(6)))
+        self.assertEqual("".join(row["token"] for row in chosen), text)
+        for place in range(6):
+            ranked = [row for row in rows if row["place"] == place and row["rank"] is not None]
+            self.assertEqual([row["rank"] for row in ranked], [1, 2, 3])
+            self.assertEqual(sorted(ranked, key=lambda row: -row["logprob"]), ranked)
+            self.assertLess(sum(math.exp(row["logprob"]) for row in ranked), 1 + 1e-9)
+        only = json.loads(self.ok(*generate, "--logprobs", 0, "--format", "json"))
+        self.assertEqual([row["id"] for row in only], [row["id"] for row in chosen])
+        everything = json.loads(self.ok(*generate[:-4], "--tokens", 1, "--logprobs", 100000, "--format", "json"))
+        self.assertAlmostEqual(sum(math.exp(row["logprob"]) for row in everything), 1, places=5)
+        self.fails(2, *generate, "--logprobs", -1, says=["--logprobs"])
 
     def test_what_people_see_on_no_terminal(self):
         result = self.run_rooflm("train", "--data", self.data, "--out", self.out, *TINY, "--steps", 12,

@@ -55,8 +55,8 @@ class Http : public ::testing::Test {
   ~Http() override { stop(); }
 
   void start(const HttpOptions& options = {.port = 0}, std::size_t most_waiting = 16) {
-    service_ =
-        std::make_unique<TextService>(*decoder_, model_->tokenizer, most_waiting, std::chrono::minutes(1));
+    service_ = std::make_unique<TextService>(*decoder_, model_->tokenizer, most_waiting,
+                                             std::chrono::minutes(1), nullptr, guesser_.get());
     server_ = std::make_unique<HttpServer>(*service_, *model_, options);
     batches_ = std::thread([this] { run_batches(*service_, Schedule::fcfs); });
   }
@@ -106,6 +106,7 @@ class Http : public ::testing::Test {
   std::unique_ptr<backends::Backend> backend_;
   std::unique_ptr<train::Session> session_;
   std::unique_ptr<train::BatchDecoder> decoder_;
+  std::unique_ptr<Guesser> guesser_;
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<TextService> service_;
   std::unique_ptr<HttpServer> server_;
@@ -150,6 +151,7 @@ class PagedHttp : public Http {
                                                                                     .pool = 60,
                                                                                     .guesses = 3});
     decoder_->warm_up();
+    guesser_ = std::make_unique<NgramGuesser>();
   }
 };
 
@@ -187,6 +189,7 @@ TEST_F(PagedHttp, GuessesDoNotChangeWhatASeedGives) {
   start();
   const json guessed = post(body).second.at("choices");
   stop();
+  guesser_.reset();
   decoder_ =
       std::make_unique<train::SlotDecoder>(*session_, model::CacheSize{.batch = 2, .positions = kPositions},
                                            32, train::SlotDecoder::Choice::caller);
@@ -195,6 +198,49 @@ TEST_F(PagedHttp, GuessesDoNotChangeWhatASeedGives) {
   const json plain = post(body).second.at("choices");
   EXPECT_EQ(guessed[0]["text"], plain[0]["text"]);
   EXPECT_EQ(guessed[0]["logprobs"]["tokens"], plain[0]["logprobs"]["tokens"]);
+}
+
+/// A draft with the weights of the model guesses all that it makes; one with other weights changes no answer.
+TEST_F(PagedHttp, ADraftChangesNoAnswer) {
+  const std::vector<std::string> prompts = {"In the beginning", "a", "and God said", "xyz", "12345", "light"};
+  const auto answers = [&] {
+    start();
+    std::vector<std::future<std::string>> asked;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      asked.push_back(std::async(std::launch::async, [&, i] {
+        const json body = {{"prompt", prompts[i]},
+                           {"max_tokens", 10 + i},
+                           {"seed", i},
+                           {"temperature", 0.9},
+                           {"ignore_eos", true}};
+        return post(body).second.at("choices")[0].at("text").get<std::string>();
+      }));
+    }
+    std::vector<std::string> texts;
+    for (auto& one : asked) texts.push_back(one.get());
+    return texts;
+  };
+  guesser_.reset();
+  const std::vector<std::string> plain = answers();
+  stop();
+  for (const std::uint64_t seed : {3, 4}) {
+    train::Session session(*backend_, session_->config(), session_->step_options());
+    train::PagedDecoder draft(
+        session, {.slots = 4, .positions = kPositions, .longest_prompt = kPositions, .chunk = 8, .block = 4});
+    session.initialise(seed);
+    guesser_ = std::make_unique<DraftGuesser>(draft);
+    EXPECT_EQ(answers(), plain);
+    const ServerMetrics counts = service_->metrics();
+    stop();
+    EXPECT_GT(counts.guessed_tokens, 0U);
+    if (seed == 3) {
+      EXPECT_GT(10 * counts.accepted_tokens, 9 * counts.guessed_tokens) << "but for rounding all are right";
+    } else {
+      EXPECT_LT(counts.accepted_tokens, counts.guessed_tokens);
+    }
+    EXPECT_EQ(draft.free_blocks(), 4U * (kPositions / 4 + 1)) << "who is done gives its blocks back";
+    guesser_.reset();
+  }
 }
 
 /// The events of a stream, joined, are the answer that comes at once.

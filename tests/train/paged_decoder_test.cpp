@@ -96,6 +96,33 @@ TEST_P(Paged, GuessesChangeNoText) {
   }
 }
 
+/// A draft's text goes back to where the model's differs.
+TEST_P(Paged, ATextGoesBackAndOnWithOtherTokens) {
+  PagedDecoder decoder(*session_,
+                       {.slots = 2, .positions = 32, .longest_prompt = 20, .chunk = 4, .block = 4});
+  decoder.warm_up();
+  std::map<std::size_t, TokenList> texts{{0, {}}, {1, {}}};
+  decoder.add(0, kPrompts[1], 32);
+  decoder.add(1, kPrompts[0], 32);
+  for (int i = 0; i < 9; ++i) {
+    static_cast<void>(decoder.step());
+    take(decoder, texts);
+  }
+  const TokenList longer = {5, 9, 200, 40, 41, 42, 43, 44};
+  decoder.rewind(1, 3, std::span(longer).subspan(3));
+  texts[1].clear();
+  while (texts[1].size() < 4) {
+    static_cast<void>(decoder.step());
+    take(decoder, texts);
+  }
+  EXPECT_EQ(texts[1], alone(longer, 4));
+  const TokenList other = texts[0];
+  EXPECT_EQ(other, alone(kPrompts[1], other.size())) << "the other text goes on";
+  EXPECT_THROW(decoder.rewind(1, 30, longer), std::logic_error);
+  EXPECT_THROW(decoder.rewind(1, 3, {}), std::logic_error);
+  EXPECT_THROW(decoder.rewind(1, 3, TokenList(30, 1)), std::logic_error);
+}
+
 TEST_P(Paged, RefusesWhatDoesNotFit) {
   PagedDecoder decoder(*session_, {.slots = 2, .positions = 8, .longest_prompt = 8, .block = 4, .pool = 8});
   EXPECT_THROW(decoder.add(0, TokenList(9, 1), 9), std::logic_error);

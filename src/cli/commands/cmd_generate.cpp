@@ -1,5 +1,6 @@
 // rooflm generate: text from a model.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "cli/output_rule.h"
 #include "cli/rank_texts.h"
 #include "cli/table.h"
+#include "cli/token_rows.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
@@ -55,6 +57,8 @@ struct GenerateOptions {
   std::string seed = "0";
   std::string window;
   std::string warmup = "0";
+  std::vector<std::string> stop;
+  std::string logprobs;
   std::string record;
   TableOptions table;
   std::string cp, pp, zero;  ///< refused
@@ -84,6 +88,10 @@ train::SamplingOptions sampling_from(const GenerateOptions& options) {
   sampling.stop_at_eot = !options.ignore_eot;
   sampling.cache = !options.no_cache;
   sampling.warmup = static_cast<int>(parse_integer("--warmup", options.warmup, 0));
+  sampling.stop = options.stop;
+  if (std::ranges::find(options.stop, "") != options.stop.end())
+    throw core::UsageError("--stop is empty: give a word that ends the text");
+  if (!options.logprobs.empty()) sampling.top_logprobs = parse_integer("--logprobs", options.logprobs, 0);
   train::validate(sampling);
   return sampling;
 }
@@ -257,6 +265,10 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
   return all;
 }
 
+fs::path tokenizer_of(const GenerateOptions& options, const LoadedModel& loaded) {
+  return options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+}
+
 /// Before the weights are read: a tokenizer of another model is found, and named.
 void require_ids_of_model(const text::Tokenizer& tokenizer, const fs::path& path, const LoadedModel& loaded,
                           std::span<const std::string> prompts) {
@@ -274,7 +286,7 @@ void require_ids_of_model(const text::Tokenizer& tokenizer, const fs::path& path
 train::Generation generate(const GenerateOptions& options, const LoadedModel& loaded,
                            const train::SamplingOptions& sampling, std::span<const std::string> prompts,
                            bool is_live, std::vector<std::string>& texts, const lab::Ranks& ranks) {
-  const fs::path tokenizer_path = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+  const fs::path tokenizer_path = tokenizer_of(options, loaded);
   train::verify_weights(loaded.directory, loaded.point.config);
   const auto tokenizer = text::Tokenizer::load(tokenizer_path);
   require_ids_of_model(tokenizer, tokenizer_path, loaded, prompts);
@@ -315,6 +327,7 @@ void agree(const lab::Ranks& ranks, const GenerateOptions& options) {
                      {"--window", options.window},
                      {"--no-cache", options.no_cache ? "yes" : "no"},
                      {"--ignore-eot", options.ignore_eot ? "yes" : "no"},
+                     {"--stop", fmt::format("{}", fmt::join(options.stop, "\x1f"))},
                      {"--warmup", options.warmup},
                      {"--tokenizer", options.tokenizer}});
 }
@@ -328,7 +341,10 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   refuse_other_splits(options);
   const bool is_first = ranks::is_first(ranks);
   train::SamplingOptions sampling = sampling_from(options);
-  require_columns(report::columns_of(text_columns()), options.table.style());
+  const bool shows_tokens = sampling.top_logprobs.has_value();
+  if (shows_tokens && ranks != nullptr && ranks->size() > 1)
+    throw core::UsageError("--logprobs: only of one process");
+  require_columns(shows_tokens ? token_columns() : report::columns_of(text_columns()), options.table.style());
   agree(ranks, options);
   if (is_first) refuse_terminal(options, ranks);
   // Standard input is one for all.
@@ -353,7 +369,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   const compile::Sharding& sharding = loaded.point.step.sharding;
   const Places own = own_places(prompts.size(), sharding.data, loaded.point.step.rank.data);
   sampling.first_text = own.begin;
-  const bool is_live = is_first && prompts.size() == 1 && !as_table;
+  const bool is_live = is_first && prompts.size() == 1 && !as_table && !shows_tokens;
   CopyTexts mine;
   if (own.size() > 0) {
     mine.generation = generate(options, loaded, sampling, std::span(prompts).subspan(own.begin, own.size()),
@@ -365,6 +381,9 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
     const AllTexts made = together(copies);
     if (is_live) {
       write_out("\n");
+    } else if (shows_tokens) {
+      const auto tokenizer = text::Tokenizer::load(tokenizer_of(options, loaded));
+      write_out(show_table(tokens_table(mine.generation, tokenizer), options.table.style()));
     } else {
       write_out(as_table ? show_table(texts_table(prompts, made), options.table.style())
                          : joined(prompts, made.texts));
@@ -410,6 +429,14 @@ Body declare_generate(CommandLine& line) {
       .show_default();
   line.add_option("--seed", o->seed, "The same seed gives the same text").type_name("N").show_default();
   line.add_option("--window", o->window, "Context window in tokens (default: as in training)").type_name("N");
+  line.add_option("--stop", o->stop, "Word that ends a text and is left out of it; repeat it for several")
+      .type_name("TEXT")
+      .repeated();
+  line.add_option(
+          "--logprobs", o->logprobs,
+          "Print tokens as rows, with natural logarithms of probabilities at temperature 1: those chosen, "
+          "and the N most likely ones of each place")
+      .type_name("N");
   line.add_flag("--ignore-eot", o->ignore_eot, "Continue after the end-of-text token");
   line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
       .type_name("PATH");

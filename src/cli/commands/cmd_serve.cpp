@@ -51,7 +51,7 @@ struct ServeOptions {
   std::string name;
   std::string key;
   std::string chat;
-  std::string chunk, pool, guesses = "0";
+  std::string chunk, pool, guesses, draft;
   std::string record;
   bool overwrite = false;
   bool dry_run = false;
@@ -159,23 +159,35 @@ class StopWatch {
   std::thread thread_;
 };
 
+/// Most guesses of a text and step; 0: nobody guesses.
+std::int64_t guesses_of(const ServeOptions& options) {
+  constexpr std::int64_t kMostGuesses = 32;
+  constexpr std::int64_t kGuessesOfDraft = 4;
+  if (options.guesses.empty()) return options.draft.empty() ? 0 : kGuessesOfDraft;
+  const std::int64_t guesses = parse_integer("--guess", options.guesses, 0);
+  if (guesses > kMostGuesses) throw core::UsageError(fmt::format("--guess is at most {}", kMostGuesses));
+  if (guesses == 0 && !options.draft.empty())
+    throw core::UsageError("--guess 0: then --draft has nothing to guess");
+  return guesses;
+}
+
 /// Keys and values in blocks where somebody asks for what needs them.
 std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, LoadedModel& loaded,
                                                   const serve::ServedModel& model, std::int64_t slots) {
   constexpr std::int64_t kMostChunk = 65536;
-  constexpr std::int64_t kMostGuesses = 32;
   constexpr std::int64_t kUsualChunk = 256;
-  const std::int64_t guesses = parse_integer("--guess", options.guesses, 0);
+  const std::int64_t guesses = guesses_of(options);
   const bool is_needed = guesses > 0 || !options.pool.empty();
   const std::int64_t chunk = options.chunk.empty() ? (is_needed ? kUsualChunk : 0)
                                                    : parse_integer("--prefill-chunk", options.chunk, 0);
   if (chunk > kMostChunk) throw core::UsageError(fmt::format("--prefill-chunk is at most {}", kMostChunk));
-  if (guesses > kMostGuesses) throw core::UsageError(fmt::format("--guess is at most {}", kMostGuesses));
   if (chunk == 0 && is_needed)
-    throw core::UsageError("--guess and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
+    throw core::UsageError(
+        "--guess, --draft and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
   if (chunk > 0 && loaded.point.device != "cpu")
     throw core::UsageError(
-        "--prefill-chunk, --kv-tokens and --guess keep keys and values in blocks, for which processors alone "
+        "--prefill-chunk, --kv-tokens, --guess and --draft keep keys and values in blocks, for which "
+        "processors alone "
         "have kernels: give --device cpu");
   if (chunk == 0) {
     return std::make_unique<train::SlotDecoder>(
@@ -191,6 +203,53 @@ std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, L
                           .pool = options.pool.empty() ? 0 : parse_integer("--kv-tokens", options.pool),
                           .guesses = guesses});
 }
+
+/// Who guesses tokens, with the model that does it where --draft names one.
+class Speculation {
+ public:
+  /// Its engines are made, its weights are not read yet.
+  Speculation(const ServeOptions& options, const LoadedModel& loaded, const serve::ServedModel& model,
+              std::int64_t slots) {
+    if (guesses_of(options) == 0) return;
+    if (options.draft.empty()) {
+      guesser_ = std::make_unique<serve::NgramGuesser>();
+      return;
+    }
+    draft_ = options.inference.for_model("--draft", options.draft).open(options.slots, "1");
+    require_same_tokens(options, loaded, model);
+    const std::int64_t most = draft_->point.config.max_seq;
+    const std::int64_t positions = most > 0 ? std::min(most, model.positions) : model.positions;
+    train::verify_weights(draft_->directory, draft_->point.config);
+    decoder_ = std::make_unique<train::PagedDecoder>(
+        *draft_->session,
+        train::PagedOptions{.slots = slots, .positions = positions, .longest_prompt = positions});
+    guesser_ = std::make_unique<serve::DraftGuesser>(*decoder_);
+  }
+  void load() {
+    if (!draft_) return;
+    draft_->session->load(draft_->directory);
+    decoder_->warm_up();
+  }
+  [[nodiscard]] serve::Guesser* guesser() { return guesser_.get(); }
+
+ private:
+  /// A token of one model is that of the other.
+  void require_same_tokens(const ServeOptions& options, const LoadedModel& loaded,
+                           const serve::ServedModel& model) const {
+    const auto tokenizer = text::Tokenizer::load(draft_->directory);
+    bool is_same = tokenizer.vocab_size() == model.tokenizer.vocab_size() &&
+                   draft_->point.config.vocab == loaded.point.config.vocab;
+    for (std::uint32_t id = 0; is_same && id < tokenizer.vocab_size(); ++id)
+      is_same = tokenizer.token_bytes(id) == model.tokenizer.token_bytes(id);
+    if (!is_same)
+      throw core::InputError(fmt::format("--draft {}: its tokens are not those of {}: it cannot guess them",
+                                         options.draft, options.inference.model()));
+  }
+
+  std::optional<LoadedModel> draft_;
+  std::unique_ptr<train::PagedDecoder> decoder_;
+  std::unique_ptr<serve::Guesser> guesser_;
+};
 
 lab::LoadRow load_row(const LoadedModel& loaded, const serve::ServedModel& model, std::int64_t slots,
                       serve::Schedule schedule) {
@@ -230,12 +289,14 @@ int run(const ServeOptions& options) {
   }
   train::verify_weights(loaded.directory, loaded.point.config);
   const auto decoder = make_decoder(options, loaded, model, slots);
+  Speculation speculation(options, loaded, model, slots);
   loaded.session->load(loaded.directory);
   decoder->warm_up();
+  speculation.load();
   const core::StopSignals signals;
   ServedRecord record(options, load_row(loaded, model, slots, schedule));
   serve::TextService service(*decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
-                             std::chrono::seconds(timeout), record.log());
+                             std::chrono::seconds(timeout), record.log(), speculation.guesser());
   const serve::HttpServer server(service, model,
                                  {.host = options.host, .port = static_cast<int>(port), .key = key});
   note("serving {} on {}: http://{}:{}/v1 ({} slots of {} tokens, {}{}{})", core::printable(model.name),
@@ -298,10 +359,14 @@ Body declare_serve(CommandLine& line) {
   line.add_option("--kv-tokens", o->pool,
                   "Tokens whose keys and values fit, of all texts together (default: slots times --seq)")
       .type_name("N");
-  line.add_option("--guess", o->guesses,
-                  "Speculative decoding: most tokens that a step guesses from the text's own n-grams")
-      .type_name("N")
-      .show_default();
+  line.add_option(
+          "--guess", o->guesses,
+          "Speculative decoding: most tokens that a step guesses, from the text's own n-grams or by --draft "
+          "(default: 0, with --draft 4)")
+      .type_name("N");
+  line.add_option("--draft", o->draft,
+                  "Speculative decoding: a smaller model with the same tokens, which guesses")
+      .type_name("DIR");
   line.add_option("-o,--output", o->record,
                   "Write requests and batches to this run record, every second (report --view requests)")
       .type_name("FILE.rooflm");

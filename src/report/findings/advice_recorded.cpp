@@ -253,9 +253,10 @@ std::vector<Advice> advise_idle(const RunData& run, double step_s) {
                   core::format_seconds(idle["copy"]), whole_of(step)));
   if (idle["unknown"] > 0)
     add("unknown", "device idle: unknown cause",
-        fmt::format("The device is idle for {} {} before kernels whose launch the recording does not have, so "
-                    "nobody can say what it waits for: record the calls of the CUDA runtime, and of all threads.",
-                    core::format_seconds(idle["unknown"]), whole_of(step)));
+        fmt::format(
+            "The device is idle for {} {} before kernels whose launch the recording does not have, so "
+            "nobody can say what it waits for: record the calls of the CUDA runtime, and of all threads.",
+            core::format_seconds(idle["unknown"]), whole_of(step)));
   if (is_foreign(run.run)) advise_collectives(all, step);
   return all;
 }

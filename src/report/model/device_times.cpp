@@ -388,7 +388,8 @@ class StepTimer {
     }
     const Interval host{gap.start_ns, asked_for_until(gap, before, *next)};
     const auto [late, ready] = split(rest, std::span(&host, host.end_ns > host.start_ns ? 1 : 0));
-    add(ready, is_launch_known(*next) ? IdleCause::dependency : IdleCause::unknown);
+    add(ready,
+        is_foreign(run_->run) && call_of(*next) == nullptr ? IdleCause::unknown : IdleCause::dependency);
     const auto [traced, other] = split(late, all_overheads_);
     add(traced, IdleCause::tracing);
     const auto [waited, host_late] = split(other, parts.waits);
@@ -411,11 +412,9 @@ class StepTimer {
     for (std::size_t i = 0; i < known; ++i) {
       Idle& idle = times_.idle[i];
       if (idle.cause != IdleCause::host && !idle.is_unexplained) continue;
-      const auto call = idle.next && run_->activities[*idle.next].correlation
-                            ? calls_.find(*run_->activities[*idle.next].correlation)
-                            : calls_.end();
+      const Interval* const call = idle.next ? call_of(*idle.next) : nullptr;
       const std::int64_t until =
-          call == calls_.end() ? idle.end_ns : std::clamp(call->second.start_ns, idle.start_ns, idle.end_ns);
+          call == nullptr ? idle.end_ns : std::clamp(call->start_ns, idle.start_ns, idle.end_ns);
       if (until - idle.start_ns <= least_ns) continue;
       Idle launch = idle;
       idle.end_ns = launch.start_ns = until;
@@ -432,11 +431,11 @@ class StepTimer {
     }
   }
 
-  /// Of programs of others: whether a call says when the host asked for the kernel.
-  [[nodiscard]] bool is_launch_known(std::size_t kernel) const {
-    if (!is_foreign(run_->run)) return true;
+  /// The call that launched the kernel; nullptr where none was recorded.
+  [[nodiscard]] const Interval* call_of(std::size_t kernel) const {
     const auto& correlation = run_->activities[kernel].correlation;
-    return correlation && calls_.contains(*correlation);
+    const auto call = correlation ? calls_.find(*correlation) : calls_.end();
+    return call == calls_.end() ? nullptr : &call->second;
   }
 
   /// Until when the host was asking for the kernel that ends a gap: the end of its call. In a graph all
@@ -444,12 +443,12 @@ class StepTimer {
   /// it is the whole gap, which the launch takes; where no call was recorded, nothing is the host's but that.
   [[nodiscard]] std::int64_t asked_for_until(Interval gap, std::optional<std::size_t> before,
                                              std::size_t next) const {
-    const record::Activity& activity = run_->activities[next];
-    const auto call = activity.correlation ? calls_.find(*activity.correlation) : calls_.end();
     // A step of a program that is not ours begins when the device is done with the one before.
     if (!before && !is_foreign(run_->run)) return gap.end_ns;
-    if (before && run_->activities[*before].correlation == activity.correlation) return gap.start_ns;
-    return call == calls_.end() ? gap.start_ns : std::clamp(call->second.end_ns, gap.start_ns, gap.end_ns);
+    const auto& correlation = run_->activities[next].correlation;
+    if (before && run_->activities[*before].correlation == correlation) return gap.start_ns;
+    const Interval* const call = call_of(next);
+    return call == nullptr ? gap.start_ns : std::clamp(call->end_ns, gap.start_ns, gap.end_ns);
   }
 
   const RunData* run_;
@@ -472,12 +471,6 @@ class StepTimer {
 };
 
 }  // namespace
-
-std::string_view name_of(IdleCause cause) {
-  constexpr std::array<std::string_view, kIdleCauses> kNames = {"host",    "dependency", "copy",   "sync",
-                                                                "tracing", "stall",      "unknown"};
-  return kNames.at(static_cast<std::size_t>(cause));
-}
 
 double KernelTime::overlap() const {
   if (duration_ns <= 0) return 0;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/named.h"
 #include "report/model/activity_names.h"
 #include "report/model/run_data.h"
 
@@ -24,8 +25,16 @@ namespace rooflm::report {
 /// launch of the next kernel was not recorded.
 enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing, stall, unknown };
 inline constexpr std::size_t kIdleCauses = 7;
-/// "host", "dependency", "copy", "sync", "tracing", "stall", "unknown".
-std::string_view name_of(IdleCause cause);
+constexpr auto names_of(IdleCause) {
+  return core::named<IdleCause>("cause of idle time", {{IdleCause::host, "host"},
+                                                       {IdleCause::dependency, "dependency"},
+                                                       {IdleCause::copy, "copy"},
+                                                       {IdleCause::sync, "sync"},
+                                                       {IdleCause::tracing, "tracing"},
+                                                       {IdleCause::stall, "stall"},
+                                                       {IdleCause::unknown, "unknown"}});
+}
+using core::name_of;
 
 /// Before a launch the host is late by the median of all such gaps, more or less. What is so many times
 /// longer than that, and longer than kLeastStallNs, is no launch; nor is what is longer than kMostLaunchNs.

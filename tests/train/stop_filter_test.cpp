@@ -1,9 +1,9 @@
 // Stop words in a text that comes in pieces.
-#include "serve/stop_filter.h"
+#include "train/stop_filter.h"
 
 #include <gtest/gtest.h>
 
-namespace rooflm::serve {
+namespace rooflm::train {
 namespace {
 
 TEST(StopFilter, HoldsBackWhatMayBeginAWord) {
@@ -47,4 +47,4 @@ TEST(StopFilter, AtTheEndNothingIsHeldBack) {
 }
 
 }  // namespace
-}  // namespace rooflm::serve
+}  // namespace rooflm::train

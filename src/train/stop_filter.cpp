@@ -1,11 +1,11 @@
 // Stop words in a text that comes in pieces.
-#include "serve/stop_filter.h"
+#include "train/stop_filter.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
-namespace rooflm::serve {
+namespace rooflm::train {
 
 std::string StopFilter::append(std::string_view text) {
   if (has_stopped_) return "";
@@ -31,4 +31,4 @@ std::string StopFilter::append(std::string_view text) {
 
 std::string StopFilter::finish() { return std::exchange(held_, {}); }
 
-}  // namespace rooflm::serve
+}  // namespace rooflm::train

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rooflm::serve {
+namespace rooflm::train {
 
 /// Passes a text on until one of the words is in it. What may be the beginning of a word is held back.
 class StopFilter {
@@ -23,4 +23,4 @@ class StopFilter {
   bool has_stopped_ = false;
 };
 
-}  // namespace rooflm::serve
+}  // namespace rooflm::train
