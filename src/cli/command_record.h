@@ -1,12 +1,13 @@
 // The record that a command writes: at the path of -o, otherwise in a temporary folder that is removed with
-// this object. The folder of a killed command is removed by the next one.
+// this object.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "core/descriptor.h"
+#include "cli/temporary_folder.h"
 #include "record/writer.h"
 
 namespace rooflm::cli {
@@ -20,7 +21,7 @@ class CommandRecord {
                 bool has_machine = true);
   CommandRecord(const CommandRecord&) = delete;
   CommandRecord& operator=(const CommandRecord&) = delete;
-  ~CommandRecord();
+  ~CommandRecord() = default;
 
   [[nodiscard]] record::Writer& writer() { return *writer_; }
   /// Completes the record. With `-o -` writes it to standard output; otherwise prints its path on standard
@@ -29,14 +30,11 @@ class CommandRecord {
   /// Whether the record itself is what the command prints: `-o -`.
   [[nodiscard]] bool is_printed() const { return is_printed_; }
   /// Whether it stays where it is when the command ends.
-  [[nodiscard]] bool is_kept() const { return folder_.empty(); }
+  [[nodiscard]] bool is_kept() const { return !folder_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
-  void remove_folder() const;
-
-  std::filesystem::path folder_;  ///< temporary; empty when the record is kept
-  core::Descriptor lock_;         ///< of the temporary folder
+  std::optional<TemporaryFolder> folder_;  ///< of a record that is not kept
   std::filesystem::path path_;
   std::unique_ptr<record::Writer> writer_;
   bool is_printed_ = false;

@@ -3,45 +3,77 @@
 
 namespace rooflm::cli {
 
-const std::vector<Command>& commands() {
-  static const std::vector<Command> kCommands = {
-      {"bench", "time forward, backward, optimizer and the whole step; sweeps", declare_bench},
-      {"profile", "break down one step: phases, blocks, ops, roofline, memory", declare_profile},
-      {"study", "run sweeps that answer a question, and show the answer", declare_study},
-      {"record", "record any CUDA program from outside: kernels, copies, ranges, PyTorch modules",
-       declare_record},
-      {"report", "show run records as tables, charts or a page", declare_report},
-      {"export", "write a run in formats of other tools: traces, CSV, SQLite, flame graphs", declare_export},
-      {"import", "turn traces and snapshots of other tools into run records", declare_import},
-      {"verify", "check run records for consistency: sums, counts, memory, roofs", declare_verify},
-      {"compare", "compare two records: what got faster or slower, with significance; a CI gate",
-       declare_compare},
-      {"plan", "predict memory, step time, MFU, days and cost of a run on N devices", declare_plan},
-      {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
-      {"launch",
-       "start several ranks of bench, profile, train, eval, generate or comm on this host, one per device",
-       declare_launch},
-      {"train", "train a model on token shards, with checkpoints", declare_train},
-      {"eval", "compute the loss of a model on token shards", declare_eval},
-      {"generate", "generate text with a model", declare_generate},
-      {"serve", "answer requests over HTTP as OpenAI's API does", declare_serve},
-      {"bench-serve", "load a server of that API and time its answers", declare_bench_serve},
-      {"peaks", "measure this machine's ceilings: matmul rates, memory bandwidth", declare_peaks},
-      {"attention", "time attention alone: looped, batched and flash; forward, backward, memory",
-       declare_attention},
-      {"gemm", "time matmuls: one big, looped, batched; shapes of attention", declare_gemm},
-      {"comm", "time collectives between ranks: all_reduce, all_gather, reduce_scatter, messages",
-       declare_comm},
-      {"data prepare", "turn text files into token shards and a tokenizer", declare_data_prepare},
-      {"data info", "show what a token shard or a prepared directory contains", declare_data_info},
-      {"data train-tokenizer", "learn a byte-level BPE vocabulary from text", declare_data_train_tokenizer},
-      {"data tokenize", "convert text to token ids", declare_data_tokenize},
-      {"data decode", "convert token ids to text", declare_data_decode},
-      {"info", "show the machine, its devices, and what is not available and why", declare_info},
-      {"completion", "print a script that completes commands, options and values in bash, zsh or fish",
-       declare_completion},
-      {"man", "write manual pages, one per command", declare_man},
+const std::vector<CommandGroup>& command_groups() {
+  static const std::vector<CommandGroup> kGroups = {
+      {"Measure a step",
+       {
+           {"bench", "time forward, backward, optimizer and the whole step; sweeps", declare_bench},
+           {"profile", "break down one step: phases, blocks, ops, roofline, memory", declare_profile},
+           {"study", "run sweeps that answer a question, and show the answer", declare_study},
+           {"peaks", "measure this machine's ceilings: matmul rates, memory bandwidth", declare_peaks},
+           {"attention", "time attention alone: looped, batched and flash; forward, backward, memory",
+            declare_attention},
+           {"gemm", "time matmuls: one big, looped, batched; shapes of attention", declare_gemm},
+           {"comm", "time collectives between ranks: all_reduce, all_gather, reduce_scatter, messages",
+            declare_comm},
+       }},
+      {"Programs of others",
+       {
+           {"record", "record any CUDA program from outside: kernels, copies, ranges, PyTorch modules",
+            declare_record},
+           {"import", "turn traces and snapshots of other tools into run records", declare_import},
+       }},
+      {"Look at records",
+       {
+           {"report", "show run records as tables, charts or a page", declare_report},
+           {"view", "open the page of run records in a browser", declare_view},
+           {"compare", "compare two records: what got faster or slower, with significance; a CI gate",
+            declare_compare},
+           {"verify", "check run records for consistency: sums, counts, memory, roofs", declare_verify},
+           {"export", "write a run in formats of other tools: traces, CSV, SQLite, flame graphs",
+            declare_export},
+       }},
+      {"Before a run",
+       {
+           {"plan", "predict memory, step time, MFU, days and cost of a run on N devices", declare_plan},
+           {"program", "print the ops of a step: shapes, FLOPs, bytes, memory", declare_program},
+       }},
+      {"Train and serve",
+       {
+           {"data prepare", "turn text files into token shards and a tokenizer", declare_data_prepare},
+           {"data info", "show what a token shard or a prepared directory contains", declare_data_info},
+           {"data train-tokenizer", "learn a byte-level BPE vocabulary from text",
+            declare_data_train_tokenizer},
+           {"data tokenize", "convert text to token ids", declare_data_tokenize},
+           {"data decode", "convert token ids to text", declare_data_decode},
+           {"train", "train a model on token shards, with checkpoints", declare_train},
+           {"eval", "compute the loss of a model on token shards", declare_eval},
+           {"generate", "generate text with a model", declare_generate},
+           {"serve", "answer requests over HTTP as OpenAI's API does", declare_serve},
+           {"bench-serve", "load a server of that API and time its answers", declare_bench_serve},
+           {"launch",
+            "start several ranks of bench, profile, train, eval, generate or comm on this host, one per "
+            "device",
+            declare_launch},
+       }},
+      {"This machine and this program",
+       {
+           {"info", "show the machine, its devices, and what is not available and why", declare_info},
+           {"completion", "print a script that completes commands, options and values in bash, zsh or fish",
+            declare_completion},
+           {"man", "write manual pages, one per command", declare_man},
+       }},
   };
+  return kGroups;
+}
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> kCommands = [] {
+    std::vector<Command> all;
+    for (const CommandGroup& group : command_groups())
+      all.insert(all.end(), group.commands.begin(), group.commands.end());
+    return all;
+  }();
   return kCommands;
 }
 

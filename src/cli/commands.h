@@ -19,7 +19,13 @@ struct Command {
   Body (*declare)(CommandLine& line);
 };
 
-/// In the order of `rooflm --help`.
+/// Commands that stand together in `rooflm --help`.
+struct CommandGroup {
+  std::string title;
+  std::vector<Command> commands;
+};
+const std::vector<CommandGroup>& command_groups();
+/// All of them, in that order.
 const std::vector<Command>& commands();
 
 /// Options of every command besides its own.
@@ -40,6 +46,7 @@ Body declare_profile(CommandLine& line);
 Body declare_study(CommandLine& line);
 Body declare_record(CommandLine& line);
 Body declare_report(CommandLine& line);
+Body declare_view(CommandLine& line);
 Body declare_export(CommandLine& line);
 Body declare_import(CommandLine& line);
 Body declare_verify(CommandLine& line);

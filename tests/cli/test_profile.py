@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree as xml
 
@@ -297,6 +298,37 @@ class Profile(unittest.TestCase):
         self.assertEqual(letter.read_text(), "dear")
         self.ok("report", self.record, "--html", letter, "--overwrite")
         self.fails(3, "report", self.record, "--html", letter, says=["letter.html", "--overwrite"])
+
+    def test_a_record_on_standard_input(self):
+        def report(data, *arguments):
+            return subprocess.run([BINARY, "report", "-", *arguments], input=data, capture_output=True, timeout=TIMEOUT, env=self.environment, check=False)
+        shown = report(self.record.read_bytes(), "--view", "phases", "--format", "csv")
+        self.assertEqual(shown.stdout.decode(), self.ok("report", self.record, "--view", "phases", "--format", "csv"), shown.stderr)
+        for data, code in ((b"", 3), (b"no record", 3)):
+            self.assertEqual(report(data).returncode, code)
+        self.assertEqual(report(b"", "-").returncode, 2)
+
+    def test_view_opens_the_page(self):
+        if not self.has_page():
+            self.skipTest("built without the page")
+        browser = self.folder / "browser"
+        browser.write_text(f'#!/bin/sh\necho "$1" > "{self.folder}/opened.tmp" && mv "{self.folder}/opened.tmp" "{self.folder}/opened"\n')
+        browser.chmod(0o755)
+        environment = dict(self.environment, BROWSER=f"{browser}:other")
+        for _ in range(2):  # the page of before is replaced
+            result = subprocess.run([BINARY, "view", self.record], capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        deadline = time.monotonic() + 60
+        while not (self.folder / "opened").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        page = pathlib.Path((self.folder / "opened").read_text().strip())
+        self.assertEqual(page, self.folder / "cache/rooflm/pages/a.rooflm.html")
+        self.assertIn("<html", page.read_text()[:1000])
+        missing = subprocess.run([BINARY, "view", self.record], capture_output=True, text=True, timeout=TIMEOUT, env=dict(environment, BROWSER="/no/browser"), check=False)
+        self.assertEqual(missing.returncode, 0)
+        self.assertIn("there is no /no/browser here", missing.stderr)
+        self.fails(2, "view")
+        self.fails(3, "view", self.folder / "missing.rooflm", says=["missing.rooflm"])
 
     def test_wrong_records(self):
         text = self.folder / "text.rooflm"

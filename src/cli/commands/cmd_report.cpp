@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/filter_options.h"
+#include "cli/record_arguments.h"
 #include "cli/report_output.h"
 #include "cli/steps_option.h"
 #include "cli/table.h"
@@ -31,8 +32,9 @@ int run(const ReportOptions& options, bool names_format) {
   if (options.files.empty()) {
     throw core::UsageError("report: name one or more records: rooflm report FILE...");
   }
+  const RecordArguments records(options.files);
   ReportRequest request;
-  request.records.assign(options.files.begin(), options.files.end());
+  request.records = records.paths();
   request.views = parse_names("--view", options.views);
   request.html = options.html;
   request.pictures = options.charts;
@@ -72,7 +74,7 @@ std::string views_help() {
 
 Body declare_report(CommandLine& line) {
   auto options = std::make_shared<ReportOptions>();
-  line.add_option("file", options->files, "Run records").type_name("FILE").required();
+  line.add_option("file", options->files, "Run records; - is standard input").type_name("FILE").required();
   line.add_option("--view", options->views,
                   "Views to print (default: overview, advice, phases, blocks, roofline, ops, memory)")
       .type_name("NAME,...");
