@@ -5,7 +5,6 @@
 #include <httplib.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -19,6 +18,7 @@
 #include "core/printable.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
+#include "serve/senders.h"
 
 namespace rooflm::serve {
 namespace {
@@ -320,33 +320,29 @@ std::vector<double> arrival_times(std::int64_t count, double rate, double bursti
 
 std::vector<LoadResult> run_load(const Target& target, std::span<const LoadRequest> requests,
                                  std::size_t most_at_once) {
-  std::vector<LoadResult> results(requests.size());
-  const std::size_t threads = std::min(most_at_once == 0 ? kMostAtOnce : most_at_once, requests.size());
-  std::atomic<std::size_t> next = 0;
+  std::vector<LoadResult> results;
+  for (const LoadRequest& request : requests) {
+    results.push_back({.arrival_s = request.arrival_s,
+                       .prompt_tokens = std::ssize(request.prompt_ids),
+                       .new_tokens = request.new_tokens,
+                       .user = request.user,
+                       .error = kLeftOut});
+  }
   const Clock::time_point start = Clock::now();
-  const auto work = [&] {
-    for (std::size_t i = next++; i < requests.size(); i = next++) {
-      const LoadRequest& request = requests[i];
-      LoadResult& result = results[i];
-      result = {.arrival_s = request.arrival_s,
-                .prompt_tokens = std::ssize(request.prompt_ids),
-                .new_tokens = request.new_tokens,
-                .user = request.user};
+  {
+    Senders senders(most_at_once == 0 ? kMostAtOnce : most_at_once, [&](std::size_t i) {
+      if (core::StopSignals::received() != 0) return;
+      results[i].error.clear();
+      send(target, requests[i], start, results[i]);
+    });
+    for (std::size_t i = 0; i < requests.size() && core::StopSignals::received() == 0; ++i) {
       const auto until = start + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double>(request.arrival_s));
+                                     std::chrono::duration<double>(requests[i].arrival_s));
       constexpr auto kLook = std::chrono::milliseconds(50);
       while (Clock::now() < until && core::StopSignals::received() == 0)
         std::this_thread::sleep_until(std::min(until, Clock::now() + kLook));
-      if (core::StopSignals::received() != 0) {
-        result.error = kLeftOut;
-      } else {
-        send(target, request, start, result);
-      }
+      senders.give(i);
     }
-  };
-  {
-    std::vector<std::jthread> workers;
-    for (std::size_t i = 0; i < threads; ++i) workers.emplace_back(work);
   }
   std::erase_if(results, [](const LoadResult& result) { return result.error == kLeftOut; });
   return results;
