@@ -66,7 +66,8 @@ class Writer {
     return {text.size(), 0};
   }
   void flush() {
-    for (const std::uint32_t id : tokenizer_->encode(plain_)) ids_.push_back(static_cast<std::int32_t>(id));
+    for (const std::uint32_t id : tokenizer_->encode(plain_, text::SpecialTokens::as_text, ids_.empty()))
+      ids_.push_back(static_cast<std::int32_t>(id));
     plain_.clear();
   }
 

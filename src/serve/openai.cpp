@@ -117,7 +117,8 @@ std::vector<std::string> stop_words(const Keys& keys) {
 
 std::vector<std::int32_t> encoded(const std::string& text, const ServedModel& model) {
   std::vector<std::int32_t> tokens;
-  for (const std::uint32_t id : model.tokenizer.encode(text)) tokens.push_back(static_cast<std::int32_t>(id));
+  for (const std::uint32_t id : model.tokenizer.encode_prompt(text))
+    tokens.push_back(static_cast<std::int32_t>(id));
   if (tokens.empty()) {
     const auto eot = model.tokenizer.eot();
     if (!eot)

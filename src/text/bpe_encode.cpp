@@ -32,12 +32,35 @@ std::uint32_t token_of(const BpeModel& model, char c) {
       byte));
 }
 
+/// What the word is before its first merge: as many tokens as bytes, or of BPE over characters as many as
+/// characters that are tokens, and bytes of the others. Returns how many; `tokens` has room for one a byte.
+std::size_t first_tokens(const BpeModel& model, std::string_view word, std::span<std::uint32_t> tokens) {
+  std::size_t n = 0;
+  if (!model.characters) {
+    for (const char c : word) tokens[n++] = token_of(model, c);
+    return n;
+  }
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t most = std::min(utf8_length(static_cast<unsigned char>(word[at])), word.size() - at);
+    std::size_t length = 1;  // no further than what may follow: the text may be no UTF-8
+    while (length < most && (static_cast<unsigned char>(word[at + length]) & 0xC0U) == 0x80U) ++length;
+    const auto found = model.character_ids.find(word.substr(at, length));
+    if (found != model.character_ids.end()) {
+      tokens[n++] = found->second;
+      at += length;
+      continue;
+    }
+    for (std::size_t i = 0; i < length; ++i) tokens[n++] = token_of(model, word[at + i]);
+    at += length;
+  }
+  return n;
+}
+
 /// Words of at most kShortWord bytes: the lowest rank is looked for again after every merge.
 void merge_short_word(const BpeModel& model, std::string_view word, std::vector<std::uint32_t>& ids) {
   std::array<std::uint32_t, kShortWord> tokens;
   std::array<Merge, kShortWord> merges;  // merges[i] is that of tokens i and i + 1
-  std::size_t n = word.size();
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = token_of(model, word[i]);
+  std::size_t n = first_tokens(model, word, tokens);
   const auto& table = model.merge_table;
   for (std::size_t i = 0; i + 1 < n; ++i) merges[i] = table.find(tokens[i], tokens[i + 1]);
   while (n > 1) {
@@ -73,11 +96,11 @@ void merge_long_word(const BpeModel& model, std::string_view word, std::vector<s
       return merge.rank != o.merge.rank ? merge.rank > o.merge.rank : left > o.left;
     }
   };
-  std::vector<Token> tokens(word.size());
-  for (std::size_t i = 0; i < word.size(); ++i) {
-    const auto id = token_of(model, word[i]);
-    tokens[i] = {id, true, i > 0 ? i - 1 : kNone, i + 1 < word.size() ? i + 1 : kNone};
-  }
+  std::vector<std::uint32_t> first(word.size());
+  first.resize(first_tokens(model, word, first));
+  std::vector<Token> tokens(first.size());
+  for (std::size_t i = 0; i < first.size(); ++i)
+    tokens[i] = {first[i], true, i > 0 ? i - 1 : kNone, i + 1 < first.size() ? i + 1 : kNone};
   std::priority_queue<Candidate> candidates;
   const auto merge_at = [&](std::size_t left) {
     return tokens[left].after == kNone
@@ -88,7 +111,7 @@ void merge_long_word(const BpeModel& model, std::string_view word, std::vector<s
     const Merge merge = merge_at(left);
     if (merge.rank != kNoRank) candidates.push({merge, left});
   };
-  for (std::size_t i = 0; i < word.size(); ++i) propose(i);
+  for (std::size_t i = 0; i < tokens.size(); ++i) propose(i);
   while (!candidates.empty()) {
     const auto [merge, left] = candidates.top();
     candidates.pop();
@@ -121,6 +144,25 @@ void merge_word(const BpeModel& model, std::string_view word, std::vector<std::u
   } else {
     merge_long_word(model, word, ids);
   }
+}
+
+std::string with_marks(const CharacterRules& rules, std::string_view text, bool is_beginning) {
+  using Prefix = CharacterRules::Prefix;
+  std::string marked;
+  marked.reserve(text.size() + text.size() / 2);
+  const bool is_marked = text.starts_with(' ') || text.starts_with(kBlankMark);
+  const bool is_wanted = rules.prefix == Prefix::each ||
+                         (rules.prefix == Prefix::each_without && !is_marked) ||
+                         (rules.prefix == Prefix::first_without && is_beginning && !is_marked);
+  if (is_wanted) marked += kBlankMark;
+  for (const char c : text) {
+    if (c == ' ') {
+      marked += kBlankMark;
+    } else {
+      marked += c;
+    }
+  }
+  return marked;
 }
 
 void WordEncoder::FreeEntries::operator()(Entry* entries) const { std::free(entries); }
@@ -158,7 +200,14 @@ WordEncoder::Entry& WordEncoder::entry_of(const Key& key) const {
   return cache_[static_cast<std::size_t>(hash >> shift_)];
 }
 
-void WordEncoder::encode(std::string_view text, std::vector<std::uint32_t>& ids) {
+void WordEncoder::encode(std::string_view text, std::vector<std::uint32_t>& ids, bool is_beginning) {
+  if (text.empty()) return;
+  if (!model_->characters) return encode_normal(text, ids);
+  marked_ = with_marks(*model_->characters, text, is_beginning);
+  encode_normal(marked_, ids);
+}
+
+void WordEncoder::encode_normal(std::string_view text, std::vector<std::uint32_t>& ids) {
   const auto replaced = replace_invalid_utf8(text);
   if (nfc_) nfc_->require(replaced ? std::string_view(*replaced) : text);
   splitter_.begin(replaced ? std::string_view(*replaced) : text);

@@ -69,9 +69,25 @@ struct AddedToken {
   bool always = false;
 };
 
+/// SentencePiece's mark of a blank, "▁" (U+2581).
+inline constexpr std::string_view kBlankMark = "\xE2\x96\x81";
+
+/// BPE over characters, as SentencePiece learns it (Llama 2, Mistral, Gemma): blanks are written as
+/// kBlankMark, words are not split before it, and a character that is no token is its bytes, "<0xE4>".
+struct CharacterRules {
+  /// Where a mark is set before a text: before each between two added tokens, only before what begins the
+  /// whole, and whether one that is there is enough.
+  enum class Prefix : std::uint8_t { none, each, each_without, first_without };
+  Prefix prefix = Prefix::none;
+  bool strips_blank = false;  ///< decoding leaves out the blank at the beginning
+};
+
 struct BpeModel {
   /// The bytes of every id; ids that do not exist are empty.
   std::vector<std::string> tokens;
+  /// Of BPE over characters: how the file writes every id, and its rules.
+  std::vector<std::string> spellings;
+  std::optional<CharacterRules> characters;
   /// The merges in order of rank.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> merges;
   std::vector<AddedToken> added;
@@ -87,8 +103,11 @@ struct BpeModel {
   // Derived by index():
   MergeTable merge_table;
   std::array<std::uint32_t, 256> byte_ids{};  ///< kNoToken for some bytes that UTF-8 never has
-  std::unordered_map<std::string_view, std::uint32_t> whole_words;  ///< only with ignore_merges
+  std::unordered_map<std::string_view, std::uint32_t> whole_words;    ///< only with ignore_merges
+  std::unordered_map<std::string_view, std::uint32_t> character_ids;  ///< of BPE over characters
   std::optional<std::uint32_t> eot;
+  /// What the file's post-processor sets before a text, if anything.
+  std::optional<std::uint32_t> bos;
 
   /// Fills the derived tables. Throws core::InputError, beginning with `where`, when a byte has no token or
   /// the result of a merge is no token.

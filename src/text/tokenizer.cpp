@@ -42,10 +42,11 @@ Found find_added(const BpeModel& model, std::string_view text, bool special) {
 }
 
 void encode_text(const BpeModel& model, WordEncoder& words, std::string_view text, SpecialTokens special,
-                 std::vector<std::uint32_t>& ids) {
+                 std::vector<std::uint32_t>& ids, bool is_beginning = true) {
   while (!text.empty()) {
     const auto [at, token] = find_added(model, text, special == SpecialTokens::recognise);
-    words.encode(text.substr(0, at), ids);
+    words.encode(text.substr(0, at), ids, is_beginning);
+    is_beginning = false;
     text.remove_prefix(at);
     if (token == nullptr) continue;
     ids.push_back(token->id);
@@ -80,10 +81,17 @@ Tokenizer Tokenizer::from_merges(std::span<const std::pair<std::uint32_t, std::u
   return Tokenizer(std::move(model));
 }
 
-std::vector<std::uint32_t> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
+std::vector<std::uint32_t> Tokenizer::encode(std::string_view text, SpecialTokens special,
+                                             bool is_beginning) const {
   std::vector<std::uint32_t> ids;
   WordEncoder words(*model_, text.size());
-  encode_text(*model_, words, text, special, ids);
+  encode_text(*model_, words, text, special, ids, is_beginning);
+  return ids;
+}
+
+std::vector<std::uint32_t> Tokenizer::encode_prompt(std::string_view text) const {
+  std::vector<std::uint32_t> ids = encode(text);
+  if (bos()) ids.insert(ids.begin(), *bos());
   return ids;
 }
 
@@ -107,12 +115,14 @@ std::string_view Tokenizer::token_bytes(std::uint32_t id) const {
 std::string Tokenizer::decode(std::span<const std::uint32_t> ids) const {
   std::string text;
   for (const auto id : ids) text += token_bytes(id);
-  return text;
+  const bool strips_blank = model_->characters && model_->characters->strips_blank;
+  return strips_blank && text.starts_with(' ') ? text.substr(1) : text;
 }
 
 std::uint32_t Tokenizer::vocab_size() const { return static_cast<std::uint32_t>(model_->tokens.size()); }
 
 std::optional<std::uint32_t> Tokenizer::eot() const { return model_->eot; }
+std::optional<std::uint32_t> Tokenizer::bos() const { return model_->bos; }
 
 std::optional<std::uint32_t> Tokenizer::special_id(std::string_view name) const {
   for (const auto& token : model_->added) {
@@ -125,7 +135,9 @@ bool Tokenizer::encodes_as(const Tokenizer& other) const {
   const BpeModel& a = *model_;
   const BpeModel& b = *other.model_;
   return a.tokens == b.tokens && a.merges == b.merges && a.ignore_merges == b.ignore_merges &&
-         a.wants_nfc == b.wants_nfc && a.rules.patterns() == b.rules.patterns();
+         a.wants_nfc == b.wants_nfc && a.characters.has_value() == b.characters.has_value() &&
+         (!a.characters || a.characters->prefix == b.characters->prefix) &&
+         a.rules.patterns() == b.rules.patterns();
 }
 
 void Tokenizer::save(const std::filesystem::path& path) const {

@@ -1,4 +1,5 @@
-// Byte-level BPE: text to token ids and back, as GPT-2 and Llama 3 do it.
+// BPE: text to token ids and back, over bytes as GPT-2 and Llama 3 do it, or over characters as Llama 2 and
+// Gemma do.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +24,27 @@ enum class SpecialTokens : std::uint8_t {
   recognise,  ///< the one token of that name
 };
 
-/// A byte-level BPE vocabulary with its splitting pattern. Immutable and cheap to copy (copies share the
+/// A BPE vocabulary with its splitting pattern. Immutable and cheap to copy (copies share the
 /// tables); every const method may be called from several threads at once.
 ///
 /// Text is UTF-8. Bytes that are not valid UTF-8 are kept: for the splitting pattern each of them counts as
 /// one character that is no letter, digit or white space, and its byte is encoded as it is, so
-/// decode(encode(x)) == x for every sequence of bytes.
+/// decode(encode(x)) == x for every sequence of bytes. BPE over characters writes blanks as "▁": it cannot
+/// tell such a character from a blank, nor, in some files, one blank before a text from none.
 class Tokenizer {
  public:
   /// Reads a tokenizer from
   ///  - a directory that holds tokenizer.json, or vocab.json + merges.txt, or encoder.json + vocab.bpe;
-  ///  - a tokenizer.json (Hugging Face format: BPE model, ByteLevel, alone or after Split patterns);
+  ///  - a tokenizer.json (Hugging Face format: BPE model, ByteLevel, alone or after Split patterns; or with
+  ///  byte
+  ///    fallback and "▁" for blanks);
   ///  - a vocab.json or encoder.json, with merges.txt or vocab.bpe beside it; it is split as the class in the
   ///    tokenizer_config.json beside it is, or as GPT-2.
-  /// Post-processors (a leading BOS, say) are not applied: ids are those of the text alone.
+  /// Post-processors (a leading BOS, say) are not applied: ids are those of the text alone, and bos() says
+  /// what is set before it.
   /// Throws core::InputError that names the file, the place and the expectation when the file is missing,
-  /// damaged or describes a tokenizer of another kind (Unigram, WordPiece, SentencePiece-like BPE, a
-  /// normalizer other than NFC, a class whose split is not known). With NFC, encoding throws core::InputError
+  /// damaged or describes a tokenizer of another kind (Unigram, WordPiece, a normalizer other than NFC, a
+  /// class whose split is not known). With NFC, encoding throws core::InputError
   /// for text that may not be in that form.
   static Tokenizer load(const std::filesystem::path& path);
 
@@ -49,9 +54,12 @@ class Tokenizer {
   static Tokenizer from_merges(std::span<const std::pair<std::uint32_t, std::uint32_t>> merges,
                                std::span<const std::string> special);
 
-  /// The ids of `text`, on the calling thread.
+  /// The ids of `text`, on the calling thread. `is_beginning`: it begins a text, which some files mark.
   [[nodiscard]] std::vector<std::uint32_t> encode(std::string_view text,
-                                                  SpecialTokens special = SpecialTokens::as_text) const;
+                                                  SpecialTokens special = SpecialTokens::as_text,
+                                                  bool is_beginning = true) const;
+  /// What a model continues: bos(), if there is one, and the ids of `text`.
+  [[nodiscard]] std::vector<std::uint32_t> encode_prompt(std::string_view text) const;
   /// The same ids as encode(text), computed by `threads` threads (0: one per core) on chunks cut where the
   /// splitting pattern is sure to cut. With SpecialTokens::as_text.
   [[nodiscard]] std::vector<std::uint32_t> encode_parallel(std::string_view text, int threads = 0) const;
@@ -64,9 +72,11 @@ class Tokenizer {
 
   /// One more than the largest id (50257 for GPT-2).
   [[nodiscard]] std::uint32_t vocab_size() const;
-  /// The end-of-text token that separates documents ("<|endoftext|>", or Llama 3's "<|end_of_text|>"), if
-  /// any.
+  /// The end-of-text token that separates documents ("<|endoftext|>", "<|end_of_text|>", "</s>" or "<eos>"),
+  /// if any.
   [[nodiscard]] std::optional<std::uint32_t> eot() const;
+  /// The token that the file sets before a text that a model is to continue ("<s>", "<bos>"), if any.
+  [[nodiscard]] std::optional<std::uint32_t> bos() const;
   /// The id of a special token by its name, if there is one.
   [[nodiscard]] std::optional<std::uint32_t> special_id(std::string_view name) const;
 

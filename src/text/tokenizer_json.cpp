@@ -63,6 +63,29 @@ void read_added_tokens(BpeModel& model, const Json& file, const std::string& whe
   }
 }
 
+/// The bytes of a token of BPE over characters: those that it names, or its characters with blanks.
+std::string unmarked(std::string_view spelling) {
+  unsigned byte = 0;
+  constexpr std::size_t kByteName = 6;  // "<0xE4>"
+  if (spelling.size() == kByteName && spelling.starts_with("<0x") && spelling.ends_with('>')) {
+    const char* const digits = spelling.data() + 3;
+    if (std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
+      return std::string(1, static_cast<char>(byte));
+  }
+  std::string bytes;
+  while (!spelling.empty()) {
+    const bool is_mark = spelling.starts_with(kBlankMark);
+    bytes += is_mark ? ' ' : spelling.front();
+    spelling.remove_prefix(is_mark ? kBlankMark.size() : 1);
+  }
+  return bytes;
+}
+
+void set_spelling(BpeModel& model, std::uint32_t id, const std::string& spelling) {
+  if (id >= model.spellings.size()) model.spellings.resize(id + std::size_t{1});
+  model.spellings[id] = spelling;
+}
+
 /// `vocab` maps spellings to ids. Added tokens stand for themselves.
 Ids read_vocab(BpeModel& model, const Json& vocab, const std::string& where) {
   if (!vocab.is_object() || vocab.empty()) fail(where, "the vocabulary is no object of tokens and ids");
@@ -73,8 +96,14 @@ Ids read_vocab(BpeModel& model, const Json& vocab, const std::string& where) {
   for (const auto& [spelling, value] : vocab.items()) {
     const auto id = id_of(value, spelling, where);
     ids.emplace(spelling, id);
+    if (model.characters) set_spelling(model, id, spelling);
     const auto own = added.find(spelling);
     if (own != added.end() && own->second == id) continue;
+    if (model.characters) {
+      if (spelling.empty()) fail(where, fmt::format("the token with id {} is empty", id));
+      set_token(model, id, unmarked(spelling), where);
+      continue;
+    }
     auto bytes = unspell_bytes(spelling);
     if (!bytes || bytes->empty()) {
       fail(where,
@@ -125,10 +154,10 @@ void read_merges(BpeModel& model, const Ids& ids, const Json& list, const std::s
 
 std::shared_ptr<const BpeModel> from_tokenizer_json(const Json& file, std::string_view text,
                                                     const std::string& where) {
-  check_is_byte_level_bpe(file, where);
+  check_is_bpe(file, where);
   auto model = std::make_shared<BpeModel>();
-  model->rules = SplitRules(split_patterns(file, where), where);
-  model->wants_nfc = wants_nfc(file, where);
+  model->characters = character_rules(file, where);
+  model->wants_nfc = !model->characters && wants_nfc(file, where);
   read_added_tokens(*model, file, where);
   const Json& bpe = file["model"];
   for (const char* key : {"vocab", "merges"}) {
@@ -139,7 +168,14 @@ std::shared_ptr<const BpeModel> from_tokenizer_json(const Json& file, std::strin
   const auto ignore = bpe.find("ignore_merges");
   model->ignore_merges = ignore != bpe.end() && ignore->is_boolean() && ignore->get<bool>();
   model->source_json = text;
+  model->spellings.resize(model->characters ? model->tokens.size() : 0);
   model->index(where);
+  model->rules =
+      SplitRules(model->characters ? mark_patterns(file, *model) : split_patterns(file, where), where);
+  if (const std::string begin = beginning_token(file); !begin.empty()) {
+    const auto token = std::ranges::find(model->added, begin, &AddedToken::name);
+    if (token != model->added.end()) model->bos = token->id;
+  }
   return model;
 }
 

@@ -1,4 +1,4 @@
-// Recognises byte-level BPE among the tokenizers that a tokenizer.json can describe.
+// Recognises BPE over bytes and over characters among the tokenizers that a tokenizer.json can describe.
 #include "text/tokenizer_pipeline.h"
 
 #include <fmt/format.h>
@@ -96,27 +96,120 @@ void add_step(const Json& step, const std::string& where, std::vector<std::strin
 
 }  // namespace
 
-void check_is_byte_level_bpe(const Json& file, const std::string& where) {
+void check_is_bpe(const Json& file, const std::string& where) {
   const auto model = file.is_object() ? file.find("model") : file.end();
   if (model == file.end() || !model->is_object())
     fail_pipeline(where, "no tokenizer.json: it has no object 'model'");
   const auto type = text_of(*model, "type");
   if (type != "BPE" && !(type.empty() && model->contains("merges"))) {
     fail_pipeline(
-        where, fmt::format("tokenizer of kind '{}'; rooflm reads byte-level BPE (GPT-2's and Llama 3's kind)",
-                           printable(type)));
-  }
-  if (flag_of(*model, "byte_fallback", false)) {
-    fail_pipeline(
         where,
-        "BPE with byte fallback, a SentencePiece tokenizer (Llama 2's kind); rooflm reads byte-level BPE");
+        fmt::format("tokenizer of kind '{}'; rooflm reads BPE (GPT-2's, Llama 2's and Llama 3's kinds)",
+                    printable(type)));
   }
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!text_of(*model, affix).empty()) {
-      fail_pipeline(where, fmt::format("BPE with '{}' ('{}'); rooflm reads byte-level BPE", affix,
+      fail_pipeline(where, fmt::format("BPE with '{}' ('{}'), which rooflm does not know", affix,
                                        printable(text_of(*model, affix))));
     }
   }
+}
+
+namespace {
+
+/// The parts of a normalizer, pre-tokenizer or decoder: itself, or those of a sequence under `key`.
+std::vector<Json> parts_of(const Json& file, const char* name, const char* key) {
+  const auto found = file.find(name);
+  if (found == file.end() || !found->is_object()) return {};
+  if (text_of(*found, "type") != "Sequence") return {*found};
+  const auto parts = found->find(key);
+  return parts != found->end() && parts->is_array() ? parts->get<std::vector<Json>>() : std::vector<Json>();
+}
+
+std::string string_pattern(const Json& part) {
+  const auto pattern = part.find("pattern");
+  return pattern != part.end() && pattern->is_object() ? text_of(*pattern, "String") : std::string();
+}
+
+/// What a Metaspace sets before a text; old files have a truth instead of a scheme.
+std::string prepend_scheme(const Json& metaspace) {
+  const std::string scheme = text_of(metaspace, "prepend_scheme");
+  if (!scheme.empty()) return scheme;
+  return flag_of(metaspace, "add_prefix_space", true) ? "always" : "never";
+}
+
+}  // namespace
+
+std::optional<CharacterRules> character_rules(const Json& file, const std::string& where) {
+  if (!flag_of(file["model"], "byte_fallback", false)) return std::nullopt;
+  using Prefix = CharacterRules::Prefix;
+  CharacterRules rules;
+  bool marks_blanks = false;
+  const auto require_mark = [&](const std::string& mark) {
+    if (mark == kBlankMark) return;
+    fail_pipeline(where,
+                  fmt::format("blanks are marked by '{}'; rooflm knows '{}'", printable(mark), kBlankMark));
+  };
+  for (const Json& part : parts_of(file, "normalizer", "normalizers")) {
+    const std::string type = text_of(part, "type");
+    if (type == "Prepend") {
+      require_mark(text_of(part, "prepend"));
+      rules.prefix = Prefix::each;
+    } else if (type == "Replace" && string_pattern(part) == " ") {
+      require_mark(text_of(part, "content"));
+      marks_blanks = true;
+    } else {
+      fail_pipeline(where, fmt::format("normalizer '{}': rooflm marks blanks and cannot normalize otherwise",
+                                       printable(type)));
+    }
+  }
+  for (const Json& part : parts_of(file, "pre_tokenizer", "pretokenizers")) {
+    const std::string type = text_of(part, "type");
+    if (type == "Metaspace") {
+      require_mark(text_of(part, "replacement"));
+      marks_blanks = true;
+      const std::string scheme = prepend_scheme(part);
+      if (scheme == "always") rules.prefix = Prefix::each_without;
+      if (scheme == "first") rules.prefix = Prefix::first_without;
+    } else if (!(type == "Split" && string_pattern(part) == " " && marks_blanks)) {  // no blanks are left
+      fail_pipeline(where,
+                    fmt::format("pre-tokenizer '{}' of a BPE with byte fallback: rooflm knows Metaspace",
+                                printable(type)));
+    }
+  }
+  if (!marks_blanks) fail_pipeline(where, "a BPE with byte fallback that does not mark blanks");
+  for (const Json& part : parts_of(file, "decoder", "decoders")) {
+    const std::string type = text_of(part, "type");
+    const bool strips =
+        type == "Strip" && text_of(part, "content") == " " && part.value("start", Json(0)) == 1;
+    if (strips || (type == "Metaspace" && prepend_scheme(part) != "never")) rules.strips_blank = true;
+  }
+  return rules;
+}
+
+std::vector<std::string> mark_patterns(const Json& file, const BpeModel& model) {
+  for (const Json& part : parts_of(file, "pre_tokenizer", "pretokenizers")) {
+    if (text_of(part, "type") == "Metaspace" && flag_of(part, "split", true))
+      return {R"(\x{2581}[^\x{2581}]*|[^\x{2581}]+)"};
+  }
+  const auto has_mark_behind = [](std::string_view token) {
+    while (token.starts_with(kBlankMark)) token.remove_prefix(kBlankMark.size());
+    return token.find(kBlankMark) != std::string_view::npos;
+  };
+  if (model.ignore_merges || std::ranges::any_of(model.spellings, has_mark_behind)) return {};
+  return {R"(\x{2581}*[^\x{2581}]+|\x{2581}+)"};
+}
+
+std::string beginning_token(const Json& file) {
+  for (const Json& part : parts_of(file, "post_processor", "processors")) {
+    if (text_of(part, "type") != "TemplateProcessing") continue;
+    const auto single = part.find("single");
+    if (single == part.end() || !single->is_array() || single->empty()) return {};
+    const Json& first = single->front();
+    const auto token = first.is_object() ? first.find("SpecialToken") : first.end();
+    return token != first.end() && token->is_object() ? text_of(*token, "id") : std::string();
+  }
+  return {};
 }
 
 bool wants_nfc(const Json& file, const std::string& where) {

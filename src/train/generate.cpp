@@ -61,7 +61,8 @@ std::size_t scan_character(std::string_view text, bool& complete) {
 std::vector<std::int32_t> encode_prompt(const Session& session, const text::Tokenizer& tokenizer,
                                         const std::string& prompt) {
   std::vector<std::int32_t> tokens;
-  for (const std::uint32_t id : tokenizer.encode(prompt)) tokens.push_back(static_cast<std::int32_t>(id));
+  for (const std::uint32_t id : tokenizer.encode_prompt(prompt))
+    tokens.push_back(static_cast<std::int32_t>(id));
   if (tokens.empty()) {
     const auto eot = tokenizer.eot();
     if (!eot) throw core::UsageError("--prompt is empty and the tokenizer has no end-of-text token");
