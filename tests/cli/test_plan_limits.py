@@ -113,6 +113,20 @@ class Largest(unittest.TestCase):
         self.assertEqual(row["micro_batch"] % 2, 0)
 
 
+    def test_lists_are_enlarged_one_by_one(self):
+        model = ("--model", "gpt2", "--gpus", 8, "--largest", "batch")
+        rows = plan(*model, "--zero", "0,3", "--seq", "512,1024", *H100)
+        self.assertEqual([row["status"] for row in rows], ["planned", "oom"] * 4)
+        for first, (seq, zero) in zip(range(0, 8, 2), ((512, 0), (512, 3), (1024, 0), (1024, 3))):
+            self.assertEqual(rows[first:first + 2], plan(*model, "--zero", zero, "--seq", seq, *H100))
+        done = rooflm("plan", *model, "--batch", "1,2", *H100)
+        self.assertEqual((done.returncode, "leave out the list of --batch" in done.stderr), (2, True), done.stderr)
+
+    def test_a_search_says_which_memory_it_had(self):
+        done = rooflm("plan", "--model", "gpt2", "--gpus", 2, "--search", *H100)
+        self.assertRegex(done.stderr, r"(?m)^\d+ configurations tried: .* too large for 85.0 GB, ")
+
+
 class Notes(unittest.TestCase):
     def note(self, *options):
         done = rooflm("plan", *options, *H100)
