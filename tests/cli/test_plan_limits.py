@@ -56,7 +56,20 @@ class Refusals(unittest.TestCase):
         self.refused("bandwidth is given twice", "--what-if", "bandwidth=2x,bandwidth=3x")
 
     def test_searches_say_what_they_do_not_try(self):
-        self.refused("--search tries no interleaved stages", "--gpus", 2, "--search", "--interleave", 2)
+        self.refused("--smallest tries no interleaved stages", "--smallest", "--interleave", 2)
+
+    def test_a_search_tries_the_parts_that_are_named(self):
+        search = ("--model", "gpt2", "--gpus", 8, "--global-batch", 64, "--memory-limit", "3GB", "--search", "--top", 1000, *H100)
+        plain, parted = plan(*search), plan(*search, "--interleave", "1,3")
+        self.assertEqual({row["interleave"] for row in plain}, {1})
+        self.assertEqual({row["interleave"] for row in parted if row["pp"] > 1}, {1, 3})
+        self.assertEqual({row["interleave"] for row in parted if row["pp"] == 1}, {1})
+        alone = [row for row in parted if row["interleave"] == 1]
+        self.assertEqual([row.get("step_s") for row in alone], [row.get("step_s") for row in plain])
+        row = next(row for row in parted if row["interleave"] == 3 and row["status"] == "planned")
+        again, = plan("--model", "gpt2", "--gpus", 8, "--global-batch", 64, "--memory-limit", "3GB", *H100, "--pp", row["pp"], "--tp", row["tp"],
+                      "--zero", row["zero"], "--batch", row["micro_batch"], "--recompute", row["recompute"], "--interleave", 3)
+        self.assertAlmostEqual(again["step_s"] / row["step_s"], 1, places=9)
 
     def test_a_step_that_does_not_fit_is_not_explained(self):
         done = rooflm("plan", "--model", "llama3-8b", *H100, "--explain", "step_s")

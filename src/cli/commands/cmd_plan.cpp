@@ -74,11 +74,8 @@ void refuse_unused(const PlanOptions& options) {
       if (options.is_given(key))
         throw core::UsageError(fmt::format("{} tries every split: leave out --{}", mode, key));
     }
-    if (options.is_given("interleave")) {
-      throw core::UsageError(
-          fmt::format("{} tries no interleaved stages: plan what it finds with --interleave {}", mode,
-                      options.splits.text("interleave")));
-    }
+    if (options.smallest && options.is_given("interleave"))
+      throw core::UsageError("--smallest tries no interleaved stages: leave out --interleave");
     return;
   }
   const std::tuple<bool, const char*, const char*> wants[] = {

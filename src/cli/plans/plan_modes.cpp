@@ -45,6 +45,14 @@ T single(std::vector<T> values, std::string_view what) {
 
 std::int64_t global_batch_of(const PlanOptions& options) { return single(global_batches_of(options), "it"); }
 
+/// Parts of the model on a stage that a search tries.
+std::vector<int> parts_of(const PlanOptions& options) {
+  std::vector<int> parts;
+  for (const std::int64_t each : parse_integers("--interleave", options.splits.text("interleave")))
+    parts.push_back(degree("--interleave", each));
+  return parts;
+}
+
 std::string needs(const perfmodel::Plan& plan) {
   return fmt::format("needs {} of {}", core::format_bytes(plan.memory.total()),
                      core::format_bytes(plan.memory_limit_bytes));
@@ -236,9 +244,9 @@ void search_all(const PlanOptions& options, Plans& plans) {
   for (const Setting& setting : plans.settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
       const bool is_kept = !options.record.empty() || !options.html.empty();
-      auto found =
-          perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top,
-                            is_kept ? perfmodel::SearchFor::frontier : perfmodel::SearchFor::best);
+      auto found = perfmodel::search(
+          base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top,
+          is_kept ? perfmodel::SearchFor::frontier : perfmodel::SearchFor::best, parts_of(options));
       note_search(found, top, setting.memory_limit_bytes);
       const std::size_t first = plans.runs.size();
       const std::size_t shown = first + std::min(top, found.candidates.size());
@@ -265,7 +273,8 @@ void plan_scaling(const PlanOptions& options, Plans& plans) {
       for (const std::int64_t count : gpus) {
         std::int64_t batch = first_batch == 0 ? 0 : scaled_batch(options, first_batch, count, gpus.front());
         if (options.search) {
-          auto found = perfmodel::search(base, setting, degree("--gpus", count), batch, 1);
+          auto found = perfmodel::search(base, setting, degree("--gpus", count), batch, 1,
+                                         perfmodel::SearchFor::best, parts_of(options));
           note_search(found, 1, setting.memory_limit_bytes);
           perfmodel::Candidate& best = found.candidates.front();
           plans.add(std::move(best.point), setting, std::move(best.plan));

@@ -311,10 +311,10 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--scaling", scaling,
       "Curve over --gpus N,N,..: the same global batch (strong), or one that grows (weak)", "strong|weak",
       "Search");
-  line.add_flag(
-          "--search", search,
-          "Try every split (none with --interleave), micro-batches up to 16, ZeRO stage and recompute on "
-          "--gpus, and rank them, with the reason why each loser lost")
+  line.add_flag("--search", search,
+                "Try every split (with the parts of --interleave 1,2,..), micro-batches up to 16, ZeRO stage "
+                "and recompute on "
+                "--gpus, and rank them, with the reason why each loser lost")
       .group("Search");
   add("--top", top, "Rows of a search", "N", "Search");
   add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
