@@ -84,6 +84,11 @@ def overlaps_tensor_exchange(row):
     return framework == "megatron-bridge" or (framework == "nemo-2024" and not re.search("gb[23]00", row["hardware"].lower()))
 
 
+def has_whole_rows(row):
+    """No sequence parallelism, without which mixtures of experts are not planned."""
+    return count(row, "TP") > 1 and is_no(row.get("sequence_parallel")) and not has_experts(row)
+
+
 def split_of(row):
     """The options that say how a row is split, and its micro-batch."""
     tp, pp, cp = (count(row, name) for name in ("TP", "PP", "CP"))
@@ -102,7 +107,9 @@ def split_of(row):
     options = {"--dp": dp, "--cp": cp, "--tp": tp, "--pp": pp, "--interleave": parts, "--batch": int(micro), "--zero": zero}
     if pp > 1 and has_short_ends(row):
         options["--short-ends"] = None
-    if tp > 1 and overlaps_tensor_exchange(row):
+    if has_whole_rows(row):
+        options["--no-sequence-parallel"] = None
+    elif tp > 1 and overlaps_tensor_exchange(row):
         options["--async-tp"] = None
     if "gpipe" in (row.get("schedule") or "").lower() and pp > 1:
         options["--schedule"] = "gpipe"
@@ -284,8 +291,7 @@ def notes_of(row):
     if re.search(r"jax|maxtext|xla|mindspore|llm\.c|nanotron|colossal|levanter",
                  (row.get("framework") or row.get("source") or "").lower()):
         notes.append("its framework has no profile: planned as PyTorch")
-    has_rows = not framework.startswith("megatron-202") or framework.endswith("-sp")
-    if count(row, "TP") > 1 and has_rows and is_no(row.get("sequence_parallel")):
+    if count(row, "TP") > 1 and has_experts(row) and is_no(row.get("sequence_parallel")):
         notes.append("planned with sequence parallelism, which it has not")
     if framework.startswith("megatron-202") and not re.search("2104.04473|2205.05198|SC21", str(row.values())):
         notes.append("planned without flash attention, as Megatron-LM was before 2023")

@@ -5,7 +5,7 @@ import re
 DEVICES = [("h100 96gb", "h100-sxm-96gb"), ("h100 96 gb", "h100-sxm-96gb"), ("h100 nvl", "h100-nvl"), ("h100", "h100-sxm"),
            ("h800", "h800-sxm"), ("gh200 144", "gh200-144gb"), ("gh200", "gh200-96gb"), ("h200", "h200"), ("h20", "h20"),
            ("gb200", "gb200"), ("gb300", "gb300"), ("b200", "b200"), ("b300", "b300"), ("5090", "rtx-5090"),
-           ("4090", "rtx-4090"), ("3090", "rtx-3090"), ("l40s", "l40s"), ("mi300x", "mi300x"), ("mi250x", "mi250x"),
+           ("4090", "rtx-4090"), ("3090", "rtx-3090"), ("a6000", "rtx-a6000"), ("l40s", "l40s"), ("mi300x", "mi300x"), ("mi250x", "mi250x"),
            ("v100", "v100-sxm")]
 # Of these another form is in the catalog, or none: no stand-in.
 NOT_IN_CATALOG = re.compile(r"tpu|trainium|gaudi|ascend|910|v100[^,;(]*pcie|gh200 nvl|b200a|mi2\d0(?!x)|a100x|equivalent|cpu\b")

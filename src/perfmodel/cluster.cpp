@@ -286,13 +286,13 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
   const double n = ranks.size;
   switch (kind) {
     case Collective::all_reduce: {
-      const double traffic = 2 * (n - 1) / n * bytes;
+      const double traffic = sent_share(kind, ranks.size) * bytes;
       return std::min(ring_seconds(cluster, path, kind, traffic, ranks.size),
                       tree_seconds(cluster, path, traffic));
     }
     case Collective::all_gather:
     case Collective::reduce_scatter:
-      return ring_seconds(cluster, path, kind, (n - 1) / n * bytes, ranks.size);
+      return ring_seconds(cluster, path, kind, sent_share(kind, ranks.size) * bytes, ranks.size);
     case Collective::all_to_all: {
       const double inside_s = inside_seconds(*path.inside, Collective::all_gather,
                                              (path.per_node - 1) / n * bytes, path.per_node);
@@ -308,6 +308,12 @@ double collective_seconds(const Cluster& cluster, Collective kind, double bytes,
   }
   const LinkLevel& link = path.nodes > 1 ? cluster.between : *path.inside;
   return path.inside->base_s + link.step_s + bytes / (link.byte_per_s * link.share);
+}
+
+double sent_share(Collective kind, int ranks) {
+  if (kind == Collective::point_to_point || kind == Collective::pass_on) return 1;
+  const double others = (ranks - 1.0) / ranks;
+  return kind == Collective::all_reduce ? 2 * others : others;
 }
 
 double share_sent_once(const Cluster& cluster, Ranks ranks, double active) {

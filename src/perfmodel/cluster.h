@@ -107,6 +107,9 @@ Ranks ranks_of(program::Group group, const compile::Sharding& sharding);
 /// way out of a node with k of the ranks, beside (k-1)/n within it, which take as long as in a gather.
 double collective_seconds(const Cluster& cluster, Collective kind, double bytes, Ranks ranks);
 
+/// What a rank sends of the bytes of a collective over so many, around a ring.
+double sent_share(Collective kind, int ranks);
+
 /// What of an all_to_all of rows crosses to other nodes where a token with `active` experts goes to each node
 /// once: by what crosses where it goes to each of its experts, with experts drawn at random.
 double share_sent_once(const Cluster& cluster, Ranks ranks, double active);

@@ -41,7 +41,8 @@ bool has_products_of(const WeightFormat& weights, const Setting& setting) {
 /// A pass over the model, by one rank.
 class Pass {
  public:
-  /// `tokens`: of each text, in this pass; 1 with `keys` tokens behind it is decoding.
+  /// `batch`: texts of a rank. `tokens`: of each text, in this pass; 1 with `keys` tokens behind it is
+  /// decoding.
   Pass(const InferencePoint& point, const Setting& setting, const InferenceEngine& engine, std::int64_t batch,
        std::int64_t tokens, std::int64_t keys)
       : point_(point), setting_(setting), engine_(engine), rows_(batch * tokens) {
@@ -139,12 +140,12 @@ class Pass {
            (kBitsOfByte * static_cast<double>(core::size_of(program_.tensor(id).dtype)));
   }
 
-  /// Of the experts' weights, the share that some token takes, with experts drawn at random.
+  /// Of the experts' weights, the share that some token of some rank takes, with experts drawn at random.
   [[nodiscard]] double touched_share(const Op& op) const {
     const model::Experts& experts = point_.config.experts;
     if (!op.is(ops::kGroupedMatmul) || experts.count == 0) return 1;
     const double taken = static_cast<double>(experts.active) / static_cast<double>(experts.count);
-    return 1 - std::pow(1 - taken, static_cast<double>(rows_));
+    return 1 - std::pow(1 - taken, static_cast<double>(rows_ * point_.step.sharding.data));
   }
 
   /// In the dtype of the program, and as they are stored, of those that are read.
@@ -224,9 +225,15 @@ class Pass {
   std::vector<bool> is_formatted_{};
 };
 
-InferencePoint split(const InferencePoint& point, int tensor) {
+/// Over tensor-parallel ranks, or, of experts, over ranks that share these.
+InferencePoint split(const InferencePoint& point, int ranks) {
   InferencePoint result = point;
-  result.step.sharding.tensor = tensor;
+  compile::Sharding& sharding = result.step.sharding;
+  if (point.config.experts.count > 0) {
+    sharding.data = sharding.expert = ranks;
+  } else {
+    sharding.tensor = ranks;
+  }
   return result;
 }
 
@@ -253,13 +260,15 @@ InferenceMemory memory_of(const InferencePoint& point, const Setting& setting,
   return Pass(point, setting, engine, texts, tokens, tokens).memory(texts, tokens);
 }
 
-/// The fewest tensor-parallel ranks that hold the texts; 0: the model cannot be split over as many.
+/// The fewest ranks that hold the texts of so many tokens together; 0: the model cannot be split over as
+/// many.
 int fewest_ranks(const InferencePoint& point, const Setting& setting, const InferenceEngine& engine,
                  double tokens) {
   try {
     for (int ranks = 1;; ranks *= 2) {
       const InferenceMemory memory = memory_of(split(point, ranks), setting, engine);
-      if (cache_bytes_of(memory, setting, engine) >= memory.cache_byte_per_token * tokens) return ranks;
+      const double each = tokens / split(point, ranks).step.sharding.data;
+      if (cache_bytes_of(memory, setting, engine) >= memory.cache_byte_per_token * each) return ranks;
     }
   } catch (const core::Error&) {
     return 0;
@@ -297,6 +306,11 @@ InferencePlan plan_inference(const InferencePoint& point, const Setting& setting
         "--seq {} and --output-len {} are beyond the {} positions of {} (--positions N gives it more)",
         point.seq, point.output, positions, point.config.name));
   const OpTimes times = op_times_of(setting);
+  const int sharing = point.step.sharding.data;
+  if (point.batch % sharing != 0) {
+    throw core::UsageError(
+        fmt::format("--ep {} ranks have as many texts each: {} texts are no multiple", sharing, point.batch));
+  }
   InferencePlan plan{.memory = memory_of(point, setting, engine),
                      .memory_limit_bytes = setting.memory_limit_bytes};
   plan.kept_tokens = kept_tokens_of(point, engine);
@@ -305,19 +319,20 @@ InferencePlan plan_inference(const InferencePoint& point, const Setting& setting
     constexpr double kMost = 1e15;
     return static_cast<std::int64_t>(std::clamp(tokens, 0.0, kMost));
   };
-  plan.largest_batch = whole(room / plan.kept_tokens);
-  plan.batch = point.batch;
-  if (point.phase == InferencePhase::serve && point.batch == 0)
-    plan.batch = std::min(plan.largest_batch, engine.most_texts);
-  plan.fits = plan.batch >= 1 && plan.batch <= plan.largest_batch;
-  const std::int64_t texts = std::max<std::int64_t>(1, plan.batch);
-  plan.batch = texts;
+  const std::int64_t most = whole(room / plan.kept_tokens);
+  const bool is_open = point.phase == InferencePhase::serve && point.batch == 0;
+  const std::int64_t asked = is_open ? std::min(most, engine.most_texts) : point.batch / sharing;
+  plan.fits = asked >= 1 && asked <= most;
+  const std::int64_t texts = std::max<std::int64_t>(1, asked);  // of a rank
+  plan.sharing = sharing;
+  plan.batch = texts * sharing;
+  plan.largest_batch = most * sharing;
   plan.largest_context = whole(room / static_cast<double>(texts));
   if (point.config.max_seq > 0) plan.largest_context = std::min(plan.largest_context, point.config.max_seq);
   plan.gpus_needed =
-      plan.fits && point.step.sharding.tensor == 1
+      plan.fits && point.step.sharding.ranks() == 1
           ? 1
-          : fewest_ranks(point, setting, engine, plan.kept_tokens * static_cast<double>(texts));
+          : fewest_ranks(point, setting, engine, plan.kept_tokens * static_cast<double>(plan.batch));
   const auto pass = [&](std::int64_t batch, std::int64_t tokens, std::int64_t keys) {
     return Pass(point, setting, engine, batch, tokens, keys).time(times);
   };
@@ -326,7 +341,7 @@ InferencePlan plan_inference(const InferencePoint& point, const Setting& setting
   if (point.phase == InferencePhase::prefill) {
     plan.pass = pass(texts, prompt, prompt);
     plan.first_s = plan.pass.total();
-    plan.token_per_s = count * static_cast<double>(prompt) / plan.first_s;
+    plan.token_per_s = sharing * count * static_cast<double>(prompt) / plan.first_s;
     return plan;
   }
   plan.first_s = pass(1, prompt, prompt).total();
@@ -342,7 +357,7 @@ InferencePlan plan_inference(const InferencePoint& point, const Setting& setting
                   count / static_cast<double>(together) / static_cast<double>(point.output));
   }
   plan.next_s = plan.pass.total();
-  plan.token_per_s = count / plan.next_s;
+  plan.token_per_s = sharing * count / plan.next_s;
   return plan;
 }
 

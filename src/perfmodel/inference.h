@@ -24,11 +24,13 @@ constexpr auto names_of(InferencePhase) {
 
 struct InferencePoint {
   model::ModelConfig config{};
-  compile::StepOptions step{};  ///< fitted to the device; only tensor-parallel ranks split it
+  /// Fitted to the device. Tensor-parallel ranks split it, or ranks that share experts, each with texts of
+  /// its own.
+  compile::StepOptions step{};
   WeightFormat weights{};
   core::DType cache = core::DType::bf16;  ///< of keys and values
   InferencePhase phase = InferencePhase::decode;
-  std::int64_t batch = 1;   ///< B; of serve 0: as many as fit
+  std::int64_t batch = 1;   ///< B, of all ranks; of serve 0: as many as fit
   std::int64_t seq = 0;     ///< T
   std::int64_t output = 0;  ///< of serve: tokens of an answer
 };
@@ -65,25 +67,28 @@ struct InferenceMemory {
 
 struct InferencePlan {
   bool fits = true;
-  std::int64_t batch = 0;  ///< texts at once
+  std::int64_t batch = 0;  ///< texts at once, of all ranks
+  int sharing = 1;         ///< ranks that have as many of them each
   double kept_tokens = 0;  ///< of each, in the cache
   InferenceMemory memory{};
   double memory_limit_bytes = 0;
   std::int64_t largest_batch = 0;    ///< texts of so many tokens that fit
   std::int64_t largest_context = 0;  ///< tokens of `batch` texts that fit
-  int gpus_needed = 0;               ///< 0: no number of tensor-parallel ranks is enough
-  double first_s = 0;                ///< TTFT, without waiting for others
-  double next_s = 0;                 ///< ITL, of a running text (TPOT)
+  int gpus_needed = 0;  ///< of tensor-parallel ranks, or of those that share experts; 0: none is enough
+  double first_s = 0;   ///< TTFT, without waiting for others
+  double next_s = 0;    ///< ITL, of a running text (TPOT)
   /// Output tokens of all texts; of prefill those of prompts.
   double token_per_s = 0;
   PassTime pass{};  ///< of decoding; of serve with its share of prefill; of prefill that
 
   [[nodiscard]] double peak_bytes() const {
-    return memory.without_cache() + memory.cache_byte_per_token * kept_tokens * static_cast<double>(batch);
+    return memory.without_cache() +
+           memory.cache_byte_per_token * kept_tokens * static_cast<double>(batch) / sharing;
   }
 };
 
-/// Throws core::UsageError for what cannot be split so, and texts beyond the positions of the model.
+/// Throws core::UsageError for what cannot be split so, a batch that ranks with experts cannot share, and
+/// texts beyond the positions of the model.
 InferencePlan plan_inference(const InferencePoint& point, const Setting& setting,
                              const InferenceEngine& engine);
 

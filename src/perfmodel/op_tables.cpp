@@ -261,6 +261,7 @@ Transfer transfer_to(const devices::Device& device) {
       .spread = json.at("spread"),
       .achieved_share = of_family(json.at("achieved_share"), own),
       .tables_share = own,
+      .is_share_measured = of_family(json.at("achieved_share"), 0) > 0,
       .bandwidth_share = of_family(json.at("achieved_bandwidth"), own_bandwidth) / own_bandwidth};
   transfer.is_same_chip = std::ranges::any_of(json.at("same_chip"), [&](const Json& family) {
     return device.key.starts_with(family.get<std::string>());

@@ -30,6 +30,7 @@ struct Transfer {
   /// Share of the dense 16-bit peak that GEMMs were seen to reach on a device of that family, and on the
   /// table's.
   double achieved_share = 0, tables_share = 0;
+  bool is_share_measured = false;  ///< on that family, and not the table's own
   /// Of the data sheet's bandwidth, the share that streams were seen to reach, by that of the table's device.
   double bandwidth_share = 1;
   bool is_same_chip = false;  ///< as the table's device: the share is its own, at its own power limit

@@ -51,6 +51,7 @@ struct WorkTime {
   double seconds = 0;
   double matmul_flop = 0;
   double bytes = 0;
+  double sent_bytes = 0;  ///< by collectives, to other ranks
   std::int64_t ops = 0;
 };
 

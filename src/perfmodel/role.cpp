@@ -49,40 +49,6 @@ void require_split(const Program& program, const compile::Sharding& sharding, in
   expect(Group::pipeline, sharding.pipeline, "--pp");
 }
 
-Collective kind_of(const Op& op) {
-  namespace ops = program::ops;
-  if (op.is(ops::kAllReduce) || op.is(ops::kBarrier)) return Collective::all_reduce;
-  if (op.is(ops::kExchangeRows) || op.is(ops::kReturnRows)) return Collective::all_to_all;
-  if (op.is(ops::kAllGather)) return Collective::all_gather;
-  if (op.is(ops::kReduceScatter)) return Collective::reduce_scatter;
-  if (op.is(ops::kPassOn)) return Collective::pass_on;
-  return Collective::point_to_point;
-}
-
-OpTime collective_time(const Program& program, const Op& op, const compile::Sharding& sharding,
-                       const Setting& setting) {
-  const Cluster& cluster = setting.cluster;
-  OpTime time{.spread = cluster.spread, .basis = cluster.basis};
-  if (op.is(program::ops::kSend)) return time;
-  const Collective kind = kind_of(op);
-  const Ranks ranks = ranks_of(program::group_of(op), sharding);
-  // Between nodes nothing of it was measured: it depends on who routes, and on what is sent once for several.
-  if (kind == Collective::all_to_all && link_of(cluster, ranks).name == cluster.between.name)
-    time.spread = std::max(time.spread, 2 * kUnmeasuredSpread);
-  double bytes = static_cast<double>(moved_bytes(program, op));
-  if (kind == Collective::all_to_all && setting.framework.sends_rows_once && op.attrs.has("active"))
-    bytes *= share_sent_once(cluster, ranks, static_cast<double>(op.attrs.integer("active")));
-  const bool is_scattered = setting.framework.scatters_sends && kind == Collective::point_to_point &&
-                            sharding.tensor > 1 && !sharding.sequence_parallel;
-  if (is_scattered) {
-    time.seconds =
-        collective_seconds(cluster, Collective::all_gather, bytes, ranks_of(Group::tensor, sharding));
-    bytes /= sharding.tensor;
-  }
-  time.seconds += collective_seconds(cluster, kind, bytes, ranks);
-  return time;
-}
-
 /// What a record says of this kind of work.
 OpTime calibrated(OpTime time, const Op& op, const Setting& setting) {
   const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
@@ -243,6 +209,7 @@ void RoleStep::add(const RoleStep& other, double times) {
     own.seconds += times * time.seconds;
     own.matmul_flop += times * time.matmul_flop;
     own.bytes += times * time.bytes;
+    own.sent_bytes += times * time.sent_bytes;
     own.ops += std::llround(times * static_cast<double>(time.ops));
   }
   mix.add(other.mix, times);
@@ -360,6 +327,7 @@ RoleStep simulate_priced(const Priced& priced, const PlanPoint& point, const Set
     work.seconds += seconds[i];
     work.matmul_flop += static_cast<double>(cost.matmul_flop);
     work.bytes += static_cast<double>(cost.bytes_read + cost.bytes_written);
+    work.sent_bytes += sent_bytes(program, op, point.step.sharding);
     ++work.ops;
     role.uncertain_s += seconds[i] * time.spread;
     role.priced_s += seconds[i];
@@ -464,16 +432,6 @@ RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, 
                                 int micro_batches) {
   const std::int64_t layers = point.step.sharding.layers_per_part(point.config.layers);
   return memory_of(program_of(point, forwards, stage, micro_batches, layers), point, setting);
-}
-
-bool moves_between_ranks(const Op& op) { return program::is_collective(op) || passes::is_row_copy(op); }
-
-std::int64_t moved_bytes(const Program& program, const Op& op) {
-  return passes::is_row_copy(op) ? op.attrs.integer("bytes") : program::payload_bytes(program, op);
-}
-
-const LinkLevel& link_of(const Op& op, const PlanPoint& point, const Cluster& cluster) {
-  return link_of(cluster, ranks_of(program::group_of(op), point.step.sharding));
 }
 
 TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTimes& times, Forwards& forwards,

@@ -109,6 +109,11 @@ TimedRole time_role(const PlanPoint& point, const Setting& setting, const OpTime
 /// link.
 bool moves_between_ranks(const program::Op& op);
 std::int64_t moved_bytes(const program::Program& program, const program::Op& op);
+/// What a rank sends of them; 0 of other ops.
+double sent_bytes(const program::Program& program, const program::Op& op, const compile::Sharding& sharding);
+/// The time of such an op, with nothing beside it.
+OpTime collective_time(const program::Program& program, const program::Op& op,
+                       const compile::Sharding& sharding, const Setting& setting);
 const LinkLevel& link_of(const program::Op& op, const PlanPoint& point, const Cluster& cluster);
 
 }  // namespace rooflm::perfmodel

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -39,7 +40,7 @@ std::vector<int> divisors(int number, int most) {
 
 /// All that the model and the batch allow; what is not allowed is left out, not an error.
 std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, int gpus,
-                                 std::int64_t global_batch) {
+                                 std::int64_t global_batch, std::span<const int> interleaved) {
   std::vector<PlanPoint> points;
   const auto add = [&](const compile::Sharding& sharding) {
     for (std::int64_t b = 1; b <= kMostMicroBatch; ++b) {
@@ -59,12 +60,15 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
     }
   };
   const std::int64_t layers = base.config.layers;
-  const auto add_zeros = [&](int cp, int tp, int pp) {
+  const auto add_zeros = [&](int cp, int tp, int pp, int interleave) {
+    const int parts = pp * interleave;
+    if (parts > layers || (layers % parts != 0 && (layers + 2) % parts != 0)) return;
     compile::Sharding sharding{.data = gpus / cp / tp / pp,
                                .context = cp,
                                .tensor = tp,
                                .pipeline = pp,
-                               .short_ends = layers % pp != 0 && (layers + 2) % pp == 0};
+                               .interleave = interleave,
+                               .short_ends = layers % parts != 0};
     fit_to_framework(sharding, setting.framework);
     for (sharding.zero = 0; sharding.zero <= (sharding.data_ranks() > 1 ? 3 : 0); ++sharding.zero)
       add(sharding);
@@ -73,7 +77,8 @@ std::vector<PlanPoint> points_of(const PlanPoint& base, const Setting& setting, 
   for (const int cp : divisors(gpus, is_long ? setting.cluster.per_node : 1)) {
     for (const int tp : divisors(gpus / cp, setting.cluster.per_node)) {
       for (const int pp : divisors(gpus / cp / tp, static_cast<int>(layers))) {
-        if (layers % pp == 0 || (layers + 2) % pp == 0) add_zeros(cp, tp, pp);
+        for (const int interleave : pp > 1 ? interleaved : std::span<const int>(kNotInterleaved))
+          add_zeros(cp, tp, pp, interleave);
       }
     }
   }
@@ -341,10 +346,10 @@ void rank(std::vector<Candidate>& candidates) {
 }  // namespace
 
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
-                    std::size_t top, SearchFor what) {
+                    std::size_t top, SearchFor what, std::span<const int> interleaved) {
   require_links(setting.cluster, setting.device, gpus);
   if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
-  const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch);
+  const std::vector<PlanPoint> points = points_of(base, setting, gpus, global_batch, interleaved);
   std::string unplanned;
   SearchResult result = gather(try_all(points, setting, top, what), unplanned);
   // Fewer fit than are asked for: the others want their plans, too.
@@ -419,7 +424,7 @@ std::optional<Candidate> leanest(const PlanPoint& base, const Setting& setting, 
   require_links(setting.cluster, setting.device, gpus);
   if (global_batch == 0) global_batch = kSequencesPerDevice * gpus;
   const std::vector<Bounded> all =
-      bounded_points(points_of(base, setting, gpus, global_batch), setting, few > 0);
+      bounded_points(points_of(base, setting, gpus, global_batch, kNotInterleaved), setting, few > 0);
   const auto within = static_cast<std::size_t>(std::ranges::count_if(
       all, [&](const Bounded& one) { return one.least_bytes <= setting.memory_limit_bytes; }));
   std::vector<Tried> tried(std::min(all.size(), std::max(within, few)));

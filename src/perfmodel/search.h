@@ -1,10 +1,12 @@
 // The best way to run a model on a number of devices.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,13 +34,15 @@ struct SearchResult {
   std::size_t too_slow = 0;   ///< cannot be among the best
 };
 
+inline constexpr std::array kNotInterleaved = {1};
 /// All of them.
 inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>::max();
 
 /// Plans every dp x cp x tp x pp = gpus (cp > 1 from sequences of 32,768 on), ZeRO stage and micro-batch up
 /// to 16 that the model and `global_batch` (0: 4 sequences a device) allow, each with as little recompute as
-/// fits, on all cores. Tensor parallelism stays within a node, and stages are not interleaved. Each loser
-/// says by how much, and by what most of it is.
+/// fits, on all cores. Tensor parallelism stays within a node. Each loser says by how much, and by what
+/// most of it is. `interleaved`: how many parts of the model a pipeline's stages may have: more make the
+/// bubble shorter, need more memory, and take longer to plan.
 ///
 /// Only the first `top` candidates are asked for. What cannot be one of them is left out as early as that is
 /// known: from what a layer takes alone, which is built once for each number of tensor-parallel ranks,
@@ -48,7 +52,8 @@ inline constexpr std::size_t kEveryCandidate = std::numeric_limits<std::size_t>:
 /// SearchFor::frontier: what cannot be among the best is planned, too, with more recompute than fits, unless
 /// its bounds say that another plan beats it in both time and memory.
 SearchResult search(const PlanPoint& base, const Setting& setting, int gpus, std::int64_t global_batch,
-                    std::size_t top = kEveryCandidate, SearchFor what = SearchFor::best);
+                    std::size_t top = kEveryCandidate, SearchFor what = SearchFor::best,
+                    std::span<const int> interleaved = kNotInterleaved);
 
 /// False where the state of the model alone, split over all of them, is too much for `gpus` devices.
 bool may_fit(const PlanPoint& base, const Setting& setting, int gpus);

@@ -5,8 +5,10 @@ Usage: test_plan_answers.py BINARY [unittest options]"""
 
 import json
 import os
+import pathlib
 import pty
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -71,7 +73,8 @@ class Answers(unittest.TestCase):
         for words, ours in ((("--fsdp",), ("--zero", 3)), (("--ddp",), ("--zero", 0)),
                             (("--fsdp", "--activation-checkpointing"), ("--zero", 3, "--recompute", "full"))):
             self.assertEqual(plan(*EIGHT, *words), plan(*EIGHT, *ours))
-        for words, said in ((("--fsdp", "--ddp"), "--fsdp and --ddp"), (("--fsdp", "--zero", 1), "--fsdp is --zero 3"),
+        self.assertEqual(plan(*EIGHT, "--ddp", "--fsdp"), plan(*EIGHT, "--zero", "0,3"))
+        for words, said in ((("--fsdp", "--zero", 1), "--fsdp is --zero 3"), (("--ddp", "--zero", 1), "--ddp is --zero 0"),
                             (("--activation-checkpointing", "--recompute", "selective"), "is --recompute full")):
             done = rooflm("plan", *EIGHT, *words)
             self.assertEqual(done.returncode, 2)
@@ -112,6 +115,22 @@ class Answers(unittest.TestCase):
     def test_whose_memory_it_is_is_said_where_no_framework_is_named(self):
         self.assertIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp").stdout)
         self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
+
+
+class Documents(unittest.TestCase):
+    def test_ten_questions_are_answered_as_printed(self):
+        page = (pathlib.Path(__file__).resolve().parents[2] / "docs/plan.md").read_text(encoding="utf-8")
+        asked = re.findall(r"^    \$ COLUMNS=80 rooflm plan (.*)\n((?:    .*\n)+)", page, re.MULTILINE)
+        self.assertGreaterEqual(len(asked), 10)
+        for options, shown in asked:
+            with self.subTest(options=options):
+                text = in_terminal(80, *shlex.split(options))
+                at = 0
+                for part in re.sub("(?m)^    ", "", shown).split("...\n"):
+                    self.assertIn(part, text[at:])
+                    at = text.index(part, at) + len(part)
+                self.assertLess(text.index(shown.strip().splitlines()[0].strip()), 1)
+                self.assertLessEqual(max(map(len, text.splitlines())), 80)
 
 
 class Namesakes(unittest.TestCase):
@@ -160,7 +179,7 @@ class Inference(unittest.TestCase):
         split = ("--model", "gpt2", "--device", "h100", "--phase", "decode")
         train = ("--model", "gpt2", "--device", "h100")
         experts = ("--model", "mixtral-8x7b", "--device", "h100", "--phase", "decode")
-        for options, said in (((*self.ONE, "--fsdp"), "--fsdp is about training"), ((*self.ONE, "--pp", 2), "only --tp splits it"),
+        for options, said in (((*self.ONE, "--fsdp"), "--fsdp is about training"), ((*self.ONE, "--pp", 2), "only --tp and --ep split it"),
                               ((*self.ONE, "--optimizer", "sgd"), "--optimizer is about training"),
                               ((*self.ONE, "--recompute", "full"), "--recompute is about training"),
                               ((*self.ONE, "--output-len", 5), "about --phase serve"), ((*self.ONE, "--weights", "int3"), "int3"),
@@ -176,8 +195,34 @@ class Inference(unittest.TestCase):
             self.assertEqual((done.returncode, said in done.stderr, done.stderr.count("\n")), (2, True, 1), done.stderr)
         done = rooflm("plan", *experts, "--tp", 2)
         self.assertEqual((done.returncode, "experts of mixtral-8x7b cannot be split" in done.stderr), (5, True), done.stderr)
+        for options, said in ((("--ep", 3, "--batch", 3), "--ep 3 does not divide the 8 experts"), (("--ep", 4, "--batch", 2), "2 texts are no multiple"),
+                              (("--ep", 2, "--gpus", 4), "--gpus 4: one copy"), (("--expert-imbalance", 2), "wants --ep")):
+            done = rooflm("plan", *experts, *options)
+            self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
         longer, = plan(*serve, "--positions", 4096)
         self.assertEqual(longer["status"], "planned")
+
+    def test_ranks_share_experts(self):
+        """Each has some of them, and texts of its own: rows of all ranks travel to the experts and back."""
+        mixtral = ("--model", "mixtral-8x7b", "--device", "h200", "--phase", "decode", "--seq", 1024)
+        one, two, eight = (plan(*mixtral, "--batch", 64, "--ep", ep)[0] for ep in (1, 2, 8))
+        layers, d_model, d_ff, experts = 32, 4096, 14336, 8
+        all_experts = 2 * layers * experts * 3 * d_model * d_ff
+        for row, ranks in ((two, 2), (eight, 8)):
+            self.assertAlmostEqual((one["weight_bytes"] - row["weight_bytes"]) / (all_experts * (1 - 1 / ranks)), 1, delta=0.001)
+            self.assertAlmostEqual(row["cache_bytes"] / (one["cache_bytes"] / ranks), 1, delta=0.001)
+            self.assertEqual((row["ep"], row["tp"], row["batch"]), (ranks, 1, 64))
+            self.assertAlmostEqual(row["tokens_per_s"] * row["itl_s"], 64, delta=0.01)
+            self.assertGreater(row["collectives_s"], 0)
+            self.assertLess(row["weights_s"], 1.1 * one["weights_s"] / ranks ** 0.5)
+        self.assertEqual(plan(*mixtral, "--batch", 64, "--gpus", 8), [eight])
+        prefill = (*mixtral[:4], "--phase", "prefill", "--seq", 1024, "--batch", 8, "--ep", 8)
+        even, uneven = (plan(*prefill, "--expert-imbalance", more)[0] for more in (1, 2))
+        self.assertGreater(uneven["ttft_s"], 1.2 * even["ttft_s"])
+        near, far = (plan(*mixtral, "--batch", 64, "--ep", 8, "--per-node", each)[0] for each in (8, 4))
+        self.assertGreater(far["collectives_s"], near["collectives_s"])
+        small, = plan("--model", "mixtral-8x7b", "--device", "h100", "--phase", "serve")
+        self.assertEqual((small["status"], small["gpus_needed"]), ("oom", 2))
 
     def test_a_dry_run_plans_nothing(self):
         done = rooflm("plan", *self.ONE, "--batch", "1,2", "--dry-run")

@@ -56,7 +56,20 @@ class Refusals(unittest.TestCase):
         self.refused("bandwidth is given twice", "--what-if", "bandwidth=2x,bandwidth=3x")
 
     def test_searches_say_what_they_do_not_try(self):
-        self.refused("--search tries no interleaved stages", "--gpus", 2, "--search", "--interleave", 2)
+        self.refused("--smallest tries no interleaved stages", "--smallest", "--interleave", 2)
+
+    def test_a_search_tries_the_parts_that_are_named(self):
+        search = ("--model", "gpt2", "--gpus", 8, "--global-batch", 64, "--memory-limit", "3GB", "--search", "--top", 1000, *H100)
+        plain, parted = plan(*search), plan(*search, "--interleave", "1,3")
+        self.assertEqual({row["interleave"] for row in plain}, {1})
+        self.assertEqual({row["interleave"] for row in parted if row["pp"] > 1}, {1, 3})
+        self.assertEqual({row["interleave"] for row in parted if row["pp"] == 1}, {1})
+        alone = [row for row in parted if row["interleave"] == 1]
+        self.assertEqual([row.get("step_s") for row in alone], [row.get("step_s") for row in plain])
+        row = next(row for row in parted if row["interleave"] == 3 and row["status"] == "planned")
+        again, = plan("--model", "gpt2", "--gpus", 8, "--global-batch", 64, "--memory-limit", "3GB", *H100, "--pp", row["pp"], "--tp", row["tp"],
+                      "--zero", row["zero"], "--batch", row["micro_batch"], "--recompute", row["recompute"], "--interleave", 3)
+        self.assertAlmostEqual(again["step_s"] / row["step_s"], 1, places=9)
 
     def test_a_step_that_does_not_fit_is_not_explained(self):
         done = rooflm("plan", "--model", "llama3-8b", *H100, "--explain", "step_s")
@@ -111,6 +124,20 @@ class Largest(unittest.TestCase):
         row = self.largest("--model", "llama3-8b", "--tp", 2, "--zero", 0, "--seq", 1001, "--batch", 2, "--recompute", "full",
                            "--memory-limit", "80GB", "--largest", "batch")
         self.assertEqual(row["micro_batch"] % 2, 0)
+
+
+    def test_lists_are_enlarged_one_by_one(self):
+        model = ("--model", "gpt2", "--gpus", 8, "--largest", "batch")
+        rows = plan(*model, "--zero", "0,3", "--seq", "512,1024", *H100)
+        self.assertEqual([row["status"] for row in rows], ["planned", "oom"] * 4)
+        for first, (seq, zero) in zip(range(0, 8, 2), ((512, 0), (512, 3), (1024, 0), (1024, 3))):
+            self.assertEqual(rows[first:first + 2], plan(*model, "--zero", zero, "--seq", seq, *H100))
+        done = rooflm("plan", *model, "--batch", "1,2", *H100)
+        self.assertEqual((done.returncode, "leave out the list of --batch" in done.stderr), (2, True), done.stderr)
+
+    def test_a_search_says_which_memory_it_had(self):
+        done = rooflm("plan", "--model", "gpt2", "--gpus", 2, "--search", *H100)
+        self.assertRegex(done.stderr, r"(?m)^\d+ configurations tried: .* too large for 85.0 GB, ")
 
 
 class Notes(unittest.TestCase):

@@ -167,6 +167,17 @@ class Studies(unittest.TestCase):
         self.assertAlmostEqual(found["h100-sxm", "bf16"]["share"], 0.82, delta=0.02)
         self.assertEqual([found[device, "bf16"]["by"] for device in ("a100-sxm", "h100-sxm")], ["family", "measured"])
         self.assertIsNone(found["a100-sxm", "fp64"]["sparse"])
+        self.assertAlmostEqual(found["h100-sxm", "bf16"]["critical_rows"], 989.4e12 * 2 / (2 * 3.35e12), delta=1)
+        self.assertAlmostEqual(found["h100-sxm", "fp8"]["critical_rows"], found["h100-sxm", "bf16"]["critical_rows"], delta=1)
+
+    def test_every_device_of_the_catalog_has_both_rates(self):
+        """The lecture: an MI250X sustains 65 %."""
+        rows = json.loads(self.ok("peaks", "--device", "catalog", "--dtype", "bf16,fp16", "--format", "json"))
+        self.assertEqual({row["dtype"] for row in rows}, {"bf16", "fp16"})
+        self.assertEqual([row["device"] for row in rows if not row["sustained"]], [])
+        found = {row["device"]: row for row in rows}
+        self.assertAlmostEqual(found["mi250x"]["share"], 0.65, delta=0.005)
+        self.assertEqual([found[device]["by"] for device in ("h100-sxm", "mi250x", "rtx-3090")], ["measured", "family", "assumed"])
 
 
 if __name__ == "__main__":

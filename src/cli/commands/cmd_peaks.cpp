@@ -108,6 +108,7 @@ std::vector<record::Ceiling> measure_gpu(const PeaksOptions& options, const std:
 
 /// Devices of the catalog that only stand for one: what their datasheets say. Empty if one can be measured.
 std::vector<devices::Device> advertised_devices(const std::string& names) {
+  if (names == "catalog") return devices::catalog();
   std::vector<devices::Device> advertised;
   for (const std::string& name : parse_names("--device", names)) {
     const std::string device = lab::parse_device(name);
@@ -123,7 +124,7 @@ int run(const PeaksOptions& options) {
   if (const auto advertised = advertised_devices(options.device); !advertised.empty()) {
     if (!options.record.empty())
       throw core::UsageError("peaks: nothing is measured on a device of the catalog: leave out -o");
-    const Table table = datasheet_table(advertised);
+    const Table table = datasheet_table(advertised, parse_names("--dtype", options.dtype));
     write_out(show_table(table, style));
     return 0;
   }
@@ -165,7 +166,7 @@ int run(const PeaksOptions& options) {
 Body declare_peaks(CommandLine& line) {
   auto options = std::make_shared<PeaksOptions>();
   line.add_option("--device", options->device, "Device to measure (default: the fastest one here)")
-      .type_name("cpu|cuda[:N]|null:NAME");
+      .type_name("cpu|cuda[:N]|null:NAME|catalog");
   line.add_option("--dtype", options->dtype,
                   "Dtypes of the matmuls, a list (default: all that the device supports)")
       .type_name(dtype_names(line) + "|fp64");
@@ -184,8 +185,8 @@ Body declare_peaks(CommandLine& line) {
       "Rates are medians with a confidence interval. Keep the machine otherwise idle. Ceilings are cached\n"
       "in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per processor, thread count, GPU and rooflm "
       "version.\n\n"
-      "Of a device of the catalog (null:h100-sxm), the rates of its data sheet beside those that GEMMs "
-      "sustain.\n\n"
+      "Of a device of the catalog (null:h100-sxm, or all: catalog), the rates of its data sheet beside those "
+      "that GEMMs sustain.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };
 }

@@ -20,6 +20,7 @@
 #include "cli/plans/plan_options.h"
 #include "cli/plans/plan_page.h"
 #include "cli/plans/plan_report.h"
+#include "cli/plans/plan_strategies.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -73,15 +74,13 @@ void refuse_unused(const PlanOptions& options) {
       if (options.is_given(key))
         throw core::UsageError(fmt::format("{} tries every split: leave out --{}", mode, key));
     }
-    if (options.is_given("interleave")) {
-      throw core::UsageError(
-          fmt::format("{} tries no interleaved stages: plan what it finds with --interleave {}", mode,
-                      options.splits.text("interleave")));
-    }
+    if (options.smallest && options.is_given("interleave"))
+      throw core::UsageError("--smallest tries no interleaved stages: leave out --interleave");
     return;
   }
   const std::tuple<bool, const char*, const char*> wants[] = {
       {options.async_tp, "--async-tp is about tensor-parallel ranks", "tp"},
+      {options.whole_rows, "--no-sequence-parallel is about tensor-parallel ranks", "tp"},
       {options.is_given("interleave"), "--interleave is about the stages of a pipeline", "pp"},
       {!options.imbalance.empty(), "--expert-imbalance is about ranks that share experts", "ep"}};
   for (const auto& [is_given, what, key] : wants) {
@@ -140,6 +139,7 @@ void plan_what(const PlanOptions& options, Plans& plans) {
 /// Refuses columns that the tables of these options never have.
 void require_plan_columns(const PlanOptions& options, const TableStyle& style) {
   if (!options.against.empty()) return require_columns(report::columns_of(report::against_columns()), style);
+  if (options.strategies) return require_columns(columns_of_strategies(), style);
   if (options.explain.empty()) return require_columns(columns_of_plans(), style);
   require_columns(report::columns_of(report::term_columns(), report::memory_term_columns()), style);
 }
@@ -207,6 +207,12 @@ int run(const PlanOptions& options) {
   for (const std::string& what : parse_names("--explain", options.explain)) {
     if (what != "step_s" && what != "peak_bytes")
       throw core::UsageError(fmt::format("--explain {}: step_s and peak_bytes can be explained", what));
+  }
+  if (options.strategies) {
+    const Table table = plan_strategies(options);
+    if (options.dry_run) show_dry_run(fmt::format("compare {} strategies", table.rows.size()), {});
+    if (!options.dry_run) write_out(show_table(table, style));
+    return 0;
   }
   check_plan_outputs(options);
   const perfmodel::RunBudget budget = budget_of(options);

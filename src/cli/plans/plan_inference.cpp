@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "perfmodel/inference.h"
+#include "record/options.h"
 
 namespace rooflm::cli {
 namespace {
@@ -43,6 +45,7 @@ void refuse_options_of_training(const PlanOptions& options, InferencePhase phase
                   "--fsdp",
                   "--ddp",
                   "--async-tp",
+                  "--no-sequence-parallel",
                   "--recompute",
                   "--collectives",
                   "--optimizer",
@@ -51,7 +54,6 @@ void refuse_options_of_training(const PlanOptions& options, InferencePhase phase
                   "--nondeterministic",
                   "--short-ends",
                   "--expert-tp",
-                  "--expert-imbalance",
                   "--pipeline-schedule",
                   "--schedule",
                   "--activation-checkpointing"},
@@ -61,11 +63,13 @@ void refuse_options_of_training(const PlanOptions& options, InferencePhase phase
   } else {
     options.refuse({"--output-len", "--concurrency"}, " is about --phase serve");
   }
-  for (const std::string_view key : {"dp", "cp", "ep", "pp", "zero", "interleave"}) {
+  for (const std::string_view key : {"dp", "cp", "pp", "zero", "interleave"}) {
     if (options.is_given(key))
       throw core::UsageError(
-          fmt::format("--phase {}: only --tp splits it, leave out --{}", options.phase, key));
+          fmt::format("--phase {}: only --tp and --ep split it, leave out --{}", options.phase, key));
   }
+  if (!options.imbalance.empty() && !options.is_given("ep"))
+    throw core::UsageError("--expert-imbalance is about ranks that share experts: it wants --ep");
   if (options.config.text("dtype") != "bf16")
     throw core::UsageError("--phase: --weights and --kv-cache say what is stored, --dtype stays bf16");
 }
@@ -74,7 +78,6 @@ struct PlannedInference {
   InferencePoint point{};
   InferencePlan plan{};
   std::string device{}, engine{};
-  int tensor = 1;
   double price_per_token = 0;
 };
 
@@ -103,7 +106,9 @@ Row row_of(const PlannedInference& planned) {
   row.set("phase", std::string(core::name_of(point.phase)));
   row.set("weights", point.weights.name);
   row.set("kv_cache", std::string(core::name_of(point.cache)));
-  row.set("tp", std::int64_t{planned.tensor});
+  const compile::Sharding& sharding = point.step.sharding;
+  row.set("tp", std::int64_t{sharding.tensor});
+  row.set("ep", sharding.expert > 1 ? Cell(std::int64_t{sharding.expert}) : Cell());
   row.set("batch", plan.batch);
   row.set("seq", point.seq);
   row.set("output_len", serves ? Cell(point.output) : Cell());
@@ -141,6 +146,7 @@ constexpr report::PlanSetting kSettings[] = {{"model", "model", true, true},
                                              {"weights", "weights"},
                                              {"kv_cache", "kv_cache"},
                                              {"tp", "tp"},
+                                             {"ep", "ep"},
                                              {"batch", "batch"},
                                              {"seq", "seq"},
                                              {"output_len", "output_len"}};
@@ -184,8 +190,8 @@ Table table_of(const std::vector<PlannedInference>& all, const std::string& curr
     table.notes.push_back(parts_of(all.front().plan, all.front().point.phase));
   table.notes.emplace_back(
       "TTFT: prompt to first token, without a queue. ITL: between tokens of a text (TPOT). max B: texts of "
-      "so many tokens that fit; max T: tokens that B texts may have; GPUs: fewest tensor-parallel ranks that "
-      "hold them.");
+      "so many tokens that fit; max T: tokens that B texts may have; GPUs: fewest ranks (--tp, of experts "
+      "--ep) that hold them.");
   return with_heading(std::move(table), kSettings);
 }
 
@@ -217,13 +223,26 @@ std::vector<InferencePoint> inference_points(const PlanOptions& options, const S
   return points;
 }
 
-/// --tp, or --gpus, which are the same here.
-std::string tensor_ranks_of(const PlanOptions& options) {
-  if (options.gpus.empty()) return options.splits.text("tp");
-  if (options.is_given("tp") && options.splits.text("tp") != options.gpus)
-    throw core::UsageError(fmt::format("--gpus {}: one copy of the model on --tp {} is planned", options.gpus,
-                                       options.splits.text("tp")));
-  return options.gpus;
+/// Of --tp and --ep, or of --gpus, which stands for the one that splits the model.
+std::vector<compile::Sharding> inference_shardings(const PlanOptions& options, bool has_experts) {
+  ConfigOptions splits = options.splits;
+  if (!options.gpus.empty() && !options.is_given("tp") && !options.is_given("ep"))
+    splits.set(has_experts ? "ep" : "tp", options.gpus);
+  std::vector<compile::Sharding> all;
+  for (const record::Config& split : splits.combinations(PlanOptions::kSplits)) {
+    compile::Sharding sharding;
+    record::read_options(split, sharding);
+    sharding.data = sharding.expert;
+    sharding.has_exact_rows = true;
+    if (!options.imbalance.empty())
+      sharding.expert_imbalance = parse_number("--expert-imbalance", options.imbalance, 1);
+    const std::string ranks = std::to_string(sharding.ranks());
+    if (options.gpus.find(',') == std::string::npos && !options.gpus.empty() && options.gpus != ranks)
+      throw core::UsageError(fmt::format("--gpus {}: one copy of the model on --tp x --ep = {} is planned",
+                                         options.gpus, ranks));
+    all.push_back(sharding);
+  }
+  return all;
 }
 
 }  // namespace
@@ -240,16 +259,16 @@ Table plan_inferences(const PlanOptions& options, double price, const std::strin
     with_kernels.framework = engine.framework;
     for (const Setting& setting : settings_of(with_kernels)) {
       for (InferencePoint& point : inference_points(with_kernels, setting, phase)) {
-        for (const std::int64_t tensor : parse_integers("--tp", tensor_ranks_of(options))) {
-          point.step.sharding.tensor = degree("--tp", tensor);
+        const bool has_experts = point.config.experts.count > 0;
+        for (const compile::Sharding& sharding : inference_shardings(options, has_experts)) {
+          point.step.sharding = sharding;
           PlannedInference planned{.point = point,
                                    .plan = perfmodel::plan_inference(point, setting, engine),
                                    .device = setting.device.key,
-                                   .engine = engine.name,
-                                   .tensor = static_cast<int>(tensor)};
+                                   .engine = engine.name};
           constexpr double kHour = 3600;
           if (price > 0 && planned.plan.token_per_s > 0)
-            planned.price_per_token = price * static_cast<double>(tensor) / kHour / planned.plan.token_per_s;
+            planned.price_per_token = price * sharding.ranks() / kHour / planned.plan.token_per_s;
           all.push_back(std::move(planned));
         }
       }

@@ -45,14 +45,22 @@ T single(std::vector<T> values, std::string_view what) {
 
 std::int64_t global_batch_of(const PlanOptions& options) { return single(global_batches_of(options), "it"); }
 
+/// Parts of the model on a stage that a search tries.
+std::vector<int> parts_of(const PlanOptions& options) {
+  std::vector<int> parts;
+  for (const std::int64_t each : parse_integers("--interleave", options.splits.text("interleave")))
+    parts.push_back(degree("--interleave", each));
+  return parts;
+}
+
 std::string needs(const perfmodel::Plan& plan) {
   return fmt::format("needs {} of {}", core::format_bytes(plan.memory.total()),
                      core::format_bytes(plan.memory_limit_bytes));
 }
 
-void note_search(const perfmodel::SearchResult& found, std::size_t top) {
-  note("{} configurations tried: {} planned to the end, {} too large, {} slower than the best {}",
-       found.tried, found.planned, found.too_large, found.too_slow, top);
+void note_search(const perfmodel::SearchResult& found, std::size_t top, double limit_bytes) {
+  note("{} configurations tried: {} planned to the end, {} too large for {}, {} slower than the best {}",
+       found.tried, found.planned, found.too_large, core::format_bytes(limit_bytes), found.too_slow, top);
 }
 
 /// The global batch of one of the curve's points.
@@ -116,14 +124,11 @@ Growth growth_of(const std::string& what, const PlanPoint& base) {
             .most = positions / needed * needed,
             .set = [](PlanPoint& p, std::int64_t value) { p.seq = value; }};
   }
-  if (what == "layers") {
-    const std::int64_t unit = sharding.parts();
-    return {.unit = unit,
-            .most = kMostLayers / unit * unit,
-            .offset = sharding.short_ends ? 2 : 0,
-            .set = [](PlanPoint& p, std::int64_t value) { p.config.layers = value; }};
-  }
-  throw core::UsageError(fmt::format("--largest {}: there are batch, seq and layers", what));
+  const std::int64_t unit = sharding.parts();
+  return {.unit = unit,
+          .most = kMostLayers / unit * unit,
+          .offset = sharding.short_ends ? 2 : 0,
+          .set = [](PlanPoint& p, std::int64_t value) { p.config.layers = value; }};
 }
 
 /// What memory falls by, at most, where the loss goes to one more chunk: the logits of one and their
@@ -160,6 +165,48 @@ std::optional<std::int64_t> fewest_that_fit(const std::function<bool(std::int64_
   return std::nullopt;
 }
 
+/// The largest of `whole` that fits, and the next one with what it would need.
+void add_largest(const std::string& what, const PlanPoint& whole, const Setting& setting, Plans& plans) {
+  const Growth growth = growth_of(what, whole);
+  const auto planned = [&](std::int64_t units) {
+    PlanPoint point = whole;
+    growth.set(point, growth.value(units));
+    return std::pair(point, perfmodel::make_plan(point, setting));
+  };
+  const std::int64_t most = growth.units();
+  // Of short ends a part of one layer has none left for the first.
+  std::int64_t fits = 0;
+  std::int64_t too_large = what == "layers" && whole.step.sharding.short_ends ? 2 : 1;
+  while (too_large <= most && planned(too_large).second.fits) {
+    fits = too_large;
+    too_large = too_large < most ? std::min(2 * too_large, most) : most + 1;
+  }
+  while (too_large - fits > 1) {
+    const std::int64_t middle = fits + (too_large - fits) / 2;
+    (planned(middle).second.fits ? fits : too_large) = middle;
+  }
+  // Memory falls where the loss goes to one more chunk: a larger value may fit again.
+  constexpr std::int64_t kMostTried = 64;
+  const double spare_bytes = what == "layers" ? 0 : loss_bytes(whole);
+  for (std::int64_t units = too_large + 1; spare_bytes > 0 && units <= most; ++units) {
+    const perfmodel::Plan plan = planned(units).second;
+    if (plan.fits) fits = units;
+    if (units - fits > kMostTried || plan.memory.total() - spare_bytes > plan.memory_limit_bytes) break;
+  }
+  too_large = fits + 1;
+  if (fits > 0) {
+    auto [point, plan] = planned(fits);
+    plans.add(std::move(point), setting, std::move(plan),
+              fmt::format("--{} {} is the largest that fits{}", what, growth.value(fits),
+                          too_large > most ? ": all that there can be" : ""));
+  }
+  if (too_large <= most) {
+    auto [point, plan] = planned(too_large);
+    std::string reason = fmt::format("--{} {}: {}", what, growth.value(too_large), needs(plan));
+    plans.add(std::move(point), setting, std::move(plan), std::move(reason));
+  }
+}
+
 }  // namespace
 
 void Plans::add(PlanPoint point, const Setting& setting, perfmodel::Plan plan, std::string reason) {
@@ -169,20 +216,25 @@ void Plans::add(PlanPoint point, const Setting& setting, perfmodel::Plan plan, s
       {.point = &points.back(), .setting = &setting, .plan = &plans.back(), .reason = std::move(reason)});
 }
 
-void plan_all(const PlanOptions& options, Plans& plans) {
-  for (const Setting& setting : plans.settings) {
+void for_each_point(const PlanOptions& options, const std::vector<Setting>& settings,
+                    const std::function<void(PlanPoint, const Setting&)>& add) {
+  for (const Setting& setting : settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
       for (const std::int64_t gpus : gpus_of(options)) {
         for (const compile::Sharding& sharding : shardings_of(options, gpus)) {
-          for (const std::int64_t global_batch : global_batches_of(options)) {
-            PlanPoint point = split_point(base, setting.framework, sharding, global_batch);
-            perfmodel::Plan plan = perfmodel::make_plan(point, setting);
-            plans.add(std::move(point), setting, std::move(plan));
-          }
+          for (const std::int64_t global_batch : global_batches_of(options))
+            add(split_point(base, setting.framework, sharding, global_batch), setting);
         }
       }
     }
   }
+}
+
+void plan_all(const PlanOptions& options, Plans& plans) {
+  for_each_point(options, plans.settings, [&](PlanPoint point, const Setting& setting) {
+    perfmodel::Plan plan = perfmodel::make_plan(point, setting);
+    plans.add(std::move(point), setting, std::move(plan));
+  });
 }
 
 void search_all(const PlanOptions& options, Plans& plans) {
@@ -192,10 +244,10 @@ void search_all(const PlanOptions& options, Plans& plans) {
   for (const Setting& setting : plans.settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
       const bool is_kept = !options.record.empty() || !options.html.empty();
-      auto found =
-          perfmodel::search(base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top,
-                            is_kept ? perfmodel::SearchFor::frontier : perfmodel::SearchFor::best);
-      note_search(found, top);
+      auto found = perfmodel::search(
+          base, setting, degree("--gpus", gpus.front()), global_batch_of(options), top,
+          is_kept ? perfmodel::SearchFor::frontier : perfmodel::SearchFor::best, parts_of(options));
+      note_search(found, top, setting.memory_limit_bytes);
       const std::size_t first = plans.runs.size();
       const std::size_t shown = first + std::min(top, found.candidates.size());
       std::ranges::move(found.frontier, std::back_inserter(found.candidates));
@@ -221,8 +273,9 @@ void plan_scaling(const PlanOptions& options, Plans& plans) {
       for (const std::int64_t count : gpus) {
         std::int64_t batch = first_batch == 0 ? 0 : scaled_batch(options, first_batch, count, gpus.front());
         if (options.search) {
-          auto found = perfmodel::search(base, setting, degree("--gpus", count), batch, 1);
-          note_search(found, 1);
+          auto found = perfmodel::search(base, setting, degree("--gpus", count), batch, 1,
+                                         perfmodel::SearchFor::best, parts_of(options));
+          note_search(found, 1, setting.memory_limit_bytes);
           perfmodel::Candidate& best = found.candidates.front();
           plans.add(std::move(best.point), setting, std::move(best.plan));
         } else {
@@ -239,51 +292,17 @@ void plan_scaling(const PlanOptions& options, Plans& plans) {
 }
 
 void plan_largest(const PlanOptions& options, Plans& plans) {
+  if (options.largest != "batch" && options.largest != "seq" && options.largest != "layers")
+    throw core::UsageError(fmt::format("--largest {}: there are batch, seq and layers", options.largest));
   if (options.largest == "batch" && !options.global_batch.empty())
     throw core::UsageError("--largest batch is about one micro-batch of each rank: leave out --global-batch");
-  for (const Setting& setting : plans.settings) {
-    const auto base = single(points_of(options, setting), "--largest");
-    const auto sharding = single(shardings_of(options, single(gpus_of(options), "--largest")), "--largest");
-    const PlanPoint whole = split_point(base, setting.framework, sharding, global_batch_of(options));
-    const Growth growth = growth_of(options.largest, whole);
-    const auto planned = [&](std::int64_t units) {
-      PlanPoint point = whole;
-      growth.set(point, growth.value(units));
-      return std::pair(point, perfmodel::make_plan(point, setting));
-    };
-    const std::int64_t most = growth.units();
-    // Of short ends a part of one layer has none left for the first.
-    std::int64_t fits = 0;
-    std::int64_t too_large = options.largest == "layers" && sharding.short_ends ? 2 : 1;
-    while (too_large <= most && planned(too_large).second.fits) {
-      fits = too_large;
-      too_large = too_large < most ? std::min(2 * too_large, most) : most + 1;
-    }
-    while (too_large - fits > 1) {
-      const std::int64_t middle = fits + (too_large - fits) / 2;
-      (planned(middle).second.fits ? fits : too_large) = middle;
-    }
-    // Memory falls where the loss goes to one more chunk: a larger value may fit again.
-    constexpr std::int64_t kMostTried = 64;
-    const double spare_bytes = options.largest == "layers" ? 0 : loss_bytes(whole);
-    for (std::int64_t units = too_large + 1; spare_bytes > 0 && units <= most; ++units) {
-      const perfmodel::Plan plan = planned(units).second;
-      if (plan.fits) fits = units;
-      if (units - fits > kMostTried || plan.memory.total() - spare_bytes > plan.memory_limit_bytes) break;
-    }
-    too_large = fits + 1;
-    if (fits > 0) {
-      auto [point, plan] = planned(fits);
-      plans.add(std::move(point), setting, std::move(plan),
-                fmt::format("--{} {} is the largest that fits{}", options.largest, growth.value(fits),
-                            too_large > most ? ": all that there can be" : ""));
-    }
-    if (too_large <= most) {
-      auto [point, plan] = planned(too_large);
-      std::string reason = fmt::format("--{} {}: {}", options.largest, growth.value(too_large), needs(plan));
-      plans.add(std::move(point), setting, std::move(plan), std::move(reason));
-    }
+  if (options.config.text(options.largest).find(',') != std::string::npos) {
+    throw core::UsageError(
+        fmt::format("--largest {} finds one: leave out the list of --{}", options.largest, options.largest));
   }
+  for_each_point(options, plans.settings, [&](const PlanPoint& whole, const Setting& setting) {
+    add_largest(options.largest, whole, setting, plans);
+  });
 }
 
 void plan_smallest(const PlanOptions& options, Plans& plans) {

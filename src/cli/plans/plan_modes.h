@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct Plans {
   void add(perfmodel::PlanPoint point, const perfmodel::Setting& setting, perfmodel::Plan plan,
            std::string reason = "");
 };
+
+/// Calls add(point, setting) for all that the lists of options multiply to.
+void for_each_point(const PlanOptions& options, const std::vector<perfmodel::Setting>& settings,
+                    const std::function<void(perfmodel::PlanPoint, const perfmodel::Setting&)>& add);
 
 /// Every combination of the options.
 void plan_all(const PlanOptions& options, Plans& plans);

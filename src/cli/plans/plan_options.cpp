@@ -53,6 +53,7 @@ Setting setting_of(const PlanOptions& options, devices::Device device, const std
   setting.cluster =
       perfmodel::cluster_of(setting.device, per_node, network, perfmodel::launches_of(setting.framework));
   if (options.nondeterministic) setting.framework.is_deterministic = false;
+  if (options.whole_rows) setting.framework.is_sequence_parallel = false;
   if (!setting.device.has_any_fp8_layout) setting.framework.reads_any_layout = false;
   setting.memory_limit_bytes = options.memory_limit.empty()
                                    ? setting.device.usable_bytes()
@@ -121,12 +122,11 @@ std::string PlanOptions::framework_names() const {
 }
 
 void PlanOptions::take_words() {
-  if (fsdp && ddp) throw core::UsageError("--fsdp and --ddp: gradients are sharded, or they are not");
   if ((fsdp || ddp) && is_given("zero")) {
     throw core::UsageError(
         fmt::format("{} is --zero {}: leave one of them out", fsdp ? "--fsdp" : "--ddp", fsdp ? 3 : 0));
   }
-  if (fsdp) splits.set("zero", "3");
+  if (fsdp) splits.set("zero", ddp ? "0,3" : "3");
   if (!activation_checkpointing) return;
   if (config.text("recompute") != "none")
     throw core::UsageError("--activation-checkpointing is --recompute full: leave one of them out");
@@ -270,7 +270,8 @@ void PlanOptions::add_to(CommandLine& line) {
   splits.add_to(line);
   line.add_option("--schedule", former_schedule, "As --pipeline-schedule").group("");
   line.add_flag("--fsdp", fsdp, "PyTorch's fully_shard: as --zero 3").group("Splitting");
-  line.add_flag("--ddp", ddp, "PyTorch's DistributedDataParallel: as --zero 0").group("Splitting");
+  line.add_flag("--ddp", ddp, "PyTorch's DistributedDataParallel: as --zero 0; both are planned with --fsdp")
+      .group("Splitting");
   line.add_flag("--activation-checkpointing", activation_checkpointing,
                 "PyTorch's checkpoint of each layer: as --recompute full")
       .group("Run");
@@ -283,6 +284,9 @@ void PlanOptions::add_to(CommandLine& line) {
       "default|peer-memory", "Splitting");
   line.add_flag("--short-ends", short_ends,
                 "One layer less in the first and last part of a pipeline (Llama 3: 126 layers on 8 or 16)")
+      .group("Splitting");
+  line.add_flag("--no-sequence-parallel", whole_rows,
+                "Norms and residuals of tensor-parallel ranks on all rows, and sums instead of gathers")
       .group("Splitting");
   line.add_flag(
           "--async-tp", async_tp,
@@ -307,10 +311,10 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--scaling", scaling,
       "Curve over --gpus N,N,..: the same global batch (strong), or one that grows (weak)", "strong|weak",
       "Search");
-  line.add_flag(
-          "--search", search,
-          "Try every split (none with --interleave), micro-batches up to 16, ZeRO stage and recompute on "
-          "--gpus, and rank them, with the reason why each loser lost")
+  line.add_flag("--search", search,
+                "Try every split (with the parts of --interleave 1,2,..), micro-batches up to 16, ZeRO stage "
+                "and recompute on "
+                "--gpus, and rank them, with the reason why each loser lost")
       .group("Search");
   add("--top", top, "Rows of a search", "N", "Search");
   add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
@@ -318,6 +322,11 @@ void PlanOptions::add_to(CommandLine& line) {
   line.add_flag("--smallest", smallest,
                 "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; --gpus "
                 "is the most")
+      .group("Search");
+  line.add_flag(
+          "--strategies", strategies,
+          "Compare dp, zero, tp, pp, ep and cp, each alone on --gpus: FLOP, bytes sent, and from how many "
+          "devices on communication takes longer than computing")
       .group("Search");
   add("--phase", phase,
       "Plan inference: --batch prompts of --seq tokens, one more token of --batch texts of --seq tokens, or "

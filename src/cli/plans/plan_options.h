@@ -38,14 +38,15 @@ struct PlanOptions {
   TableOptions table;
   std::string record, html;  ///< -o, --html
   bool overwrite = false, dry_run = false;
-  bool search = false, smallest = false;
-  bool nondeterministic = false, short_ends = false, async_tp = false;
+  bool search = false, smallest = false, strategies = false;
+  bool nondeterministic = false, short_ends = false, async_tp = false, whole_rows = false;
   bool fsdp = false, ddp = false, activation_checkpointing = false;  ///< PyTorch's words
 
   static constexpr std::string_view kOwnFramework = "rooflm-fused";
   /// --framework, or rooflm's own.
   [[nodiscard]] std::string framework_names() const;
-  /// Sets the options that PyTorch's words stand for. Throws core::UsageError for both at once.
+  /// Sets the options that PyTorch's words stand for. Throws core::UsageError for a word and what it stands
+  /// for.
   void take_words();
 
   [[nodiscard]] bool is_inference() const { return !phase.empty() && phase != "train"; }
