@@ -17,6 +17,7 @@
 #include "ranks/mpi_transport.h"
 #include "ranks/proof.h"
 #include "ranks/socket_transport.h"
+#include "ranks/speaker.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -179,6 +180,7 @@ std::unique_ptr<Transport> join(const Place& place) {
   std::unique_ptr<Transport> transport;
   if (place.carrier == Carrier::mpi) transport = join_by_mpi(place);
   if (place.carrier == Carrier::sockets) transport = join_by_sockets(place);
+  if (auto* const speaker = dynamic_cast<Speaker*>(transport.get())) speaker->share_terminals();
   if (transport != nullptr) transport->begin_pulse();
   return transport;
 }

@@ -23,6 +23,7 @@
 #include "ranks/clock.h"
 #include "ranks/socket_start.h"
 #include "ranks/socket_transport.h"
+#include "ranks/speaker.h"
 #include "tests/ranks/socket_ranks.h"
 
 namespace rooflm::ranks {
@@ -99,6 +100,32 @@ TEST(Transport, NamesARankThatHasEnded) {
     EXPECT_NE(thrown[rank].find("no such shard"), std::string::npos) << thrown[rank];
     EXPECT_NE(thrown[rank].find("at step 12, all_reduce in h.3/gradients"), std::string::npos)
         << thrown[rank];
+  }
+}
+
+/// Of ranks of one terminal: the one that failed, or of those that lost one that says nothing the first.
+TEST(Speaker, OneOfSeveralTells) {
+  for (const bool says_why : {true, false}) {
+    std::latch joined(4);
+    std::array<std::string, 4> ends;
+    run_over_sockets(4, [&](const auto& transport) {
+      joined.arrive_and_wait();
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      if (rank == 1 && says_why) throw core::InputError("no such shard");
+      if (rank == 1) return;
+      try {
+        meet(*transport);
+      } catch (const RankLost& lost) {
+        try {
+          give_up(*transport, lost);
+        } catch (const ToldByAnother&) {
+          ends.at(rank) = "told";
+        } catch (const RankLost&) {
+          ends.at(rank) = "tells";
+        }
+      }
+    });
+    EXPECT_EQ(ends, (std::array<std::string, 4>{says_why ? "told" : "tells", "", "told", "told"}));
   }
 }
 
