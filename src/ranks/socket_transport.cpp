@@ -268,7 +268,8 @@ class SocketTransport final : public Transport, public Speaker {
     open_out_ -=
         std::ranges::count_if(peer.out, [](const Leaving& leaving) { return leaving.owned.empty(); });
     peer.out.clear();
-    if (!peer.has_left && peer.lost.empty()) peer.lost = kEnded;
+    const bool is_in_order = peer.has_left && peer.got == 0;  // a message after the goodbye is not whole
+    if (!is_in_order && peer.lost.empty()) peer.lost = kEnded;
   }
 
   /// What it said last may have come already.

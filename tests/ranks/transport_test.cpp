@@ -67,6 +67,18 @@ TEST(Transport, KeepsWhatNobodyWaitsForYet) {
   }));
 }
 
+/// They go in pieces, and one has more of them than another.
+TEST(Transport, SharesLongTexts) {
+  expect_nothing(run_over_sockets(3, [](const auto& transport) {
+    const auto text_of = [](int rank) {
+      return std::string((std::size_t{1} << 20U) * static_cast<std::size_t>(rank) + 3,
+                         static_cast<char>('a' + rank));
+    };
+    const auto all = share(*transport, text_of(transport->rank()));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(all.at(static_cast<std::size_t>(rank)), text_of(rank));
+  }));
+}
+
 /// Of a tag, also when one is still arriving while others are waited for already.
 TEST(Transport, KeepsTheOrderOfLongMessages) {
   expect_nothing(run_over_sockets(2, [](const auto& transport) {
