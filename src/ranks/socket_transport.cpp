@@ -239,6 +239,7 @@ class SocketTransport final : public Transport, public Speaker {
 
   /// Moves what can be moved within so many milliseconds; whether anything was.
   bool progress(int timeout_ms) {
+    require_presence();
     std::vector<pollfd> waited;
     std::vector<std::size_t> ranks;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -254,10 +255,15 @@ class SocketTransport final : public Transport, public Speaker {
       if ((waited[k].revents & POLLOUT) != 0 && has_socket(ranks[k]) && !write_to(peer))
         lose_while_writing(peer);
     }
+    require_presence();
+    return has_news;
+  }
+
+  /// Nobody waits for one that has said goodbye.
+  void require_presence() const {
     for (const Peer& peer : peers_) {
       if (peer.has_left && !peer.posted.empty()) throw_lost(rank_of(peer), "has finished its work before");
     }
-    return has_news;
   }
 
   [[nodiscard]] int rank_of(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }

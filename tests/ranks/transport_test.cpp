@@ -115,6 +115,21 @@ TEST(Transport, NamesARankThatHasEnded) {
   }
 }
 
+/// Also where nothing is heard of it any more, and others stay.
+TEST(Transport, DoesNotWaitForARankThatHasLeft) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto thrown = run_over_sockets(3, [](const auto& transport) {
+    meet(*transport);
+    if (transport->rank() == 2) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    transport->look();
+    meet(*transport);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(tests::kPatient / 2));
+  EXPECT_NE(thrown[0].find("rank 2"), std::string::npos) << thrown[0];
+  EXPECT_EQ(thrown[2], "");
+}
+
 /// Of ranks of one terminal: the one that failed, or of those that lost one that says nothing the first.
 TEST(Speaker, OneOfSeveralTells) {
   for (const bool says_why : {true, false}) {
