@@ -28,7 +28,8 @@
 #include "core/stop_signals.h"
 #include "core/units.h"
 #include "lab/model_file.h"
-#include "ranks/transport.h"
+#include "ranks/last_words.h"
+#include "ranks/speaker.h"
 
 namespace rooflm::cli {
 namespace {
@@ -184,11 +185,13 @@ std::string without_middle(std::string_view message) {
                      message.substr(end));
 }
 
-/// One line, whatever the names of files and the texts in the message hold.
+/// One line, whatever the names of files and the texts in the message hold. Of ranks of launch it is launch
+/// that says it, once for all that fail.
 int fail(std::string_view message, int code) {
   std::string text = core::printable(without_middle(message), core::kUnlimited);
   if (!text.starts_with(who())) text = fmt::format("{}: {}", who(), text);
   std::fflush(stdout);
+  if (!who().empty() && ranks::tell_launch({text})) return code;
   std::fputs(fmt::format("{}{}\n", prefix(), text).c_str(), stderr);
   return code;
 }
@@ -196,6 +199,8 @@ int fail(std::string_view message, int code) {
 /// The same without an allocation.
 int fail_without_memory() {
   std::fflush(stdout);
+  if (!who().empty() && ranks::tell_launch({who(), ": out of memory"}))
+    return static_cast<int>(core::ExitCode::out_of_memory);
   for (const char* part : {prefix(), who().c_str(), who().empty() ? "" : ": ", "out of memory\n"})
     std::fputs(part, stderr);
   return static_cast<int>(core::ExitCode::out_of_memory);
@@ -246,9 +251,13 @@ int run_and_report(const std::vector<std::string>& words) {
     return fail(fmt::format("stopped by {}", stopped.signal == SIGINT ? "SIGINT" : "SIGTERM"),
                 core::stopped_code(stopped.signal));
   } catch (const ranks::RankLost& error) {
-    // The rank that writes ends when nobody reads any more, which is no error of the others either.
+    // The rank that writes ends when nobody reads any more, which is no error of the others either. One that
+    // was asked to stop may leave others in the middle of a step, which were asked, too.
     if (is_output_closed()) ::_exit(0);
-    return fail(error.what(), static_cast<int>(error.code()));
+    const int signal = core::StopSignals::received();
+    const int code = signal != 0 ? core::stopped_code(signal) : static_cast<int>(error.code());
+    const bool is_told = dynamic_cast<const ranks::ToldByAnother*>(&error) != nullptr;
+    return is_told ? code : fail(error.what(), code);
   } catch (const core::Error& error) {
     return fail(error.what(), static_cast<int>(error.code()));
   } catch (const std::bad_alloc&) {

@@ -17,6 +17,7 @@ namespace {
 constexpr std::int64_t kMostSteps = 1'000'000;
 constexpr std::size_t kMostUnasked = 1000;  ///< configurations of a sweep
 constexpr double kLeastPrecision = 1e-5;    // 0.001 %
+constexpr double kGraceSeconds = 1;         ///< that one step may take longer than --max-seconds
 
 int steps_of(const char* option, const std::string& text, int otherwise) {
   if (text.empty()) return otherwise;
@@ -36,7 +37,7 @@ void StoppingOptions::add_to(CommandLine& line, const std::string& otherwise) {
   add("--max-steps", max_steps, "N", "With --precision: maximum number of steps (default: 200)");
   add("--max-seconds", max_seconds, "S",
       "Maximum seconds per configuration after warm-up (default: 30 with --precision, no limit with "
-      "--steps)");
+      "--steps). On processors a step that takes longer is ended");
   line.add_flag("--yes", yes, fmt::format("Begin a sweep of more than {} configurations", kMostUnasked))
       .group("Measuring");
 }
@@ -64,7 +65,10 @@ void throw_nothing_fits(std::size_t points) {
 }
 
 void StoppingOptions::apply(lab::RunSettings& settings) const {
-  if (!max_seconds.empty()) settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+  if (!max_seconds.empty()) {
+    settings.max_seconds = parse_number("--max-seconds", max_seconds, 0);
+    settings.longest_step_s = settings.max_seconds + kGraceSeconds;
+  }
   if (!steps.empty()) {
     for (const auto& [name, text] :
          {std::pair{"--precision", &precision}, {"--min-steps", &min_steps}, {"--max-steps", &max_steps}}) {

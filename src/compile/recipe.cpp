@@ -13,6 +13,7 @@
 #include "compile/passes/fuse.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/sum_in_update.h"
+#include "compile/planning.h"
 #include "compile/training_passes.h"
 #include "core/error.h"
 #include "core/names.h"
@@ -23,8 +24,9 @@ namespace {
 
 /// Runs those of the passes that apply, until after `stop_after`. Whether that one was among them.
 bool run(std::span<const Pass> passes, Making& making, const StepOptions& options,
-         std::string_view stop_after = {}) {
+         std::string_view stop_after = {}, const std::function<void()>& between = {}) {
   for (const Pass& pass : passes) {
+    if (between) between();
     if (pass.applies(options)) {
       pass.run(making, options);
       assert((program::check_ops(making.step), true));
@@ -67,6 +69,14 @@ void check_options(const StepOptions& options) {
   }
 }
 
+program::Program whole_step(program::Program forward, const StepOptions& options, std::string_view stop_after,
+                            const std::function<void()>& between) {
+  check_options(options);
+  Making making{.step = std::move(forward)};
+  if (!run(training_passes(), making, options, stop_after, between)) program::check(making.step);
+  return std::move(making.step);
+}
+
 }  // namespace
 
 ComputeDtype compute_dtype_of(const StepOptions& options) {
@@ -81,11 +91,17 @@ void set_compute_dtype(StepOptions& options, const ComputeDtype& compute) {
 
 program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
                             std::int64_t seq, const StepOptions& options) {
+  return program_of(phase, config, batch, seq, options, {});
+}
+
+program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
+                            std::int64_t seq, const StepOptions& options,
+                            const std::function<void()>& between_passes) {
   program::Program forward = phase == RunPhase::decode
                                  ? model::decode(config, {.batch = batch, .positions = seq}, seq)
                                  : model::forward(config, batch, seq);
   if (options.routing != passes::Routing::learned) passes::force_routing(forward);
-  return phase == RunPhase::step ? training_step(std::move(forward), options)
+  return phase == RunPhase::step ? whole_step(std::move(forward), options, {}, between_passes)
                                  : inference_step(std::move(forward), options);
 }
 
@@ -118,10 +134,7 @@ RankForward rank_forward(program::Program forward, const StepOptions& options) {
 
 program::Program training_step(program::Program forward, const StepOptions& options,
                                std::string_view stop_after) {
-  check_options(options);
-  Making making{.step = std::move(forward)};
-  if (!run(training_passes(), making, options, stop_after)) program::check(making.step);
-  return std::move(making.step);
+  return whole_step(std::move(forward), options, stop_after, {});
 }
 
 program::Program training_step(RankForward forward, const StepOptions& options) {

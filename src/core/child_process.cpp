@@ -72,9 +72,9 @@ sigset_t hold_signals() {
 
 /// Settings of a new process besides its arguments and environment.
 struct Given {
-  sigset_t mask;           ///< blocked signals
-  int inherited = -1;      ///< a descriptor that it keeps
-  bool has_group = false;  ///< its own process group, so only we send it signals
+  sigset_t mask;                 ///< blocked signals
+  std::vector<int> inherited{};  ///< descriptors that it keeps
+  bool has_group = false;        ///< its own process group, so only we send it signals
 };
 
 /// Returns the process id.
@@ -91,7 +91,7 @@ int spawn(const std::vector<std::string>& command,
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   // dup2 onto the same number only clears close-on-exec.
-  if (given.inherited >= 0) posix_spawn_file_actions_adddup2(&files, given.inherited, given.inherited);
+  for (const int kept : given.inherited) posix_spawn_file_actions_adddup2(&files, kept, kept);
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
   int number = 0;
@@ -150,7 +150,7 @@ ChildProcesses::~ChildProcesses() {
 
 std::size_t ChildProcesses::start(const std::vector<std::string>& command,
                                   const std::vector<std::pair<std::string, std::string>>& environment,
-                                  int inherited) {
+                                  const std::vector<int>& inherited) {
   // Its place first: a process that has started must not be lost for want of memory.
   Child& child = children_.emplace_back();
   child.number = spawn(command, environment, {.mask = before_, .inherited = inherited, .has_group = true});

@@ -26,9 +26,10 @@ class ChildProcesses {
   /// Kills the children that still run (SIGKILL).
   ~ChildProcesses();
 
-  /// As ChildProcess. `inherited`: a descriptor that the child keeps, or -1. Returns its index, from 0.
+  /// As ChildProcess. `inherited`: descriptors that the child keeps. Returns its index, from 0.
   std::size_t start(const std::vector<std::string>& command,
-                    const std::vector<std::pair<std::string, std::string>>& environment, int inherited = -1);
+                    const std::vector<std::pair<std::string, std::string>>& environment,
+                    const std::vector<int>& inherited = {});
   struct Ended {
     std::size_t index = 0;
     ChildEnd end;

@@ -106,6 +106,8 @@ StopSignals::~StopSignals() { --g_watchers; }
 
 int StopSignals::received() { return g_received; }
 
+bool StopSignals::is_overdue() { return g_received != 0 && now_ns() - g_first_ns > kToEndNs; }
+
 void StopSignals::check() {
   if (const int signal = received(); signal != 0) throw Stopped{signal};
 }

@@ -20,6 +20,10 @@ struct Stopped {
 /// the process group, and launch passes on what its ranks get from the terminal, too.
 inline constexpr std::int64_t kSameRequestNs = 200'000'000;
 
+/// A piece of work that a signal finds running may take this long to end and be kept. What can be left in its
+/// middle is left then (StopSignals::is_overdue).
+inline constexpr std::int64_t kToEndNs = 1'000'000'000;
+
 /// Exit code of a command that `signal` ended before it was done.
 constexpr int stopped_code(int signal) { return 128 + signal; }
 
@@ -43,6 +47,8 @@ class StopSignals {
 
   /// The signal that asked to stop, or 0.
   [[nodiscard]] static int received();
+  /// Whether that was more than kToEndNs ago.
+  [[nodiscard]] static bool is_overdue();
   /// Throws Stopped when one did.
   static void check();
 };

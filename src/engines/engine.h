@@ -63,6 +63,10 @@ struct MemoryNeed {
 };
 MemoryNeed memory_need(const program::Program& program, compile::EngineKind kind);
 
+/// Thrown by Engine::run where its check said so: the step is unfinished, and the engine can only be
+/// destroyed.
+struct StepLeft {};
+
 /// One program, ready to run repeatedly. The constructor makes the kernels and, for the fused engine,
 /// allocates all memory: `run` of a fused engine allocates nothing.
 class Engine {
@@ -89,6 +93,10 @@ class Engine {
   StepTimes run(Observer* observer, Start start = Start::at_once) {
     return run({&observer, std::size_t{observer != nullptr ? 1U : 0U}}, start);
   }
+
+  /// Is asked before each op of a step, on devices whose kernels are synchronous; false: the step is left
+  /// (StepLeft).
+  void set_check(std::function<bool()> goes_on) { goes_on_ = std::move(goes_on); }
 
   /// Order of the following steps; initially Order::lanes. Recordings made in the other order are kept.
   void set_order(Order order) { order_ = order; }
@@ -164,6 +172,9 @@ class Engine {
   void wait_beside(Observers observers, Wait wait);
   void submit_recorded(bool with_marks, const std::function<void(std::size_t)>& submitted);
   [[nodiscard]] std::vector<ReplayedOp> replayed_ops() const;
+  void require_to_go_on() const {
+    if (goes_on_ && is_on_host() && !goes_on_()) throw StepLeft{};
+  }
   void prepare(std::size_t index, Observers observers);
   void run_op(std::size_t index, Observers observers);
   void free_after(std::size_t index, Observers observers);
@@ -193,6 +204,7 @@ class Engine {
   bool has_collectives_ = false;
   double exposed_s_ = 0;  ///< of the current step
   bool has_run_ = false;
+  std::function<bool()> goes_on_;
   std::int64_t live_bytes_ = 0;
   std::int64_t peak_transient_bytes_ = 0;
   std::unique_ptr<SideThread> side_;  ///< last member: it must end before the tensors its ops use

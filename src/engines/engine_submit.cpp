@@ -32,6 +32,7 @@ void Engine::submit(Observers observers) {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     if (op.phase == Phase::setup) continue;
+    require_to_go_on();
     if (op.phase != phases_[phase]) stopwatch_->mark(++phase);
     const bool is_exposed = !is_on_device && program::is_collective(op);
     const double begin = is_exposed ? host_s() : 0;
@@ -69,6 +70,7 @@ void Engine::submit_beside(Observers observers) {
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const Op& op = program_.ops[i];
     if (op.phase == Phase::setup) continue;
+    require_to_go_on();
     if (is_of_side_thread(op)) {
       prepare(i, observers);
       side_->submit(i);

@@ -29,6 +29,7 @@ measure::BenchResult run_forward(const Point& point, const RunSettings& settings
   engines::TensorStore store(backend);
   engines::Engine engine(std::move(program), point.step.engine, store,
                          settings.memory_limit_bytes.value_or(0));
+  engine.set_check([] { return !core::StopSignals::is_overdue(); });
   StepInputs inputs(engine, point, point.seed, settings.shards);
   const measure::BenchOptions options{.warmup = point.warmup,
                                       .steps = settings.max_steps,

@@ -13,8 +13,10 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/stop_signals.h"
 #include "lab/devices.h"
 #include "lab/notes.h"
+#include "ranks/speaker.h"
 
 namespace rooflm::lab {
 namespace {
@@ -62,6 +64,11 @@ int run_in_job(const std::function<int(const Ranks&)>& body) {
   } catch (const std::bad_alloc&) {
     ranks->abandon("out of memory");
     throw;
+  } catch (const core::Stopped&) {  // in the middle of a step, maybe
+    ranks->abandon("was asked to stop");
+    throw;
+  } catch (const ranks::RankLost& error) {
+    ranks::give_up(*ranks, error);
   } catch (const std::exception& error) {
     ranks->abandon(error.what());
     throw;

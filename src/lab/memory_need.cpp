@@ -1,8 +1,15 @@
 // What a step needs before anything large is allocated.
 #include "lab/memory_need.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string>
+
+#include "core/units.h"
+#include "lab/run.h"
 
 namespace rooflm::lab {
 namespace {
@@ -34,6 +41,17 @@ MemoryNeed memory_need(const program::Program& program, double planned_bytes,
   return {.planned_bytes = planned_bytes,
           .workspace_bytes = provider.is_host() ? largest_workspace_bytes(program, backend) : 0,
           .besides_bytes = provider.runs() ? largest_weight_bytes(program) + kProcessBytes : 0};
+}
+
+std::string describe_shortage(const RunOutcome& outcome) {
+  std::string text = "out of memory: needs " + core::format_bytes(outcome.needed_bytes);
+  if (outcome.workspace_bytes > 0)
+    text += fmt::format(" and {} for kernels", core::format_bytes(outcome.workspace_bytes));
+  if (outcome.limit_bytes <= outcome.free_bytes)
+    return text + fmt::format("; the limit is {}", core::format_bytes(outcome.limit_bytes));
+  if (std::isfinite(outcome.free_bytes))
+    text += fmt::format("; {} are free", core::format_bytes(outcome.free_bytes));
+  return text;
 }
 
 }  // namespace rooflm::lab

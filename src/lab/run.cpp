@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "compile/planning.h"
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop_signals.h"
-#include "core/units.h"
 #include "lab/allocations.h"
 #include "lab/alone_steps.h"
 #include "lab/block_graph.h"
@@ -35,6 +35,7 @@
 #include "lab/rank_steps.h"
 #include "lab/run_record.h"
 #include "lab/step_inputs.h"
+#include "lab/step_watch.h"
 #include "lab/traced_steps.h"
 #include "measure/bench_runner.h"
 #include "measure/counters.h"
@@ -61,13 +62,28 @@ class Run {
         settings_(&settings),
         ceilings_(&ceilings),
         record_(&record),
-        provider_(&backends::provider_of(point.device)) {
+        provider_(&backends::provider_of(point.device)),
+        watch_(settings) {
     outcome_.run = record.begin_run(run_row(point));
     outcome_.limit_bytes = settings.memory_limit_bytes.value_or(std::numeric_limits<double>::infinity());
   }
 
   RunOutcome take() {
-    const program::Program program = program_of(*point_);
+    try {
+      return plan_and_measure();
+    } catch (const core::Stopped& stopped) {
+      outcome_.signal = stopped.signal;
+    } catch (const engines::StepLeft&) {  // one that nothing is timed of
+      outcome_.signal = core::StopSignals::received();
+    }
+    return end("interrupted");
+  }
+
+ private:
+  RunOutcome plan_and_measure() {
+    const std::int64_t seq = point_->phase == RunPhase::decode ? point_->seq : point_->own_seq();
+    const program::Program program = compile::program_of(point_->phase, point_->config, point_->batch, seq,
+                                                         point_->step, core::StopSignals::check);
     write_program(program);
     const auto backend = make_backend(*point_);
     if (!all_can(fits(program, *backend))) return end_oom(program, outcome_.needed_bytes);
@@ -83,13 +99,10 @@ class Run {
     } catch (const std::bad_alloc&) {
       if (settings_->ranks) throw;
       return end_oom(program, outcome_.needed_bytes);
-    } catch (const core::Stopped&) {
-      return end("interrupted");
     }
     return outcome_;
   }
 
- private:
   void fact(const std::string& key, double value, const std::string& unit, const std::string& text = "") {
     record_->add(outcome_.run, record::Fact{.key = key, .value = value, .unit = unit, .text = text});
   }
@@ -240,10 +253,11 @@ class Run {
       write_kept_work(*record_, outcome_.run, "decode", engine.program(),
                       machine_of(ceilings_->rows(), point_->device, point_->threads));
     }
+    engine.set_check([this] { return watch_.goes_on(); });
     StepInputs inputs(engine, *point_, point_->seed, settings_->shards);
     meet();
     choose_order(engine, *point_, settings_->ranks, outcome_.run, *record_, [&](int step) {
-      begin_step(step);
+      if (const int signal = watch_.asked_to_stop(step); signal != 0) throw core::Stopped{signal};
       inputs.write(step);
     });
     DeviceWatch watch(point_->device, record_->epoch());
@@ -274,17 +288,13 @@ class Run {
     end(interrupted ? "interrupted" : "success");
   }
 
-  /// The signal that asked to stop, or 0: of several ranks all get the same.
-  [[nodiscard]] int asked_to_stop(int step) const {
-    const int own = core::StopSignals::received();
-    if (settings_->ranks == nullptr) return own;
-    settings_->ranks->set_step(step);
-    settings_->ranks->set_op("agreeing whether to go on");
-    return ranks::most(*settings_->ranks, own);
-  }
-
-  void begin_step(int step) const {
-    if (const int signal = asked_to_stop(step); signal != 0) throw core::Stopped{signal};
+  /// As StepWatch::end. Throws core::Stopped where there is nothing to go on with.
+  bool end_steps(bool has_any, std::string& reason) {
+    if (!watch_.end(reason)) return false;
+    outcome_.signal = watch_.signal();
+    if (has_any && (!watch_.is_left() || settings_->ranks == nullptr)) return true;
+    sentence("stop_reason", reason);
+    throw core::Stopped{outcome_.signal};
   }
 
   /// After what takes ranks unequal times: the first measures ceilings and writes, another may have had more
@@ -320,16 +330,14 @@ class Run {
                                         .max_seconds = settings_->max_seconds};
     const ExpertReader experts(engine, settings_->max_steps);
     std::vector<record::ExpertRows> expert_rows;
-    int signal = 0;
     measure::BenchResult result = measure::run_bench(engine, options, [&](int step) {
-      signal = asked_to_stop(step);
-      if (signal != 0) return false;
+      if (watch_.asked_to_stop(step) != 0) return false;
       if (step > point_->warmup) experts.read(step - point_->warmup - 1, expert_rows);
       inputs.write(step);
       if (step >= point_->warmup) watch.begin();
       return true;
     });
-    if (result.samples.empty()) throw core::Stopped{signal};
+    const bool is_interrupted = end_steps(!result.samples.empty(), result.stop_reason);
     watch.end(static_cast<std::int64_t>(result.samples.size()));
     resident_peak_ = measure::peak_resident_bytes();
     if (!provider_->is_host()) result.clock = {};
@@ -337,13 +345,13 @@ class Run {
     for (std::size_t i = 0; i < result.samples.size(); ++i) {
       add_samples(rows, static_cast<std::int64_t>(i), result.samples[i], measure::name_of(StepKind::plain));
     }
-    if (signal == 0) experts.read(static_cast<std::int64_t>(result.samples.size()) - 1, expert_rows);
+    if (!is_interrupted) experts.read(static_cast<std::int64_t>(result.samples.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, expert_rows);
     write_exposed(result.samples);
     write_uncertainty(result.stop_reason, result.others_share, result.step, result.clock);
     outcome_.step_s = result.step.median;
-    return signal != 0;
+    return is_interrupted;
   }
 
   /// Plain and observed steps in turn.
@@ -358,14 +366,16 @@ class Run {
     const ExpertReader experts(engine, std::int64_t{2} * settings_->max_steps);
     std::vector<record::ExpertRows> expert_rows;
     const auto clock_before = host_clock();
-    const auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
-      if (asked_to_stop(step) != 0) return false;
+    auto result = measure::run_interleaved(engine, recorder, options, [&](int step, StepKind kind) {
+      if (watch_.asked_to_stop(step) != 0) return false;
       if (step > 0) experts.read(step - 1, expert_rows);
       inputs.write(step);
       recorder.set_step(step);
       if (kind != StepKind::warmup) watch.begin();
       return true;
     });
+    const bool is_interrupted = end_steps(true, result.stop_reason);
+    recorder.forget_from(std::ssize(result.steps));
     watch.end(std::ranges::count_if(
         result.steps, [](const measure::TimedStep& step) { return step.kind != StepKind::warmup; }));
     std::vector<record::Sample> rows;
@@ -375,7 +385,7 @@ class Run {
     }
     write_exposed(result.times_of(StepKind::plain));
     steps_run_ = static_cast<std::int64_t>(result.steps.size());
-    if (result.stop_reason != "interrupted" && !result.steps.empty())
+    if (!is_interrupted && !result.steps.empty())
       experts.read(static_cast<std::int64_t>(result.steps.size()) - 1, expert_rows);
     record_->add(outcome_.run, rows);
     record_->add(outcome_.run, expert_rows);
@@ -390,7 +400,7 @@ class Run {
                       {.before_hz = clock_before, .after_hz = host_clock()});
     write_observer_cost(plain, result.step_seconds(StepKind::observed));
     meet();
-    return result.stop_reason == "interrupted";
+    return is_interrupted;
   }
 
   [[nodiscard]] std::optional<double> host_clock() const {
@@ -426,7 +436,8 @@ class Run {
     if (provider_->is_host() && resident_before && resident_peak_) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak_ - *resident_before), "B");
     }
-    if (outcome_.step_s > 0 && point_->phase != RunPhase::decode) fact("loss", loss_of(engine), "nats");
+    if (outcome_.step_s > 0 && point_->phase != RunPhase::decode && !watch_.is_left())
+      fact("loss", loss_of(engine), "nats");
   }
 
   /// The last rank of every split has it.
@@ -475,20 +486,10 @@ class Run {
   std::int64_t steps_run_ = 0;                 ///< warm-up, plain and observed ones
   std::optional<std::int64_t> resident_peak_;  ///< when the steps had run
   bool has_ops_ = false;
+  StepWatch watch_;
 };
 
 }  // namespace
-
-std::string describe_shortage(const RunOutcome& outcome) {
-  std::string text = "out of memory: needs " + core::format_bytes(outcome.needed_bytes);
-  if (outcome.workspace_bytes > 0)
-    text += fmt::format(" and {} for kernels", core::format_bytes(outcome.workspace_bytes));
-  if (outcome.limit_bytes <= outcome.free_bytes)
-    return text + fmt::format("; the limit is {}", core::format_bytes(outcome.limit_bytes));
-  if (std::isfinite(outcome.free_bytes))
-    text += fmt::format("; {} are free", core::format_bytes(outcome.free_bytes));
-  return text;
-}
 
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +20,12 @@ struct RunSettings {
   /// Break down the step: plain and observed steps in pairs, ops, tensors, memory, roofs and hardware
   /// counters. Otherwise only plain steps.
   bool observe = true;
-  double precision = 0.01;   ///< stop when the interval of the median is within this share of it; 0: never
-  int min_steps = 6;         ///< of each kind
-  int max_steps = 200;       ///< of each kind
-  double max_seconds = 30;   ///< after warm-up
+  double precision = 0.01;  ///< stop when the interval of the median is within this share of it; 0: never
+  int min_steps = 6;        ///< of each kind
+  int max_steps = 200;      ///< of each kind
+  double max_seconds = 30;  ///< after warm-up
+  /// A step that takes longer is left in its middle, where one rank runs on a processor.
+  double longest_step_s = std::numeric_limits<double>::infinity();
   bool measure_peak = true;  ///< that MFU divides by
   bool trace = false;        ///< with `observe`, of GPUs: a few steps kernel by kernel, at the end
   bool count = false;        ///< read the hardware counters of a GPU, op by op, in a few more steps
@@ -35,6 +38,7 @@ struct RunSettings {
 struct RunOutcome {
   std::int64_t run = 0;  ///< in the record
   std::string status;    ///< "success", "planned" (a device that runs nothing), "oom", "interrupted"
+  int signal = 0;        ///< that interrupted it; 0: none, or a step that took too long
   double needed_bytes = 0;
   double free_bytes = 0;       ///< what the plan had to fit; infinite for a plan without a limit
   double workspace_bytes = 0;  ///< scratch of the kernel that takes most, on processors, besides
@@ -49,7 +53,8 @@ std::string describe_shortage(const RunOutcome& outcome);
 /// Runs the point and adds it to the record. The step is built, then held against the memory of the device
 /// before anything large is allocated; weights come from the seed, tokens from the seed or the shards. What
 /// does not fit becomes a run of status "oom", a device that runs nothing one of status "planned". A signal
-/// (core::StopSignals) ends measuring; what was measured until then is kept, with status "interrupted".
+/// (core::StopSignals) ends measuring, and so does a step longer than `longest_step_s`; what was measured
+/// until then is kept, with status "interrupted".
 /// Ceilings are measured when the first run needs them.
 RunOutcome run_point(const Point& point, const RunSettings& settings, CeilingBook& ceilings,
                      record::Writer& record);

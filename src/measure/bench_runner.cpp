@@ -17,11 +17,10 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
   const double warmup_start = now_s();
   bool is_long = false;  // one step takes longer than all may: one more is timed
   for (int i = 0; i < options.warmup && !is_long; ++i) {
-    if (!before_step(i)) {
+    if (!before_step(i) || !whole_step(engine)) {
       result.stop_reason = "interrupted";
       return result;
     }
-    engine.run();
     is_long = now_s() - warmup_start > (i + 1) * std::max(options.max_seconds, kLongStep);
   }
   Stopping stopping({.precision = options.precision,
@@ -32,11 +31,12 @@ BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
   const MachineLoad load;
   const double start = now_s();
   for (int i = options.warmup; !stopping.is_done(); ++i) {
-    if (!before_step(i)) {
+    const auto times = before_step(i) ? whole_step(engine) : std::nullopt;
+    if (!times) {
       result.stop_reason = "interrupted";
       break;
     }
-    result.samples.push_back(engine.run());
+    result.samples.push_back(*times);
     stopping.add(result.samples.back().step_s, now_s() - start);
   }
   result.clock.after_hz = clock_hz();

@@ -33,7 +33,7 @@ struct BenchResult {
 
 /// Runs the steps with no observer. `before_step(i)`, i from 0 over warm-up and timed steps, is called before
 /// each and not timed: it writes the inputs, or returns false to end here ("interrupted"), maybe without a
-/// step.
+/// step. A step that is left (engines::StepLeft) ends it, too, and is not among the samples.
 BenchResult run_bench(engines::Engine& engine, const BenchOptions& options,
                       const std::function<bool(int step)>& before_step);
 

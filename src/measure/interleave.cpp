@@ -35,8 +35,9 @@ InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& obs
   int step = 0;
   const auto run = [&](StepKind kind) {
     if (!before_step(step, kind)) return false;
-    const auto times = engine.run(kind == StepKind::observed ? &observer : nullptr);
-    result.steps.push_back({.kind = kind, .times = times});
+    const auto times = whole_step(engine, kind == StepKind::observed ? &observer : nullptr);
+    if (!times) return false;
+    result.steps.push_back({.kind = kind, .times = *times});
     ++step;
     return true;
   };

@@ -39,8 +39,8 @@ struct InterleaveResult {
 
 /// Plain and observed steps in pairs, whose order alternates. End-to-end times are those of plain steps.
 /// `before_step(i)`, i from 0, writes the inputs and is not timed; when it returns false, measuring ends
-/// there
-/// ("interrupted"). `observer` sees every second of the steps after warm-up.
+/// there ("interrupted"), as it does with a step that is left (engines::StepLeft). `observer` sees every
+/// second of the steps after warm-up.
 InterleaveResult run_interleaved(engines::Engine& engine, engines::Observer& observer,
                                  const InterleaveOptions& options,
                                  const std::function<bool(int step, StepKind kind)>& before_step);

@@ -42,6 +42,14 @@ double CpuShare::value() const {
   return wanted_s > 0 ? run_s / wanted_s : 1;
 }
 
+std::optional<engines::StepTimes> whole_step(engines::Engine& engine, engines::Observer* observer) {
+  try {
+    return engine.run(observer);
+  } catch (const engines::StepLeft&) {
+    return std::nullopt;
+  }
+}
+
 core::Summary measure_rate(double amount, const std::function<void()>& work, const SamplingOptions& options) {
   const double first = now_s();
   work();

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "core/statistics.h"
+#include "engines/engine.h"
 
 namespace rooflm::measure {
 
@@ -36,6 +38,9 @@ class CpuShare {
  private:
   double cpu_begin_s_, queued_begin_s_;
 };
+
+/// A step, or nothing where the engine's check left it (engines::StepLeft).
+std::optional<engines::StepTimes> whole_step(engines::Engine& engine, engines::Observer* observer = nullptr);
 
 /// Runs `work` once, discarded, then again and again; the summary is of `amount` per second of each run
 /// (flop/s when amount is in flop). Throws core::Stopped when a signal asked to stop.

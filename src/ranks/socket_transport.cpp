@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,9 +18,11 @@
 #include <map>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/printable.h"
+#include "ranks/speaker.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -26,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<std::byte>;
 
-constexpr Tag kBye = -1, kAbandoned = -2;
+constexpr Tag kBye = -1, kAbandoned = -2, kGaveUp = -3;
 
 /// The longest message, and the longest reason of a rank that fails.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 40U, kMostOfReason = std::uint64_t{1} << 16U;
@@ -60,11 +64,12 @@ struct Peer {
   std::deque<std::pair<Tag, std::span<std::byte>>> posted;  ///< that somebody waits for
   std::map<Tag, std::deque<Bytes>> kept;                    ///< that nobody has waited for yet
   bool has_left = false;
+  bool has_told = false;  ///< of itself, or of another where it comes before this rank: what it says is shown
   /// Why nothing more comes from it; "" while it lives, and when it said goodbye.
   std::string lost;
 };
 
-class SocketTransport final : public Transport {
+class SocketTransport final : public Transport, public Speaker {
  public:
   SocketTransport(const Place& place, Connections connections)
       : Transport(place), peers_(connections.sockets.size()) {
@@ -116,7 +121,46 @@ class SocketTransport final : public Transport {
     }
   }
 
-  void abandon(const std::string& why) noexcept override {
+  void abandon(const std::string& why) noexcept override { tell_all(kAbandoned, why); }
+  void give_up(const std::string& why) noexcept override { tell_all(kGaveUp, why); }
+
+  void share_terminals() override {
+    struct stat file {};
+    ::fstat(STDERR_FILENO, &file);
+    const auto all = share(*this, fmt::format("{} {} {}", host_name(), file.st_dev, file.st_ino));
+    for (const std::string& each : all)
+      shares_terminal_.push_back(each == all[static_cast<std::size_t>(rank())]);
+  }
+
+  bool is_told_by_another() noexcept override {
+    constexpr double kMostS = 2;
+    constexpr std::chrono::milliseconds kToSayIt{200};  // its process ends, and starters then end the others
+    constexpr int kLookMs = 50;
+    const auto since = Clock::now();
+    const auto tells = [this](const Peer& peer) {
+      return peer.has_told && shares_terminal_.at(static_cast<std::size_t>(rank_of(peer)));
+    };
+    const auto may_tell = [this](const Peer& peer) {
+      const auto other = static_cast<std::size_t>(rank_of(peer));
+      return rank_of(peer) < rank() && has_socket(other) && shares_terminal_.at(other);
+    };
+    try {
+      forget_waiting();
+      while (std::ranges::none_of(peers_, tells)) {
+        if (std::ranges::none_of(peers_, may_tell) || seconds_since(since) > kMostS) return false;
+        progress(kLookMs);
+      }
+      std::this_thread::sleep_for(kToSayIt);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
+ private:
+  static constexpr std::string_view kEnded = "has ended";
+
+  void tell_all(Tag tag, const std::string& why) noexcept {
     try {
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (!has_socket(i) || !peers_[i].out.empty()) continue;
@@ -124,7 +168,7 @@ class SocketTransport final : public Transport {
         leaving.owned.resize(std::min<std::size_t>(why.size(), kMostOfReason));
         std::memcpy(leaving.owned.data(), why.data(), leaving.owned.size());
         leaving.bytes = leaving.owned;
-        leaving.header = header_of(kAbandoned, leaving.bytes);
+        leaving.header = header_of(tag, leaving.bytes);
         peers_[i].out.push_back(std::move(leaving));
         static_cast<void>(write_to(peers_[i]));
       }
@@ -132,8 +176,17 @@ class SocketTransport final : public Transport {
     }
   }
 
- private:
-  static constexpr std::string_view kEnded = "has ended";
+  /// Whoever waited has left: what was to be sent from, or received into, may be gone.
+  void forget_waiting() {
+    for (Peer& peer : peers_) {
+      peer.posted.clear();
+      if (std::ranges::any_of(peer.out, [](const Leaving& leaving) { return leaving.owned.empty(); }))
+        peer.out.clear();
+      if (!std::exchange(peer.is_posted, false) || peer.got == 0) continue;
+      peer.unexpected.assign(peer.into.size(), std::byte{});
+      peer.into = peer.unexpected;
+    }
+  }
 
   [[nodiscard]] bool has_socket(std::size_t rank) const { return peers_[rank].socket.get() >= 0; }
   static Header header_of(Tag tag, std::span<const std::byte> bytes) {
@@ -186,6 +239,7 @@ class SocketTransport final : public Transport {
 
   /// Moves what can be moved within so many milliseconds; whether anything was.
   bool progress(int timeout_ms) {
+    require_presence();
     std::vector<pollfd> waited;
     std::vector<std::size_t> ranks;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -201,10 +255,15 @@ class SocketTransport final : public Transport {
       if ((waited[k].revents & POLLOUT) != 0 && has_socket(ranks[k]) && !write_to(peer))
         lose_while_writing(peer);
     }
+    require_presence();
+    return has_news;
+  }
+
+  /// Nobody waits for one that has said goodbye.
+  void require_presence() const {
     for (const Peer& peer : peers_) {
       if (peer.has_left && !peer.posted.empty()) throw_lost(rank_of(peer), "has finished its work before");
     }
-    return has_news;
   }
 
   [[nodiscard]] int rank_of(const Peer& peer) const { return static_cast<int>(&peer - peers_.data()); }
@@ -215,7 +274,8 @@ class SocketTransport final : public Transport {
     open_out_ -=
         std::ranges::count_if(peer.out, [](const Leaving& leaving) { return leaving.owned.empty(); });
     peer.out.clear();
-    if (!peer.has_left && peer.lost.empty()) peer.lost = kEnded;
+    const bool is_in_order = peer.has_left && peer.got == 0;  // a message after the goodbye is not whole
+    if (!is_in_order && peer.lost.empty()) peer.lost = kEnded;
   }
 
   /// What it said last may have come already.
@@ -281,7 +341,8 @@ class SocketTransport final : public Transport {
 
   /// False where no rank sends such a message.
   bool begin_message(Peer& peer) {
-    const auto most = peer.header.tag == kAbandoned ? kMostOfReason : kMostBytes;
+    const bool is_reason = peer.header.tag == kAbandoned || peer.header.tag == kGaveUp;
+    const auto most = is_reason ? kMostOfReason : kMostBytes;
     if (peer.header.bytes > most) {
       peer.lost = fmt::format("sent a message of {} bytes, more than the {} that a rank may send",
                               peer.header.bytes, most);
@@ -314,7 +375,8 @@ class SocketTransport final : public Transport {
       --open_in_;
     } else if (tag == kBye) {
       peer.has_left = true;
-    } else if (tag == kAbandoned) {
+    } else if (tag == kAbandoned || tag == kGaveUp) {
+      peer.has_told = tag == kAbandoned || rank_of(peer) < rank();
       const std::string why(reinterpret_cast<const char*>(peer.unexpected.data()), peer.unexpected.size());
       peer.lost = fmt::format("has failed ({})", core::printable(why, core::kUnlimited));
     } else {
@@ -349,7 +411,8 @@ class SocketTransport final : public Transport {
     return ranks;
   }
 
-  std::vector<Peer> peers_;  ///< by rank; this one has no socket
+  std::vector<Peer> peers_;            ///< by rank; this one has no socket
+  std::vector<bool> shares_terminal_;  ///< by rank, as soon as they have shared that
   std::int64_t open_in_ = 0, open_out_ = 0;
 };
 

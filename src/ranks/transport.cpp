@@ -17,6 +17,7 @@
 #include "ranks/mpi_transport.h"
 #include "ranks/proof.h"
 #include "ranks/socket_transport.h"
+#include "ranks/speaker.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -179,6 +180,7 @@ std::unique_ptr<Transport> join(const Place& place) {
   std::unique_ptr<Transport> transport;
   if (place.carrier == Carrier::mpi) transport = join_by_mpi(place);
   if (place.carrier == Carrier::sockets) transport = join_by_sockets(place);
+  if (auto* const speaker = dynamic_cast<Speaker*>(transport.get())) speaker->share_terminals();
   if (transport != nullptr) transport->begin_pulse();
   return transport;
 }
@@ -187,19 +189,28 @@ std::vector<std::string> share(Transport& transport, const std::string& own) {
   constexpr std::uint64_t kMostOfText = std::uint64_t{1} << 30U;
   const std::vector<std::uint64_t> sizes = all_of(transport, kShared, std::uint64_t{own.size()});
   std::vector<std::string> all(sizes.size());
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (int rank = 0; rank < transport.size(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (rank == transport.rank()) continue;
-    if (sizes[index] > kMostOfText)
-      transport.throw_lost(
-          rank, fmt::format("announced a text of {} bytes, more than {}", sizes[index], kMostOfText));
-    all[index].resize(sizes[index]);
-    out.push_back({rank, std::as_bytes(std::span(own))});
-    in.push_back({rank, std::as_writable_bytes(std::span(all[index]))});
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > kMostOfText)
+      transport.throw_lost(static_cast<int>(i),
+                           fmt::format("announced a text of {} bytes, more than {}", sizes[i], kMostOfText));
   }
-  transport.exchange(kShared, out, in);
+  // In pieces: memory follows what has arrived.
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20U;
+  for (std::uint64_t begin = 0; begin < std::ranges::max(sizes); begin += kPiece) {
+    std::vector<Outgoing> out;
+    std::vector<Incoming> in;
+    for (int rank = 0; rank < transport.size(); ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      if (rank == transport.rank()) continue;
+      if (begin < own.size())
+        out.push_back(
+            {rank, std::as_bytes(std::span(own).subspan(begin, std::min(kPiece, own.size() - begin)))});
+      if (begin >= sizes[index]) continue;
+      all[index].resize(std::min(sizes[index], begin + kPiece));
+      in.push_back({rank, std::as_writable_bytes(std::span(all[index]).subspan(begin))});
+    }
+    transport.exchange(kShared, out, in);
+  }
   all[static_cast<std::size_t>(transport.rank())] = own;
   return all;
 }

@@ -24,6 +24,10 @@ class OpRecorder : public engines::Observer {
 
   /// Number of the next step, as in record::Sample::step.
   void set_step(std::int64_t step) { step_ = step; }
+  /// Forgets the events of steps from that number on: one that was left in its middle.
+  void forget_from(std::int64_t step) {
+    std::erase_if(events_, [step](const record::Event& event) { return event.step >= step; });
+  }
   /// Times are nanoseconds since the recorder's construction. On asynchronous devices `start_ns` is the time
   /// of submission.
   [[nodiscard]] const std::vector<record::Event>& events() const { return events_; }

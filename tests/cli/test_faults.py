@@ -46,11 +46,12 @@ class Faults(TrainingRuns):
         self.out = self.place / "out"
         self.book = self.folder / "book.txt"
         self.book.write_text(words(200, 1))
+        self.start = self.run_rooflm  # what a fault happens to
 
     def run_with(self, act, at, calls, command):
         environment = {**os.environ, "LD_PRELOAD": self.library, "FAULT_PATH": str(self.place), "FAULT_CALLS": calls,
                        "FAULT_DO": str(act), "FAULT_AT": str(at), "FAULT_COUNT": str(self.folder / "count")}
-        return self.run_rooflm(*command, env=environment)
+        return self.start(*command, env=environment)
 
     def fresh(self, prepare):
         shutil.rmtree(self.place)
@@ -86,9 +87,9 @@ class Faults(TrainingRuns):
 
     # Training
 
-    def training(self):
+    def training(self, model=TINY, steps=STEPS):
         """The command, and what it leads to."""
-        command = ["train", "--data", self.data, "--out", self.out, *TINY, "--steps", STEPS, "--checkpoint-every", 1, "--keep", 1,
+        command = ["train", "--data", self.data, "--out", self.out, *model, "--steps", steps, "--checkpoint-every", 1, "--keep", 1,
                    "--resume"]
         self.fresh(lambda: None)
         self.ok(*command)
@@ -97,7 +98,7 @@ class Faults(TrainingRuns):
     def weights(self):
         """As digests: a comparison of megabytes that differ would take hours to print."""
         return [hashlib.sha256((self.out / "latest" / name).read_bytes()).hexdigest()
-                for name in ("model.safetensors", "optimizer.safetensors")]
+                for name in ("model.safetensors", "adapter_model.safetensors", "optimizer.safetensors") if (self.out / "latest" / name).exists()]
 
     def check_resumes(self, command, log, weights):
         for checkpoint in self.checkpoints():
@@ -110,6 +111,18 @@ class Faults(TrainingRuns):
 
     def test_training_killed_at_each_change(self):
         command, log, weights = self.training()
+        for _ in self.each("kill", CHANGES, lambda: None, command):
+            self.check_resumes(command, log, weights)
+
+    def trained(self):
+        """A model that stays, outside of the place of faults."""
+        model = self.folder / "model"
+        self.ok("train", "--data", self.data, "--out", model, *TINY, "--steps", 1)
+        return model
+
+    def test_adapters_killed_at_each_change(self):
+        tuning = ["--model", self.trained(), "--lora", "2", "--batch", 2, "--seq", 16, "--no-peak", "--threads", 1]
+        command, log, weights = self.training(tuning, steps=2)
         for _ in self.each("kill", CHANGES, lambda: None, command):
             self.check_resumes(command, log, weights)
 
@@ -255,6 +268,41 @@ class Faults(TrainingRuns):
             with self.subTest(format=form):
                 path = self.place / "out"
                 self.check_replaced(path, ["export", record, "--format", form, "-o", path])
+
+    def test_models_killed_at_each_change(self):
+        """Adapters and their base as one model: its directory is there whole or not at all."""
+        adapters, model = self.folder / "adapters", self.place / "model"
+        self.ok("train", "--data", self.data, "--out", adapters, "--model", self.trained(), "--lora", "2", "--batch", 2, "--seq", 16,
+                "--no-peak", "--threads", 1, "--steps", 1)
+        command = ["export", adapters, "--format", "huggingface", "-o", model]
+        self.ok(*command)
+        whole = self.contents(model)
+        for _ in self.each("kill", CHANGES, lambda: None, command):
+            if not model.exists():
+                self.ok(*command)
+            self.assertEqual(self.contents(model), whole)
+
+    def serve(self, *command, env=None):
+        """A server that is asked to end as soon as it serves."""
+        with subprocess.Popen([self.binary, *map(str, command)], stderr=subprocess.PIPE, text=True, env=env) as server:
+            said = ""
+            for line in server.stderr:
+                said += line
+                if "serving" in line:
+                    server.terminate()
+        return subprocess.CompletedProcess(command, server.returncode, "", said)
+
+    def test_records_of_servers_killed_at_each_change(self):
+        path = self.place / "r.rooflm"
+        command = ["serve", "--model", self.trained(), "--port", 0, "--threads", 1, "--slots", 1, "-o", path, "--overwrite"]
+        self.start = self.serve
+        for _ in self.each("kill", CHANGES, lambda: None, command):
+            if path.exists():
+                result = self.run_rooflm("report", path, "--view", "overview")
+                self.assertTrue(result.returncode == 0 or "being created" in result.stderr, result.stderr)
+            self.assertEqual(self.serve(*command).returncode, 0)
+            self.ok("report", path, "--view", "overview")
+            self.assertEqual(self.left(), [])
 
     def test_imports_killed_at_each_change(self):
         record = self.profiled()

@@ -78,8 +78,7 @@ class Checkpoints(Ranks):
         process = self.start_with("slow150", 1, "--steps", 4, ranks=3)
         self.wait_for(self.out / "checkpoint-000002.tmp")
         os.kill(self.children(process)[1], signal.SIGSTOP)
-        self.expect_end(process, r"rank 0 \(.*\) has waited 1.5 s for rank 1 \(.*\), at step 2, gathering \S+ for a checkpoint",
-                        r"rank 2 \(.*\): rank 0 \(.*\) has failed")
+        self.expect_end(process, r"rank 0 \(.*\) has waited 1.5 s for rank 1 \(.*\), at step 2, gathering \S+ for a checkpoint")
 
     def test_a_rank_that_hangs_before_anybody_has_heard_of_it(self):
         """While the record is made, at once after all have met: it may never have told that it is alive."""
@@ -105,8 +104,7 @@ class Checkpoints(Ranks):
 
     def test_a_rank_that_writes_its_part_hangs(self):
         process = self.start_with("stop", 3, "--steps", 4, *PARTS, ranks=3, file=".part-00002")
-        self.expect_end(process, r"rank 0 \(.*\) has waited 1.5 s for rank 1 \(.*\), at step 2, waiting for the parts of a checkpoint",
-                        r"rank 2 \(.*\): rank 0 \(.*\) has failed")
+        self.expect_end(process, r"rank 0 \(.*\) has waited 1.5 s for rank 1 \(.*\), at step 2, waiting for the parts of a checkpoint")
 
     def test_a_full_disk_of_one_rank_leaves_the_checkpoint_before(self):
         process = self.start_with(errno.ENOSPC, 2, "--steps", 4, *PARTS, file=".part-00002")

@@ -62,6 +62,29 @@ class Starts(Ranks):
                    env={**os.environ, "LD_LIBRARY_PATH": str(self.silent_mpi.parent), "OMPI_COMM_WORLD_RANK": "0",
                         "OMPI_COMM_WORLD_SIZE": "2", "ROOFLM_TIMEOUT": "2"})
 
+    def test_a_lost_rank_is_one_message_where_all_write_to_one_file(self):
+        """As under torchrun: of those that notice it the first says so. Where each has a file of its own, each does."""
+        for is_shared in (True, False):
+            with self.subTest(is_shared=is_shared), socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = str(free.getsockname()[1])
+                free.close()
+                self.out = self.folder / str(is_shared)
+                files = [open(self.folder / f"errors{0 if is_shared else rank}-{is_shared}", "ab") for rank in range(4)]
+                ranks = []
+                for rank, file in enumerate(files):
+                    environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_PORT": port, "ROOFLM_TIMEOUT": "5", "ROOFLM_JOB": "by hand"}
+                    ranks.append(subprocess.Popen([self.binary, *map(str, self.words(self.out, "--steps", 100000, "--batch", "1"))],
+                                                  env=environment, stdout=subprocess.DEVNULL, stderr=file))
+                    file.close()
+                self.wait_for_step(2)
+                ranks[2].kill()
+                self.assertEqual([rank.wait(60) for rank in ranks], [5, 5, -9, 5])
+                said = [pathlib.Path(name).read_text() for name in sorted({file.name for file in files})]
+                lines = [[line for line in text.splitlines() if line.startswith("rooflm: rank")] for text in said]
+                self.assertEqual([len(each) for each in lines], [1] if is_shared else [1, 1, 0, 1], said)
+                self.assertRegex(lines[0][0], r"rooflm: rank 0 \(.*\): rank 2 \(.*\) has ended, at step \d+")
+
     def test_a_job_without_a_key_is_refused(self):
         without = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PMIX", "TORCHELASTIC", "ROOFLM_JOB"))}
         self.fails(2, *self.words(self.out, "--steps", 1), env={**without, "RANK": "0", "WORLD_SIZE": "2"}, says=("ROOFLM_JOB", "docs/clusters.md"))

@@ -65,7 +65,7 @@ class TrainingRuns(unittest.TestCase):
     def fails(self, code, *arguments, says=(), **options):
         result = self.run_rooflm(*arguments, **options)
         self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
-        lines = [line for line in result.stderr.splitlines() if line.startswith("rooflm: ")]
+        lines = [line for line in result.stderr.splitlines() if line.startswith(("rooflm: ", "launch: "))]
         self.assertEqual(len(lines), 1, result.stderr)
         for text in says:
             self.assertIn(text, lines[0])

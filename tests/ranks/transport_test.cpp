@@ -23,6 +23,7 @@
 #include "ranks/clock.h"
 #include "ranks/socket_start.h"
 #include "ranks/socket_transport.h"
+#include "ranks/speaker.h"
 #include "tests/ranks/socket_ranks.h"
 
 namespace rooflm::ranks {
@@ -66,6 +67,18 @@ TEST(Transport, KeepsWhatNobodyWaitsForYet) {
   }));
 }
 
+/// They go in pieces, and one has more of them than another.
+TEST(Transport, SharesLongTexts) {
+  expect_nothing(run_over_sockets(3, [](const auto& transport) {
+    const auto text_of = [](int rank) {
+      return std::string((std::size_t{1} << 20U) * static_cast<std::size_t>(rank) + 3,
+                         static_cast<char>('a' + rank));
+    };
+    const auto all = share(*transport, text_of(transport->rank()));
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(all.at(static_cast<std::size_t>(rank)), text_of(rank));
+  }));
+}
+
 /// Of a tag, also when one is still arriving while others are waited for already.
 TEST(Transport, KeepsTheOrderOfLongMessages) {
   expect_nothing(run_over_sockets(2, [](const auto& transport) {
@@ -99,6 +112,47 @@ TEST(Transport, NamesARankThatHasEnded) {
     EXPECT_NE(thrown[rank].find("no such shard"), std::string::npos) << thrown[rank];
     EXPECT_NE(thrown[rank].find("at step 12, all_reduce in h.3/gradients"), std::string::npos)
         << thrown[rank];
+  }
+}
+
+/// Also where nothing is heard of it any more, and others stay.
+TEST(Transport, DoesNotWaitForARankThatHasLeft) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto thrown = run_over_sockets(3, [](const auto& transport) {
+    meet(*transport);
+    if (transport->rank() == 2) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    transport->look();
+    meet(*transport);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::duration<double>(tests::kPatient / 2));
+  EXPECT_NE(thrown[0].find("rank 2"), std::string::npos) << thrown[0];
+  EXPECT_EQ(thrown[2], "");
+}
+
+/// Of ranks of one terminal: the one that failed, or of those that lost one that says nothing the first.
+TEST(Speaker, OneOfSeveralTells) {
+  for (const bool says_why : {true, false}) {
+    std::latch joined(4);
+    std::array<std::string, 4> ends;
+    run_over_sockets(4, [&](const auto& transport) {
+      joined.arrive_and_wait();
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      if (rank == 1 && says_why) throw core::InputError("no such shard");
+      if (rank == 1) return;
+      try {
+        meet(*transport);
+      } catch (const RankLost& lost) {
+        try {
+          give_up(*transport, lost);
+        } catch (const ToldByAnother&) {
+          ends.at(rank) = "told";
+        } catch (const RankLost&) {
+          ends.at(rank) = "tells";
+        }
+      }
+    });
+    EXPECT_EQ(ends, (std::array<std::string, 4>{says_why ? "told" : "tells", "", "told", "told"}));
   }
 }
 

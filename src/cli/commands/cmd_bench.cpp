@@ -81,11 +81,11 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
   for (const lab::Point& point : points) {
     left.begin(lab::describe(point));
     const lab::RunOutcome outcome = lab::run_point(point, settings, ceilings, record);
-    if (outcome.status == "interrupted") {
+    if (outcome.signal != 0) {
       progress.has_part = outcome.step_s > 0;
       note("interrupted: {} of {} configurations were measured{}", progress.runs, points.size(),
            progress.has_part ? ", and some steps of one more" : "");
-      progress.signal = core::StopSignals::received();
+      progress.signal = outcome.signal;
       break;
     }
     ++progress.runs;
@@ -99,7 +99,7 @@ Progress run_points(const std::vector<lab::Point>& points, const lab::RunSetting
 Table table_of(const std::filesystem::path& record) {
   report::RecordSet set = report::load(std::array{record});
   std::erase_if(set.runs, [](const report::RunData& run) {
-    return run.run.status == "interrupted" && run.samples.empty();
+    return run.run.status == "interrupted" && run.samples.empty() && run.fact("stop_reason") == nullptr;
   });
   return report::bench_table(set);
 }

@@ -30,6 +30,7 @@
 #include "core/descriptor.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
+#include "ranks/last_words.h"
 #include "ranks/place.h"
 #include "ranks/proof.h"
 #include "ranks/transport.h"
@@ -129,11 +130,15 @@ class Launch {
           {"MASTER_PORT", std::to_string(listener.port)},
           {"ROOFLM_JOB", job},
           {"ROOFLM_LAUNCHED", "1"},
-          {"ROOFLM_TIMEOUT", options.timeout}};
+          {"ROOFLM_TIMEOUT", options.timeout},
+          words_.variable()};
       if (options.shares_gpus) variables.emplace_back("ROOFLM_SHARE_GPUS", "1");
-      const int fd = listener.socket.get();
-      if (rank == 0) variables.emplace_back("ROOFLM_LISTENER", std::to_string(fd));
-      children_.start(program, variables, rank == 0 ? fd : -1);
+      std::vector<int> kept{words_.descriptor()};
+      if (rank == 0) {
+        kept.push_back(listener.socket.get());
+        variables.emplace_back("ROOFLM_LISTENER", std::to_string(listener.socket.get()));
+      }
+      children_.start(program, variables, kept);
     }
     is_ours_ = is_of_ranks(options.command.front());
   }
@@ -152,6 +157,8 @@ class Launch {
         code_ = ended->end.code;
       }
     }
+    // Of ranks that were asked to stop, and of any that ended while others went on as if nothing were wrong.
+    if (!has_told_ && !words_.read().empty()) write_note("launch: " + words_.read().front().second);
     return code_;
   }
 
@@ -159,7 +166,8 @@ class Launch {
   using Ended = core::ChildProcesses::Ended;
 
   /// Ranks notice by themselves that one has ended, and may be done before it is seen here: of those that end
-  /// now the cause is one that a signal ended, or that failed otherwise than by losing another.
+  /// now the cause is one that a signal ended, or that failed otherwise than by losing another; of those that
+  /// have only lost another the first that said so.
   Ended cause_among(std::vector<Ended> ended) {
     wait_for_all(kNoticeSeconds, &ended);
     const auto rank = [](const Ended& each) {
@@ -167,7 +175,30 @@ class Launch {
       if (!has_failed(each.end)) return 3;
       return each.end.code == static_cast<int>(core::ExitCode::unavailable) ? 2 : 1;
     };
-    return *std::ranges::min_element(ended, {}, rank);
+    const auto cause = std::ranges::min_element(ended, {}, rank);
+    for (const auto& words : words_.read()) {
+      const auto speaker = std::ranges::find(ended, words.first, &Ended::index);
+      if (speaker != ended.end() && rank(*speaker) == rank(*cause)) return *speaker;
+    }
+    return *cause;
+  }
+
+  /// The one line that is said of a job that fails: the rank that is the cause, what happened to it, and what
+  /// it said itself; where it could say nothing, what the first of the others said.
+  void say(std::size_t rank, const std::string& what) {
+    const auto words = words_.read();
+    const auto own = std::ranges::find(words, rank, &std::pair<std::size_t, std::string>::first);
+    std::string said;
+    if (own != words.end()) {
+      const std::size_t name_end = own->second.find(')');  // "rank 1 (host): ..."
+      const std::size_t begin = own->second.find_first_not_of("): ", name_end);
+      said = ": " + own->second.substr(std::min(begin, own->second.size()));
+    } else if (!words.empty()) {
+      said = "; " + words.front().second;
+    }
+    write_note(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
+                           children_.number(rank), what, said));
+    has_told_ = true;
   }
 
   /// One that has given up another may have done so for one that is stopped: that is the cause then.
@@ -175,8 +206,7 @@ class Launch {
     const bool has_given_up =
         is_ours_ && cause.end.signal == 0 && cause.end.code == static_cast<int>(core::ExitCode::unavailable);
     if (has_given_up && tell_of_stopped(0)) return;
-    write_note(fmt::format("launch: rank {} ({}, process {}) {}", cause.index, ranks::host_name(),
-                           children_.number(cause.index), describe(cause.end)));
+    say(cause.index, describe(cause.end));
     code_ = code_of(cause.end);
   }
 
@@ -191,8 +221,7 @@ class Launch {
       const double stopped_s =
           std::chrono::duration<double>(now - stopped_since_.emplace(i, now).first->second).count();
       if (stopped_s < seconds) continue;
-      write_note(fmt::format("launch: rank {} ({}, process {}) has been stopped for {:.0f} s", i,
-                             ranks::host_name(), children_.number(i), stopped_s));
+      say(i, fmt::format("has been stopped for {:.0f} s", stopped_s));
       code_ = static_cast<int>(core::ExitCode::unavailable);
       return true;
     }
@@ -233,6 +262,8 @@ class Launch {
   double timeout_s_;
   bool is_ours_ = false;
   int code_ = 0;
+  bool has_told_ = false;
+  ranks::LastWords words_;
   std::map<std::size_t, std::chrono::steady_clock::time_point> stopped_since_;  ///< by rank
   core::ChildProcesses children_;
 };
