@@ -23,8 +23,10 @@ namespace rooflm::compile {
 namespace {
 
 /// Runs those of the passes that apply, until after `stop_after`. Whether that one was among them.
-bool run(std::span<const Pass> passes, Making& making, const StepOptions& options,
-         std::string_view stop_after = {}, const std::function<void()>& between = {}) {
+bool run(std::span<const Pass> passes, Making& making, StepOptions options, std::string_view stop_after = {},
+         const std::function<void()>& between = {}) {
+  Sharding& split = options.sharding;
+  if (!split.sequence_parallel) split.expert_tensor = split.tensor;  // which have the same rows
   for (const Pass& pass : passes) {
     if (between) between();
     if (pass.applies(options)) {
@@ -147,7 +149,9 @@ program::Program training_step(RankForward forward, const StepOptions& options) 
 }
 
 program::Program inference_step(program::Program forward, const StepOptions& options, Weights weights) {
-  program::Program step = rank_forward(std::move(forward), options).program;
+  StepOptions all_rows = options;
+  all_rows.expert_capacity = 0;
+  program::Program step = rank_forward(std::move(forward), all_rows).program;
   if (is_split(options)) {
     for (program::Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
     passes::drop_identities(step);

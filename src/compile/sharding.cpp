@@ -50,8 +50,11 @@ void check_context(const Sharding& s, std::int64_t seq) {
                      pieces, seq));
 }
 
+/// Tensor-parallel ranks that share each expert.
+int ranks_of_expert(const Sharding& s) { return s.sequence_parallel ? s.expert_tensor : s.tensor; }
+
 /// Whole experts for each rank, of ranks with tokens of their own.
-void check_experts(const Sharding& s, const model::ModelConfig& c, Purpose purpose) {
+void check_experts(const Sharding& s, const model::ModelConfig& c) {
   expect(s.expert >= 1, fmt::format("--ep {} must be at least 1", s.expert));
   expect(
       s.expert_tensor == 1 || s.expert_tensor == s.tensor,
@@ -60,19 +63,17 @@ void check_experts(const Sharding& s, const model::ModelConfig& c, Purpose purpo
   expect(c.experts.count > 0, fmt::format("--ep {}: {} has no experts", s.expert, c.name));
   expect(c.experts.count % s.expert == 0,
          fmt::format("--ep {} does not divide the {} experts of {}", s.expert, c.experts.count, c.name));
-  const int sharing = s.data_ranks() * s.tensor / s.expert_tensor;
+  const int sharing = s.data_ranks() * s.tensor / ranks_of_expert(s);
   expect(sharing % s.expert == 0,
          fmt::format("--ep {} does not divide the {} {}ranks, which share the experts", s.expert, sharing,
-                     s.tensor == s.expert_tensor ? "data-parallel " : ""));
-  if (purpose == Purpose::run && (s.tensor > 1 || s.pipeline > 1))
-    throw core::Unavailable(fmt::format(
-        "--ep {}: experts are split over data-parallel ranks alone yet; leave out --tp and --pp", s.expert));
+                     s.tensor == ranks_of_expert(s) ? "data-parallel " : ""));
 }
 
 /// The parts of a model that no pass splits over tensor-parallel ranks, in words; empty: none.
 std::string_view unsplit(const Sharding& s, const model::ModelConfig& c, Purpose purpose) {
-  const bool is_planned = purpose == Purpose::plan && s.sequence_parallel && !c.experts.has_own_norms;
-  if (c.experts.count > 0 && !is_planned) return "experts";
+  const bool is_known_split = purpose == Purpose::run || s.sequence_parallel;
+  if (c.experts.count > 0 && !is_known_split) return "experts";
+  if (c.experts.biases || c.experts.has_own_norms) return "biases and norms of experts";
   if (c.latent.kv_rank > 0) return "latent attention";
   const bool has_other_norms = c.qk_norm != model::QkNorm::none && c.qk_norm != model::QkNorm::head;
   if (has_other_norms || c.arch.norm_place != model::NormPlace::before) return "norms";
@@ -89,6 +90,10 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
         fmt::format("--tp {}: the {} of {} cannot be split over tensor-parallel ranks yet; leave it out",
                     s.tensor, parts, c.name));
   }
+  if (purpose == Purpose::run && s.sequence_parallel && c.experts.count > 0) {
+    throw core::Unavailable(fmt::format(
+        "--sequence-parallel: ranks that share the experts of {} have the same rows; leave it out", c.name));
+  }
   const auto divides = [&](std::int64_t extent, const char* what) {
     expect(extent % s.tensor == 0,
            fmt::format("--tp {} does not divide the {} {} of {}", s.tensor, extent, what, c.name));
@@ -96,6 +101,8 @@ void check_tensor(const Sharding& s, const model::ModelConfig& c, std::int64_t b
   divides(c.heads, "heads");
   divides(c.kv_heads, "key/value heads");
   divides(c.d_ff, "columns of the feed-forward layers (--d-ff)");
+  if (c.experts.count > 0) divides(c.experts.shared_d_ff, "columns of the shared experts");
+  if (c.experts.count > 0 && ranks_of_expert(s) > 1) divides(c.experts.d_ff, "columns of each expert");
   if (s.sequence_parallel && batch * seq % s.tensor != 0) {
     throw core::UsageError(fmt::format(
         "--tp {} does not divide the {} tokens of --batch {} and --seq {}, which sequence-parallel "
@@ -132,7 +139,7 @@ void check(const Sharding& sharding, const model::ModelConfig& config, std::int6
            int micro_batches, Purpose purpose) {
   check_degrees(sharding);
   check_context(sharding, seq);
-  check_experts(sharding, config, purpose);
+  check_experts(sharding, config);
   check_tensor(sharding, config, batch, seq / sharding.context, purpose);
   check_pipeline(sharding, config, micro_batches, purpose);
 }

@@ -33,7 +33,7 @@ struct Sharding {
   /// Neighbours among the data-parallel ranks that have some of each layer's experts each; rows travel to
   /// them and back (Lepikhin et al., 2020). ZeRO splits everything else.
   int expert = 1;
-  // Of plans alone: no backend has these.
+  // Of plans alone, but the first, which is `tensor` where ranks have the same rows (recipe.cpp).
   int expert_tensor = 1;        ///< tensor-parallel ranks that share each expert; the others have whole ones
   double expert_imbalance = 1;  ///< rows of the rank that gets most of them, by their mean
   /// Experts have room for the rows that come, and not for those of all ranks; and what ZeRO splits of them

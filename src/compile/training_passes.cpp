@@ -137,9 +137,11 @@ bool fuses_gelu_gradient(const StepOptions& options) {
   return options.rewrites.has(Rewrite::gelu_in_epilogue) && !rebuilds(options);
 }
 
+/// How many rows an expert takes is of a rank's tokens, and known before rows are exchanged.
 void split_forward(Making& making, const StepOptions& options) {
-  if (!is_split(options)) return;
   making.shared.summed = passes::shard_tensor(making.step, options.sharding, options.rank);
+  if (options.expert_capacity > 0) passes::limit_experts(making.step, options.expert_capacity);
+  if (!is_split(options)) return;
   passes::shard_experts(making.step, options.sharding, options.rank);
   making.stage = passes::cut_stage(making.step, options.sharding, options.rank);
   making.shared.tied = making.stage.tied;
@@ -218,11 +220,6 @@ constexpr Pass kPasses[] = {
     {"adapters", has_adapters, [](Making& m, Options o) { passes::add_adapters(m.step, o.adapters); }},
     {"forward", always, split_forward},
     {"lower_attention", always, [](Making& m, Options o) { passes::lower_attention(m.step, o.attention); }},
-    {"limit_experts", [](Options o) { return o.expert_capacity > 0; },
-     [](Making& m, Options o) {
-       if (o.sharding.expert > 1) throw core::UsageError("--expert-capacity and --ep do not go together yet");
-       passes::limit_experts(m.step, o.expert_capacity);
-     }},
     {"differentiate", always, differentiate},
     {"freeze", has_adapters, [](Making& m, Options) { passes::freeze(m.step, m.gradients); }},
     {"order_pipeline", is_split, order_pipeline},

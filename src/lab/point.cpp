@@ -46,7 +46,9 @@ void check_kernels(const Point& point) {
   if (!backends::provider_of(point.device).runs()) return;
   std::string lacking = model::uncomputed(point.config);
   const bool is_gpu = backends::provider_of(point.device).describe(point.device).kind == devices::Kind::gpu;
-  if (is_gpu && point.step.sharding.expert > 1) lacking = "experts that ranks on GPUs share (--ep)";
+  const compile::Sharding& split = point.step.sharding;
+  if (is_gpu && point.config.experts.count > 0 && (split.expert > 1 || split.tensor > 1))
+    lacking = "experts that ranks on GPUs share (--ep, --tp)";
   if (lacking.empty()) return;
   throw core::Unavailable(fmt::format(
       "{}: {} are not computed yet; plan, program and --device null take them", point.config.name, lacking));

@@ -59,6 +59,13 @@ std::string known_families() {
 std::string not_described(std::string_view type, const json& config) {
   const json& types = table().at("not_described");
   if (const auto found = types.find(type); found != types.end()) return *found;
+  // A file that says what each layer is may have keys of kinds that it does not use.
+  if (const auto layers = config.find("layer_types"); layers != config.end() && layers->is_array()) {
+    for (const auto& [kind, part] : table().at("not_described_layers").items()) {
+      if (std::ranges::find(*layers, json(kind)) != layers->end()) return part;
+    }
+    return "";
+  }
   for (const auto& [key, part] : table().at("not_described_keys").items()) {
     if (const auto found = config.find(key); found != config.end() && !found->is_null()) return part;
   }

@@ -104,7 +104,8 @@ void read_sizes(const ConfigKeys& keys, ModelConfig& c) {
                  : keys.size("intermediate_size");
   if (keys.flag("intermediate_half", false)) c.d_ff /= 2;
   const auto head_dim = keys.optional_size("head_dim");
-  if (!head_dim) require_divides(keys, "num_attention_heads", c.heads, "hidden_size", c.d_model);
+  const bool says_head = head_dim || keys.flag("latent", false);  // read_latent has the sizes of those
+  if (!says_head) require_divides(keys, "num_attention_heads", c.heads, "hidden_size", c.d_model);
   c.head_dim = head_dim.value_or(c.d_model / c.heads);
   c.vocab = keys.size("vocab_size");
   c.max_seq = c.has_learned_positions() ? keys.size("max_position_embeddings")

@@ -194,6 +194,9 @@ class Keys {
   }
 
   void windows() {
+    if (is_fixed("layer_type"))
+      root_["layer_types"] =
+          std::vector<std::string>(static_cast<std::size_t>(c_.layers), family_.fixed.at("layer_type"));
     const std::string rule =
         family_.fixed.value("window_rule", family_.defaults.value("window_rule", "none"));
     if (rule == "none") return;

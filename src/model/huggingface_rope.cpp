@@ -36,6 +36,11 @@ void read_one_rope(const ConfigKeys& keys, const char* key, const json& rope, Mo
   if (rope.contains("partial_rotary_factor"))
     c.rotary.dims = std::llround(number("partial_rotary_factor", 1) * static_cast<double>(c.head_dim));
   if (type == "default" || type == "mrope") return;
+  // HunYuan's, which is another theta: theta alpha^(D / (D - 2)).
+  if (const double alpha = number("alpha", 1); type == "dynamic" && alpha != 1) {
+    c.rope_theta *= std::pow(alpha, static_cast<double>(c.head_dim) / static_cast<double>(c.head_dim - 2));
+    return;
+  }
   c.rope_scaling = type.get<std::string>();
   Rotary& r = c.rotary;
   r.factor = number("factor", 1);

@@ -240,8 +240,9 @@ class Experts(TrainingRuns):
             return numbers_of(out / "log.jsonl")
         whole = numbers("whole", "--grad-accum", 2)
         copies = numbers("copies", ranks=2)  # evaluates the same batches
-        for zero in (0, 3):
-            split = numbers(f"zero{zero}", "--ep", 2, "--zero", zero, ranks=2)
+        for name, ranks, *splits in (("zero0", 2, "--zero", 0), ("zero3", 2, "--zero", 3), ("tensor", 4, "--tp", 2, "--zero", 1),
+                                     ("stages", 4, "--pp", 2, "--zero", 1), ("room", 2, "--expert-capacity", 4)):
+            split = numbers(name, "--ep", 2, *splits, ranks=ranks)
             self.assertEqual(len(split), len(whole))
             for expected, keys in ((whole, ("loss", "grad_norm")), (copies, ("loss", "grad_norm", "val_loss"))):
                 for a, b in zip(split, expected):
@@ -252,12 +253,48 @@ class Experts(TrainingRuns):
     def test_splits_of_experts_are_checked(self):
         for code, text, *arguments in [(2, "--ep 3 does not divide the 8 experts of tiny-moe", "--ep", 3, "--dp", 3),
                                        (2, "--ep 4 does not divide the 2 data-parallel ranks", "--ep", 4, "--dp", 2),
-                                       (5, "experts are split over data-parallel ranks alone", "--ep", 2, "--dp", 2, "--pp", 2)]:
+                                       (5, "--sequence-parallel: ranks that share the experts of tiny-moe", "--ep", 2, "--dp", 2, "--tp", 2, "--sequence-parallel"),
+                                       (2, "--tp 3 does not divide", "--tp", 3, "--dp", 2, "--ep", 2)]:
             self.fails(code, "program", "--model", "tiny-moe", "--device", "cpu", *arguments, says=[text])
         self.fails(2, "program", "--model", "tiny", "--device", "cpu", "--ep", 2, "--dp", 2, says=["--ep 2: tiny has no experts"])
         whole, split = (plan("--model", "qwen3-30b-a3b", "--device", "h100-sxm", "--dp", 8, "--ep", ep, "--seq", 1024)[0] for ep in (1, 8))
         experts = 48 * 128 * 3 * 2048 * 768
         self.assertAlmostEqual((whole["weight_bytes"] - split["weight_bytes"]) / (4 * experts * 7 / 8), 1, places=6)
+
+
+class Lies(unittest.TestCase):
+    """Files that say what cannot be: one line, and no memory of the size that they ask for."""
+
+    KEYS = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 128, "num_local_experts": 8,
+            "num_experts_per_tok": 2}
+    COMMANDS = (["program", "--totals", "--device", "cpu"], ["plan", "--device", "h100-sxm"], ["bench", "--device", "cpu", "--steps", "1"])
+    MOST_BYTES = 300e6
+
+    def refused(self, folder, says):
+        for command in self.COMMANDS:
+            child = subprocess.Popen([BINARY, *command, "--model", folder, "--seq", "16", "--batch", "1"], stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE, text=True)
+            error = child.stderr.read()
+            child.stderr.close()
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual((child.returncode, error.count("\n")), (3, 1), error)
+            self.assertIn(says, error)
+            self.assertLess(used.ru_maxrss * 1024, self.MOST_BYTES)
+
+    def test_what_cannot_be_is_bad_input(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        for keys in ({"num_local_experts": 0}, {"num_local_experts": "8"}, {"num_local_experts": 2**62}, {"num_experts_per_tok": 9},
+                     {"num_experts_per_tok": 2**31, "num_local_experts": 2**31}, {"num_hidden_layers": 2**40}, {"hidden_size": 2**62},
+                     {"hidden_size": None}, {"vocab_size": 1.5}, {"vocab_size": True}, {"num_attention_heads": 3}, {"num_key_value_heads": 3},
+                     {"sliding_window": 0}, {"sliding_window": -1}, {"head_dim": 7}, {"rope_theta": -1}, {"max_position_embeddings": 2**70},
+                     {"intermediate_size": [96, 96.5]}, {"model_type": 3}):
+            with self.subTest(**keys):
+                text = json.dumps({key: value for key, value in (self.KEYS | keys).items() if value is not None})
+                pathlib.Path(scratch.name, "config.json").write_text(text)
+                self.refused(scratch.name, "config.json: ")
 
 
 class LatentAttention(TrainingRuns):
@@ -315,7 +352,7 @@ class LatentAttention(TrainingRuns):
         for option, text in ((("--expert-capacity", "-1"), "--expert-capacity"), (("--expert-bias-rate", "-1"), "--expert-bias-rate"),
                              (("--clip", "-1"), "--clip must be at least 0, got -1"), (("--clip", "inf"), "--clip"),
                              (("--expert-bias-rate", "nan"), "--expert-bias-rate"), (("--ep", "3", "--dp", "3"), "--ep 3 does not divide"),
-                             (("--ep", "2", "--dp", "2", "--expert-capacity", "1"), "--expert-capacity and --ep"),
+                             (("--ep", "8", "--dp", "4"), "--ep 8 does not divide the 4 data-parallel ranks"),
                              (("--dp", "2", "--expert-bias-rate", "1"), "needs one rank")):
             self.fails(2, "program", "--model", model, "--device", "cpu", "--seq", 16, "--batch", 1, *option, says=[text])
 

@@ -213,34 +213,42 @@ TEST(Experts, DataParallelRanksGiveTheWeightsOfOne) {
 /// Experts of a layer on several ranks, of which each has its own tokens. Odd loads: some ranks get few rows.
 TEST(Experts, ExpertParallelRanksGiveTheWeightsOfOne) {
   struct Case {
-    int data, expert, zero;
-    EngineKind engine;
-    core::DType dtype;
-    double relative;
+    compile::Sharding sharding;
+    EngineKind engine = EngineKind::eager;
   };
-  for (const Case& one : {Case{2, 2, 0, EngineKind::eager, core::DType::f64, 1e-9},
-                          Case{3, 3, 1, EngineKind::eager, core::DType::f64, 1e-9},
-                          Case{4, 2, 2, EngineKind::eager, core::DType::f64, 1e-9},
-                          Case{4, 2, 3, EngineKind::eager, core::DType::f64, 1e-9},
-                          Case{6, 6, 0, EngineKind::eager, core::DType::f64, 1e-9},
-                          Case{2, 2, 0, EngineKind::fused, core::DType::f32, 1e-5},
-                          Case{4, 2, 1, EngineKind::fused, core::DType::f32, 1e-5}}) {
+  for (const auto& [sharding, engine] :
+       {Case{{.data = 2, .expert = 2}}, Case{{.data = 3, .expert = 3, .zero = 1}},
+        Case{{.data = 4, .expert = 2, .zero = 2}}, Case{{.data = 4, .expert = 2, .zero = 3}},
+        Case{{.data = 6, .expert = 6}}, Case{{.data = 2, .context = 2, .expert = 2}}, Case{{.tensor = 3}},
+        Case{{.pipeline = 3}}, Case{{.data = 2, .expert = 2, .tensor = 3}},
+        Case{{.data = 4, .expert = 2, .zero = 1, .tensor = 3}},
+        Case{{.data = 2, .expert = 2, .zero = 1, .pipeline = 3}},
+        Case{{.data = 2, .expert = 2, .zero = 3, .tensor = 3, .pipeline = 3}},
+        Case{{.data = 2, .expert = 2}, EngineKind::fused},
+        Case{{.data = 4, .expert = 2, .zero = 1}, EngineKind::fused},
+        Case{{.data = 2, .expert = 2, .zero = 1, .tensor = 3, .pipeline = 3}, EngineKind::fused}}) {
+    const core::DType dtype = engine == EngineKind::eager ? core::DType::f64 : core::DType::f32;
+    const double relative = engine == EngineKind::eager ? 1e-9 : 1e-5;
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-      SCOPED_TRACE(testing::Message() << "dp " << one.data << " ep " << one.expert << " zero " << one.zero);
-      SplitStep split{.config = expert_model(0), .batch = 2, .seq = 5};
+      SCOPED_TRACE(testing::Message()
+                   << "dp " << sharding.data << " cp " << sharding.context << " ep " << sharding.expert
+                   << " zero " << sharding.zero << " tp " << sharding.tensor << " pp " << sharding.pipeline);
+      SplitStep split{.config = expert_model(0), .batch = 2, .seq = sharding.context == 1 ? 5 : 8};
       split.config.experts.count = 6;
-      split.config.experts.biases = split.config.experts.router_bias = true;
-      split.options = options_of(one.engine, one.dtype, recompute, 2);
+      split.config.experts.d_ff = 12;
+      split.config.experts.biases = split.config.experts.router_bias = sharding.tensor == 1;
+      split.options = options_of(engine, dtype, recompute, 2);
       split.options.optimizer.clip_norm = 0.5;
-      split.options.sharding = {.data = one.data, .expert = one.expert, .zero = one.zero};
+      split.options.sharding = sharding;
+      if (sharding.context > 1) split.options.attention = passes::AttentionKind::flash;
       const Training expected = train_whole(split, 3);
       const Training actual = train_split(split, 3);
       ASSERT_EQ(actual.losses.size(), expected.losses.size());
       for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-        EXPECT_NEAR(actual.losses[i], expected.losses[i], one.relative * expected.losses[i]);
-        EXPECT_NEAR(actual.norms[i], expected.norms[i], 10 * one.relative * expected.norms[i]);
+        EXPECT_NEAR(actual.losses[i], expected.losses[i], relative * expected.losses[i]);
+        EXPECT_NEAR(actual.norms[i], expected.norms[i], 10 * relative * expected.norms[i]);
       }
-      if (one.dtype != core::DType::f64) continue;  // Adam makes much of what is left of rounding
+      if (dtype != core::DType::f64) continue;  // Adam makes much of what is left of rounding
       for (const auto& [name, values] : expected.weights) {
         const auto& own = actual.weights.at(name);
         ASSERT_EQ(own.size(), values.size()) << name;
@@ -248,6 +256,40 @@ TEST(Experts, ExpertParallelRanksGiveTheWeightsOfOne) {
       }
     }
   }
+}
+
+/// Each rank drops of its own tokens, whoever has the experts, which have room for no more than that.
+TEST(Experts, CapacityIsOfTheTokensOfARank) {
+  const auto train = [](const compile::Sharding& sharding) {
+    SplitStep split{.config = expert_model(0), .batch = 2, .seq = 5};
+    split.config.experts.count = 6;
+    split.config.experts.d_ff = 12;
+    split.options = options_of(EngineKind::eager, core::DType::f64, Recompute::none, 2);
+    split.options.expert_capacity = 0.8;
+    split.options.sharding = sharding;
+    return train_split(split, 3);
+  };
+  const Training copies = train({.data = 2});
+  for (const compile::Sharding& sharding :
+       {compile::Sharding{.data = 2, .expert = 2}, compile::Sharding{.data = 2, .expert = 2, .tensor = 3},
+        compile::Sharding{.data = 2, .expert = 2, .pipeline = 3}}) {
+    const Training split = train(sharding);
+    for (std::size_t i = 0; i < copies.losses.size(); ++i)
+      EXPECT_NEAR(split.losses[i], copies.losses[i], 1e-9 * copies.losses[i]);
+  }
+  const auto room = [](double capacity) {
+    compile::StepOptions options = options_of(EngineKind::eager);
+    options.expert_capacity = capacity;
+    options.sharding = {.data = 2, .expert = 2};
+    model::ModelConfig config = expert_model(0);
+    config.experts.count = 6;
+    const auto p = compile::training_step(model::forward(config, 2, 5), options);
+    const auto exchange =
+        std::ranges::find_if(p.ops, [](const program::Op& op) { return op.is(program::ops::kExchangeRows); });
+    return p.shape(exchange->outputs[0])[0];
+  };
+  EXPECT_EQ(room(0), 40);    // 10 tokens take 2 experts, on each of two ranks
+  EXPECT_EQ(room(1.2), 24);  // 4 of each of 6 experts
 }
 
 TEST(Experts, DecodingGivesTheLogitsOfTheWholeText) {

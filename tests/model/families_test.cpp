@@ -69,6 +69,19 @@ constexpr std::array kPublished{
     Published{"opt-125m", 125239296, 0},
     Published{"phi-2", 2779683840, 0},
     Published{"pythia-6.9b", 6857302016, 0},
+    Published{"Apertus-8B", 8053338176, 0},
+    Published{"ERNIE-4.5-21B-A3B", 21825437888, 3352150208},
+    Published{"FlexOlmo-7x7B", 33270665216, 24613621760},
+    Published{"GLM-4.5-Air", 106852251264, 13424129664},
+    Published{"GLM-4.7-Flash", 29943393920, 3896766080},  // 20 heads, which do not divide its width
+    Published{"Hunyuan-A13B", 80393183232, 12747448320},
+    Published{"Kimi-K2-Instruct", 1026408232448, 32861500928},
+    Published{"MiMo-7B", 7622619136, 0},
+    Published{"MiniMax-M2", 228689764864, 11030553088},  // says that all its attention is softmax
+    Published{"Seed-OSS-36B", 36151104512, 0},
+    Published{"Solar-Open-100B", 102651799552, 12054833152},
+    Published{"granite-4.0-micro", 3402836480, 0},  // a hybrid without state-space layers
+    Published{"vaultgemma-1b", 1038741120, 0},
 };
 
 INSTANTIATE_TEST_SUITE_P(Published, Families, testing::ValuesIn(kPublished), [](const auto& each) {
@@ -170,6 +183,36 @@ ModelConfig parsed(const std::string& more) {
       "config.json", "small");
 }
 
+/// A list of layers says what a model has, whatever keys it has besides.
+TEST(FamilyTable, LayersThatNoProgramHasAreNamed) {
+  const auto reason = [](const std::string& more) -> std::string {
+    try {
+      (void)parsed(more);
+    } catch (const core::Unavailable& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  const auto of_layers = [](const std::string& kind) {
+    return R"("model_type":"granitemoehybrid","mamba_d_state":128,"shared_intermediate_size":8,"layer_types":)"
+           R"(["attention","attention","attention",")" +
+           kind + R"("])";
+  };
+  EXPECT_EQ(reason(of_layers("attention")), "none");
+  for (const auto& [more, part] :
+       {std::pair{of_layers("mamba"), "state-space layers"},
+        {R"("model_type":"granitemoehybrid","mamba_d_state":128)", "state-space layers"},
+        {R"("model_type":"lfm2")", "short convolutions"},
+        {R"("model_type":"qwen3_next")", "linear attention"},
+        {R"("model_type":"gemma3n_text")", "several residuals"},
+        {R"("model_type":"minimax_m1")", "linear attention"},
+        {R"("model_type":"mllama_text_model")", "attention to images"},
+        {R"("model_type":"longcat_flash")", "two attentions in a layer"},
+        {R"("model_type":"of_tomorrow","layer_types":["full_attention","linear_attention"])",
+         "linear attention"}})
+    EXPECT_NE(reason(more).find(part), std::string::npos) << reason(more);
+}
+
 /// Dynamic scaling changes nothing up to the length of training; no kernel has it beyond.
 TEST(FamilyTable, DynamicPositionsAreThoseOfTrainingUpToItsLength) {
   const ModelConfig config =
@@ -210,6 +253,13 @@ TEST(FamilyTable, ChoicesOfExperts) {
   EXPECT_THROW((void)of(R"(deepseek_v3")", "5"), core::InputError) << "2 groups have 4";
   const ModelConfig falcon = parsed(R"("model_type":"falcon","alibi":true)");
   EXPECT_EQ(falcon.alibi_slopes, 0.5) << "1 / sqrt(4)";
+}
+
+/// 10000 * 1000^(128 / 126); no program scales positions then.
+TEST(FamilyTable, AlphaIsAnotherTheta) {
+  const ModelConfig config = read_config(kConfigs / "Hunyuan-A13B");
+  EXPECT_NEAR(config.rope_theta, 11158839.925077, 1e-3);
+  EXPECT_EQ(config.rope_scaling, "");
 }
 
 TEST(FamilyTable, PartsThatProgramsHave) {

@@ -370,10 +370,12 @@ void sum_norm(Program& step, const Sharding& sharding, const Coordinates& rank, 
     const bool is_tied = std::any_of(shared.tied.begin(), shared.tied.end(), [&](const std::string& weight) {
       return gradient.name == "d_" + weight;
     });
-    if (program::is_split(gradient, Group::expert)) return rank.data >= sharding.expert;
+    // Those that are split over data-parallel ranks begin anew with each group of them.
+    const int parts = program::is_split(gradient, Group::expert) ? sharding.expert
+                      : program::is_split(gradient, Group::data) ? sharding.data_ranks()
+                                                                 : 1;
     return (rank.tensor > 0 && !program::is_split(gradient, Group::tensor)) ||
-           (is_of_data && rank.data > 0 && !program::is_split(gradient, Group::data)) ||
-           (rank.pipeline > 0 && is_tied);
+           (is_of_data && rank.data >= parts) || (rank.pipeline > 0 && is_tied);
   });
   const TensorId square = step.add_tensor(
       {.name = "grad_square", .shape = {1}, .dtype = core::DType::f64, .full_precision = true});

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,9 @@ class ExpertSplitter {
     }
     if (!op.is(ops::kGroupedMatmul)) return;
     const core::Shape& weights = forward_->shape(op.inputs[1]);
-    const std::int64_t rows = times(imbalance_ / room_, forward_->shape(op.inputs[0])[0]);
+    const std::int64_t room = forward_->shape(op.inputs[0])[0];
+    const std::int64_t sent = op.attrs.has("rows") ? op.attrs.integer("rows") : times(1 / room_, room);
+    const std::int64_t rows = std::min(room, times(imbalance_, sent));
     op.attrs = ops::grouped_matmul(weights[0], rows, weights[1], weights[2], op.attrs.flag("trans_b"));
     op.attrs.set("rows", rows);
   }
@@ -92,9 +95,15 @@ class ExpertSplitter {
   void send(Op gather) {
     active_ = gather.attrs.integer("active");
     const TensorId rows = gather.outputs.at(0);
-    const TensorId offsets = offsets_of(gather);
+    const Op& dispatch = dispatch_of(gather);
+    const TensorId offsets = dispatch.outputs.at(2);
     rows_ = forward_->shape(rows)[0];
     const std::int64_t experts = forward_->shape(offsets).numel() - 1;
+    // As many rows of each expert as each rank may send.
+    if (dispatch.attrs.has("capacity")) {
+      const auto most = static_cast<double>(dispatch.attrs.integer("capacity") * experts);
+      room_ = std::min(room_, most / static_cast<double>(rows_));
+    }
     Tensor counts{.name = "counts", .shape = {ranks_, experts + 1}, .dtype = core::DType::i32};
     Tensor received = forward_->tensor(rows);
     received.name += ".received";
@@ -115,13 +124,14 @@ class ExpertSplitter {
     replaced_[offsets] = own;
   }
 
-  /// The third output of the `dispatch` that made the order of the rows.
-  [[nodiscard]] TensorId offsets_of(const Op& gather) const {
+  /// What made the order of the rows.
+  [[nodiscard]] const Op& dispatch_of(const Op& gather) const {
     const auto& all = forward_->ops;
     const auto dispatch = std::find_if(all.rbegin(), all.rend(), [&](const Op& op) {
       return op.is(ops::kDispatch) && op.outputs[0] == gather.inputs.at(1);
     });
-    return dispatch == all.rend() ? program::kNone : dispatch->outputs.at(2);
+    if (dispatch == all.rend()) throw std::logic_error("rows of experts without a dispatch");
+    return *dispatch;
   }
 
   /// What became of the rows comes back.

@@ -112,9 +112,12 @@ class TensorSplitter {
         tensor.shards = {std::move(shard)};
       }
       if (const int axis = axis_of_experts(tensor.name); axis > 0 && shares_experts_) {
-        tensor.shards = {
-            {.group = Group::tensor, .axis = axis, .index = index_, .parts = parts_, .whole = tensor.shape}};
-        tensor.shape = program::shape_of(tensor.shards.back());
+        Shard shard{
+            .group = Group::tensor, .axis = axis, .index = index_, .parts = parts_, .whole = tensor.shape};
+        const std::int64_t half = tensor.shape[1] / 2;
+        if (axis == 1 && is_gated_) shard.packed = {half, half};
+        tensor.shape = program::shape_of(shard);
+        tensor.shards = {std::move(shard)};
       }
       renamed_[i] = split_.add_tensor(std::move(tensor));
     }
@@ -133,6 +136,8 @@ class TensorSplitter {
     if (op.is(ops::kMatmul) && by_rows_ && is_of_own_rows(name_of(op.inputs[1]))) return write_own_rows(op);
     if (op.is(ops::kMatmul)) return write_matmul(op);
     if (op.is(ops::kGroupedMatmul)) return write_grouped(op);
+    if (shares_experts_ && !by_rows_ && (op.is(ops::kGatherRows) || op.is(ops::kCombine)))
+      return write_ends_of_experts(op);
     if (by_vocabulary_ && op.is(ops::kEmbedding)) return write_embedding(op);
     if (by_vocabulary_ && op.is(ops::kCrossEntropy)) return write_loss(op);
     if (op.is(ops::kEmbedding) || op.is(ops::kAddPositions) || op.is(ops::kCrossEntropy) || op.is(ops::kMean))
@@ -201,6 +206,7 @@ class TensorSplitter {
       Tensor& tensor = split_.tensor(made[i]);
       tensor.role = whole_->tensor(op.outputs[i]).role;
       tensor.full_precision = whole_->tensor(op.outputs[i]).full_precision;
+      if (tensor.role == Role::result) tensor.name = name_of(op.outputs[i]);
     }
     has_own_rows_.resize(split_.tensors.size(), own_rows);
   }
@@ -276,11 +282,29 @@ class TensorSplitter {
     append(op, std::move(own), {rows_of(whole_->shape(op.outputs[0]))}, true);
   }
 
+  /// Ranks with the same rows share each expert: what goes into it, and the weights of choices, have a part
+  /// of their gradient on each rank; what comes out, a part of the sum.
+  void write_ends_of_experts(const Op& op) {
+    Op own = op;
+    own.outputs.clear();
+    for (TensorId& id : own.inputs) {
+      if (id == program::kNone) continue;
+      const bool is_of_ids = whole_->tensor(id).dtype == core::DType::i32;
+      const TensorId same = renamed_[static_cast<std::size_t>(id)];
+      const bool is_part = is_of_ids || (op.is(ops::kCombine) && id == op.inputs[0]);
+      const Shape& shape = whole_->shape(id);
+      id = is_part ? same : local(ops::kForEachRank, same, place(shape[-1]), op.scope, shape);
+      has_own_rows_.resize(split_.tensors.size(), false);
+    }
+    append(op, std::move(own), {whole_->shape(op.outputs[0])}, false);
+    if (op.is(ops::kCombine)) add_up(op, false);
+  }
+
   /// Experts take the rows of this rank's tokens, or, where ranks share each expert, those of all of them.
   void write_grouped(const Op& op) {
     const int axis = shares_experts_ ? axis_of_experts(name_of(op.inputs[1])) : 0;
     TensorId rows = renamed_[static_cast<std::size_t>(op.inputs[0])];
-    if (axis == 1) {
+    if (axis == 1 && by_rows_) {
       const Shape& whole = whole_->shape(op.inputs[0]);
       rows = local(ops::kAllGather, rows, place(whole[-1]), op.scope, whole);
       has_own_rows_.resize(split_.tensors.size(), false);
@@ -292,8 +316,8 @@ class TensorSplitter {
     own.inputs = {rows, weight, renamed_[static_cast<std::size_t>(op.inputs[2])]};
     own.attrs = ops::grouped_matmul(of_weight[0], split_.shape(rows)[0], of_weight[1], of_weight[2],
                                     op.attrs.flag("trans_b"));
-    append(op, std::move(own), {}, axis == 0);
-    if (axis == 2) add_up(op, true);
+    append(op, std::move(own), {}, by_rows_ && axis == 0);
+    if (axis == 2 && by_rows_) add_up(op, true);
   }
 
   /// Sums the partial results of all ranks.
