@@ -88,24 +88,20 @@ void run_shape(Registers& registers, std::string_view name, const GemmProblem& p
   const Operands x(p);
   const Array<char> scratch(
       static_cast<std::int64_t>(std::max(theirs ? theirs->scratch_bytes() : 0, ours.scratch_bytes())));
-  const Array<char> packed(static_cast<std::int64_t>(ours.packed_bytes()));
   const double flop = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   const auto run_theirs = [&] {
     if (theirs) (*theirs)(x.a, x.b, x.c, nullptr, scratch);
   };
   const auto run_ours = [&] { ours(x.a, x.b, x.c, nullptr, scratch); };
-  const auto run_kept = [&] { ours.multiply_packed(x.a, packed, x.c, nullptr, scratch); };
-  ours.pack_right(x.b, packed);
   run_theirs();
   run_ours();
-  run_kept();
-  std::array<std::vector<double>, 4> rates;  // registers, oneDNN, ours, kept
-  std::array<std::vector<double>, 4> shares;
+  std::array<std::vector<double>, 3> rates;  // registers, oneDNN, ours
+  std::array<std::vector<double>, 3> shares;
   double spent_s = 0;
   for (int turn = 0; turn < kMostTurns && (turn < kFewestTurns || spent_s < kMostSeconds); ++turn) {
     const double before = registers.flop_per_s();
-    std::array<double, 4> rate{};
-    const std::array<std::function<void()>, 3> bodies = {run_theirs, run_ours, run_kept};
+    std::array<double, 3> rate{};
+    const std::array<std::function<void()>, 2> bodies = {run_theirs, run_ours};
     for (std::size_t i = 0; i < bodies.size(); ++i) {
       const double seconds = time_s(bodies.at(i));
       spent_s += seconds;
@@ -119,11 +115,10 @@ void run_shape(Registers& registers, std::string_view name, const GemmProblem& p
   }
   const AmxBlocks blocks = ours.blocks();
   fmt::print(
-      "{:<16} {:>5} x {:>5} x {:>5} {:>9.0f} {:>8.0f} {:>4.0f}% {:>8.0f} {:>4.0f}% {:>4.0f}% {:>8.0f} "
-      "{:>4.0f}%  {}\n",
+      "{:<16} {:>5} x {:>5} x {:>5} {:>9.0f} {:>8.0f} {:>4.0f}% {:>8.0f} {:>4.0f}% {:>4.0f}%  "
+      "{}\n",
       name, p.m, p.n, p.k, kGiga * median(rates[0]), kGiga * median(rates[1]), median(shares[1]),
-      kGiga * median(rates[2]), median(shares[2]), std::ranges::max(shares[2]), kGiga * median(rates[3]),
-      median(shares[3]),
+      kGiga * median(rates[2]), median(shares[2]), std::ranges::max(shares[2]),
       fmt::format("{} x {} x {}; {}", blocks.rows, blocks.columns, blocks.terms,
                   theirs ? theirs->implementation() : "none"));
   std::fflush(stdout);
@@ -209,19 +204,6 @@ void run_blocks(Registers& registers, std::int64_t n, std::string_view stored) {
   std::fflush(stdout);
 }
 
-/// Packing of a right operand on all threads: GB/s read.
-void run_packing(const GemmProblem& p, std::string_view stored) {
-  const AmxGemm gemm(p, best_tiles());
-  const Array<Bf16> b(p.k * p.n);
-  const Array<char> packed(static_cast<std::int64_t>(gemm.packed_bytes()));
-  std::vector<double> rates;
-  for (int turn = 0; turn < 6; ++turn) {
-    const double seconds = time_s([&] { gemm.pack_right(b, packed); });
-    if (turn > 0) rates.push_back(kGiga * 2 * static_cast<double>(p.k * p.n) / seconds);
-  }
-  fmt::print("packing of b, {} {} x {}: {:.1f} GB/s\n", stored, p.k, p.n, median(rates));
-}
-
 }  // namespace
 
 void run_amx_gemms() {
@@ -229,8 +211,8 @@ void run_amx_gemms() {
   if (!has_amx())
     fmt::print("no AMX with bf16 here: small shapes with emulated tiles, to try this program\n");
   fmt::print("{} threads; GFLOP/s, medians in turn; share of the registers\n", thread_count());
-  fmt::print("{:<16} {:>21} {:>9} {:>14} {:>14} {:>5} {:>14}  {}\n", "bf16 GEMM", "m x n x k", "registers",
-             "oneDNN", "ours", "best", "b packed", "blocks; oneDNN's kernel");
+  fmt::print("{:<16} {:>21} {:>9} {:>14} {:>14} {:>5}  {}\n", "bf16 GEMM", "m x n x k", "registers", "oneDNN",
+             "ours", "best", "blocks; oneDNN's kernel");
   const std::vector<std::int64_t> cubes =
       has_amx() ? std::vector<std::int64_t>{1024, 2048, 3072, 4096} : std::vector<std::int64_t>{256};
   for (const std::int64_t n : cubes) {
@@ -253,10 +235,6 @@ void run_amx_gemms() {
   }
   run_block_loop(registers, 1, 128);
   for (const std::int64_t terms : {128, 256, 384, 512}) run_block_loop(registers, 8, terms);
-  const std::int64_t n = has_amx() ? 2048 : 128;
-  for (const std::int64_t side : {n, 2 * n}) {
-    for (const std::string_view stored : {"NT", "NN"}) run_packing(problem(256, side, side, stored), stored);
-  }
 }
 
 }  // namespace rooflm::bench

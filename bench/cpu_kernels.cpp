@@ -142,10 +142,10 @@ void run_rows(const Bench& bench, std::int64_t rows, std::int64_t cols) {
                           .dx = dx,
                           .dweight = dw,
                           .dbias = db};
-  line("add + layernorm", 4, [&] { layernorm_forward<S>(f); });
-  line("add + rmsnorm", 4, [&] { rmsnorm_forward<S>(f); });
-  line("layernorm backward", 4, [&] { layernorm_backward<S>(g, scratch); });
-  line("rmsnorm backward", 4, [&] { rmsnorm_backward<S>(g, scratch); });
+  line("add + layernorm", 4, [&] { norm_forward<Norm::layer, S>(f); });
+  line("add + rmsnorm", 4, [&] { norm_forward<Norm::rms, S>(f); });
+  line("layernorm backward", 4, [&] { norm_backward<Norm::layer, S>(g, scratch); });
+  line("rmsnorm backward", 4, [&] { norm_backward<Norm::rms, S>(g, scratch); });
   line("gelu forward", 2, [&] { gelu_forward<S>(n, x, y); });
   line("gelu backward", 3, [&] { gelu_backward<S>(n, z, x, y); });
   line("swiglu forward", 3, [&] { swiglu_forward<S>(rows, cols, x, y); });

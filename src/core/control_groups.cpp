@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 /// Version 1 writes "no limit" as the largest multiple of a page.
 constexpr double kMostBytes = 1e18;
 
@@ -36,14 +36,14 @@ std::vector<fs::path> folders(const fs::path& mount, std::string_view group) {
   return all;
 }
 
-double or_unlimited(double bytes) { return bytes > kMostBytes ? kUnlimited : bytes; }
+double or_unlimited(double bytes) { return bytes > kMostBytes ? kNoLimit : bytes; }
 
 }  // namespace
 
 double number_in(const fs::path& path) {
   std::ifstream file(path);
   double value = 0;
-  return file >> value ? value : kUnlimited;
+  return file >> value ? value : kNoLimit;
 }
 
 double named_number_in(const fs::path& path, const char* name) {
@@ -74,7 +74,7 @@ ControlGroups::ControlGroups(const fs::path& memberships, const fs::path& mount)
 }
 
 double ControlGroups::processors() const {
-  double least = kUnlimited;
+  double least = kNoLimit;
   const auto limit = [&least](double quota, double period) {
     if (quota > 0 && period > 0) least = std::min(least, quota / period);
   };
@@ -91,11 +91,11 @@ double ControlGroups::processors() const {
 }
 
 ControlGroups::Memory ControlGroups::memory() const {
-  Memory least{.limit_bytes = kUnlimited, .left_bytes = kUnlimited};
+  Memory least{.limit_bytes = kNoLimit, .left_bytes = kNoLimit};
   const auto look = [&least](const fs::path& folder, const char* limit_name, const char* usage_name) {
     const double limit = or_unlimited(number_in(folder / limit_name));
     const double used = or_unlimited(number_in(folder / usage_name));
-    if (limit == kUnlimited || used == kUnlimited) return;
+    if (limit == kNoLimit || used == kNoLimit) return;
     least.limit_bytes = std::min(least.limit_bytes, limit);
     const double cache = named_number_in(folder / "memory.stat", "inactive_file");
     least.left_bytes = std::min(least.left_bytes, std::max(0.0, limit - used + cache));

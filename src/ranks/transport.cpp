@@ -10,10 +10,12 @@
 #include <chrono>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/printable.h"
+#include "ranks/gather.h"
 #include "ranks/mpi_transport.h"
 #include "ranks/proof.h"
 #include "ranks/socket_transport.h"
@@ -25,16 +27,9 @@ namespace {
 /// Everybody's number, in the order of ranks.
 template <class T>
 std::vector<T> all_of(Transport& transport, Tag tag, const T& own) {
-  std::vector<T> all(static_cast<std::size_t>(transport.size()), own);
-  std::vector<Outgoing> out;
-  std::vector<Incoming> in;
-  for (int rank = 0; rank < transport.size(); ++rank) {
-    if (rank == transport.rank()) continue;
-    out.push_back({rank, bytes_of(own)});
-    in.push_back({rank, std::as_writable_bytes(std::span(&all[static_cast<std::size_t>(rank)], 1))});
-  }
-  transport.exchange(tag, out, in);
-  return all;
+  std::vector<int> ranks(static_cast<std::size_t>(transport.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return gather(transport, tag, ranks, own);
 }
 
 constexpr const char* kAdvice = "--timeout of launch (ROOFLM_TIMEOUT) is how long ranks wait for each other";

@@ -39,20 +39,14 @@ class CpuFastAmx : public testing::TestWithParam<TileCase> {
   }
 
   template <class R>
-  static std::vector<R> result(const AmxGemm& gemm, bool packed) {
+  static std::vector<R> result(const AmxGemm& gemm) {
     const GemmProblem& p = gemm.problem();
     const auto a = random_array<Bf16>(p.batch_stride_a, 1);
     const auto b = random_array<Bf16>(p.batch_stride_b, 2);
     auto c = random_array<R>(p.batch_stride_c, 3);
     const auto bias = random_array<float>(p.n, 4);
     const auto scratch = scratch_for(gemm);
-    if (packed) {
-      const std::unique_ptr<void, Free> kept(std::aligned_alloc(64, gemm.packed_bytes()));
-      gemm.pack_right(b.data(), kept.get());
-      gemm.multiply_packed(a.data(), kept.get(), c.data(), bias.data(), scratch.get());
-    } else {
-      gemm(a.data(), b.data(), c.data(), bias.data(), scratch.get());
-    }
+    gemm(a.data(), b.data(), c.data(), bias.data(), scratch.get());
     return c;
   }
 };
@@ -96,8 +90,8 @@ TEST_P(CpuFastAmx, LayersOfAModel) {
 TEST_P(CpuFastAmx, LongSumsTakeSeveralChunks) {
   GemmProblem p{.m = 33, .n = 100, .k = 70000, .trans_b = true};
   p.a_type = p.b_type = DType::bf16;
-  expect_same_bits(result<float>(AmxGemm(p, ops(), {32, 32, 512}), false),
-                   result<float>(AmxGemm(p, ops(), {64, 64, 512}), false), "chunks");
+  expect_same_bits(result<float>(AmxGemm(p, ops(), {32, 32, 512})),
+                   result<float>(AmxGemm(p, ops(), {64, 64, 512})), "chunks");
 }
 
 /// So large an a for so narrow a c that threads pack their own of it, for each of two column parts.
@@ -106,21 +100,19 @@ TEST_P(CpuFastAmx, NarrowResultsPackLongSumsTwice) {
   p.a_type = p.b_type = DType::bf16;
   const AmxGemm twice(p, ops(), {64, 32, 512});
   EXPECT_LT(twice.scratch_bytes(), std::size_t{16} << 20U);
-  expect_same_bits(result<float>(twice, false), result<float>(AmxGemm(p, ops(), {64, 64, 512}), false),
-                   "once");
+  expect_same_bits(result<float>(twice), result<float>(AmxGemm(p, ops(), {64, 64, 512})), "once");
 }
 
 TEST_P(CpuFastAmx, BitsDependOnlyOnTheOperands) {
   for (const std::int64_t rows : {150, 530}) {
     GemmProblem p{.m = rows, .n = 250, .k = 700, .trans_b = true, .bias = true};
     p.a_type = p.b_type = p.c_type = DType::bf16;
-    const auto expected = result<Bf16>(AmxGemm(p, ops()), false);
+    const auto expected = result<Bf16>(AmxGemm(p, ops()));
     for (const int threads : {1, 2, 3}) {
       const Threads some(threads);
       for (const AmxBlocks blocks : {AmxBlocks{}, {32, 32, 32}, {64, 96, 256}, {544, 64, 512}}) {
         const AmxGemm gemm(p, ops(), blocks);
-        expect_same_bits(result<Bf16>(gemm, false), expected, "packed in the call");
-        expect_same_bits(result<Bf16>(gemm, true), expected, "packed before");
+        expect_same_bits(result<Bf16>(gemm), expected, "blocks");
       }
     }
   }
@@ -132,10 +124,10 @@ TEST_P(CpuFastAmx, RunsOnFewerAndMoreThreadsThanPlanned) {
   p.a_type = p.b_type = DType::bf16;
   const Threads two(2);
   const AmxGemm gemm(p, ops(), {32, 32, 64});
-  const auto expected = result<float>(gemm, false);
+  const auto expected = result<float>(gemm);
   for (const int threads : {1, 3}) {
     const Threads some(threads);
-    expect_same_bits(result<float>(gemm, false), expected, "other threads");
+    expect_same_bits(result<float>(gemm), expected, "other threads");
   }
 }
 
@@ -145,8 +137,8 @@ TEST_P(CpuFastAmx, LargeResultsHaveTheSameBits) {
   p.a_type = p.b_type = DType::bf16;
   GemmProblem odd = p;
   odd.ldc = p.n + 1;
-  const auto streamed = result<float>(AmxGemm(p, ops()), false);
-  const auto plain = result<float>(AmxGemm(odd, ops()), false);
+  const auto streamed = result<float>(AmxGemm(p, ops()));
+  const auto plain = result<float>(AmxGemm(odd, ops()));
   for (std::int64_t i = 0; i < p.m; ++i) {
     ASSERT_EQ(std::memcmp(&streamed[static_cast<std::size_t>(i * p.n)],
                           &plain[static_cast<std::size_t>(i * odd.ldc)],

@@ -75,7 +75,7 @@ void check_norm(bool layer, std::int64_t rows, std::int64_t cols) {
                    .y = y.data(),
                    .mean = mean.data(),
                    .rstd = rstd.data()};
-  const auto run = [&] { layer ? layernorm_forward(f) : rmsnorm_forward(f); };
+  const auto run = [&] { layer ? norm_forward<Norm::layer>(f) : norm_forward<Norm::rms>(f); };
   run();
   std::vector<S> sum_apart(x.size());
   add(n, x.data(), residual.data(), sum_apart.data());
@@ -107,7 +107,7 @@ void check_norm(bool layer, std::int64_t rows, std::int64_t cols) {
                     .dbias = layer ? dbias.data() : nullptr,
                     .accumulate = true};
   const auto run_backward = [&] {
-    layer ? layernorm_backward(g, scratch.data()) : rmsnorm_backward(g, scratch.data());
+    layer ? norm_backward<Norm::layer>(g, scratch.data()) : norm_backward<Norm::rms>(g, scratch.data());
   };
   run_backward();
   // One column: the variance is 0, rstd is large and so are rounding errors.

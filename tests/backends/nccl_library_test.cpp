@@ -1,5 +1,5 @@
 // What is asked of an NCCL by its version. No GPU is needed.
-#include "backends/cuda/nccl_library.h"
+#include "backends/cuda/collectives/nccl_library.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // Decoding with kept keys and values computes what reading the text whole does.
 #include <gtest/gtest.h>
 
-#include "backends/comm/in_process.h"
 #include "backends/comm/kernels.h"
 #include "backends/cpu/cpu_backend.h"
 #include "core/error.h"
 #include "program/ops.h"
 #include "tests/case_names.h"
 #include "tests/engines/decode_check.h"
+#include "tests/in_process/run_ranks.h"
 
 namespace rooflm {
 namespace {

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "backends/comm/in_process.h"
 #include "backends/comm/kernels.h"
 #include "backends/comm/summing_update.h"
 #include "backends/cpu/cpu_backend.h"
@@ -21,6 +20,7 @@
 #include "tests/engines/part_kernels.h"
 #include "tests/engines/step_runner.h"
 #include "tests/engines/store_values.h"
+#include "tests/in_process/run_ranks.h"
 
 namespace rooflm::tests {
 

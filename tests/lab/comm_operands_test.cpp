@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "backends/comm/in_process.h"
 #include "backends/comm/kernels.h"
 #include "backends/registry.h"
+#include "tests/in_process/run_ranks.h"
 
 namespace rooflm::lab {
 namespace {

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "backends/comm/host_communicator.h"
-#include "backends/comm/in_process.h"
 #include "core/descriptor.h"
 #include "core/error.h"
 #include "ranks/clock.h"
 #include "ranks/socket_start.h"
 #include "ranks/socket_transport.h"
 #include "ranks/speaker.h"
+#include "tests/in_process/run_ranks.h"
 #include "tests/ranks/socket_ranks.h"
 
 namespace rooflm::ranks {

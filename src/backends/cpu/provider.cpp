@@ -31,7 +31,7 @@ class CpuProvider final : public Provider {
   void join(Backend& backend, const std::shared_ptr<ranks::Transport>& transport, const program::Mesh& mesh,
             CollectiveWish wish) const override {
     const CollectiveWay way = wish.value_or(CollectiveWay::usual);
-    if (way == CollectiveWay::few_blocks || way == CollectiveWay::copy_engine) {
+    if (way != CollectiveWay::usual && way != CollectiveWay::peer_memory) {
       throw core::UsageError(
           fmt::format("--collectives {} is for GPUs: on processors messages are copies", name_of(wish)));
     }

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/collectives/nccl_rows.h"
+#include "backends/cuda/collectives/summing_updates.h"
 #include "backends/cuda/context.h"
 #include "backends/cuda/gemm.h"
-#include "backends/cuda/nccl_rows.h"
 #include "backends/cuda/recording.h"
 #include "backends/cuda/rows/rows.h"
 #include "backends/cuda/stream_hold.h"
-#include "backends/cuda/summing_updates.h"
 
 namespace rooflm::backends::cuda {
 namespace {

@@ -19,16 +19,16 @@ struct CollectiveName {
   bool is_gathering = false, is_scattering = false;  ///< its output, or its input, is of all ranks
 };
 /// As torch.distributed calls them; NCCL counts the elements of the smaller side.
-constexpr CollectiveName kCollectives[] = {{"AllGather", "_allgather_base", true, false},
-                                           {"ReduceScatter", "_reduce_scatter_base", false, true},
-                                           {"AllReduce", "allreduce"},
-                                           {"Broadcast", "broadcast"},
-                                           {"Reduce", "reduce"},
-                                           {"AlltoAll", "all_to_all", true, true},
-                                           {"Gather", "gather", true, false},
-                                           {"Scatter", "scatter", false, true},
-                                           {"Send", "send"},
-                                           {"Recv", "recv"}};
+constexpr CollectiveName kKinetoCollectives[] = {{"AllGather", "_allgather_base", true, false},
+                                                 {"ReduceScatter", "_reduce_scatter_base", false, true},
+                                                 {"AllReduce", "allreduce"},
+                                                 {"Broadcast", "broadcast"},
+                                                 {"Reduce", "reduce"},
+                                                 {"AlltoAll", "all_to_all", true, true},
+                                                 {"Gather", "gather", true, false},
+                                                 {"Scatter", "scatter", false, true},
+                                                 {"Send", "send"},
+                                                 {"Recv", "recv"}};
 
 struct Dtype {
   std::string_view nccl, torch;
@@ -56,16 +56,16 @@ std::string collective_args(const TraceEvent& event, RankPlace place) {
     const auto found = extra.find(key);
     return found != extra.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  const auto* const name = std::ranges::find(kCollectives, event.name, &CollectiveName::nccl);
+  const auto* const name = std::ranges::find(kKinetoCollectives, event.name, &CollectiveName::nccl);
   const std::string nccl_dtype = text("dtype");
   const auto* const dtype = std::ranges::find(kDtypes, nccl_dtype, &Dtype::nccl);
   const std::int64_t ranks = number("ranks");
   const std::int64_t count = number("count");
-  std::string args =
-      fmt::format(R"(, "Collective name": {})",
-                  json_quoted(name != std::end(kCollectives) ? name->torch : std::string_view(event.name)));
+  std::string args = fmt::format(
+      R"(, "Collective name": {})",
+      json_quoted(name != std::end(kKinetoCollectives) ? name->torch : std::string_view(event.name)));
   if (count >= 0 && ranks > 0) {
-    const bool is_known = name != std::end(kCollectives);
+    const bool is_known = name != std::end(kKinetoCollectives);
     args += fmt::format(R"(, "In msg nelems": {}, "Out msg nelems": {}, "Group size": {})",
                         is_known && name->is_scattering ? count * ranks : count,
                         is_known && name->is_gathering ? count * ranks : count, ranks);

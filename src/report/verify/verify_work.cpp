@@ -23,15 +23,15 @@ std::optional<double> value_of(const record::Reader& record, const record::Run& 
   return fact ? fact->value : std::nullopt;
 }
 
-struct Roof {
+struct PartRoof {
   double seconds = 0;
   std::string load;  ///< what kept its ceiling from being a limit, empty when it is one
 };
 
 /// 'roof_s' by subject.
-std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
+std::map<std::string, PartRoof> roofs_of(const record::Reader& record, const record::Run& run) {
   const auto loads = uncertain_bounds(record.ceilings(), run.config);
-  std::map<std::string, Roof> roofs;
+  std::map<std::string, PartRoof> roofs;
   for (const record::Prediction& prediction : record.rows<record::Prediction>(run.id)) {
     if (prediction.quantity != "roof_s") continue;
     const auto load = loads.find(prediction.bound);
@@ -91,7 +91,7 @@ void check_needed(const record::Reader& record, const record::Run& run, LawBook&
 /// Roofs of the ops of a phase add up to the phase's, those of the phases to the step's. Ops that may run
 /// beside those of another phase are in no phase's roof, and the step's may be that of all matmuls or all
 /// traffic.
-void check_roof_sums(const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
+void check_roof_sums(const std::map<std::string, PartRoof>& roofs, const std::vector<record::Op>& ops,
                      LawBook& laws) {
   std::map<std::string, double> of_phase;
   double phases_s = 0;
@@ -121,7 +121,7 @@ void check_roof_sums(const std::map<std::string, Roof>& roofs, const std::vector
 }
 
 void check_ops_against_roofs(const record::Reader& record, const record::Run& run,
-                             const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
+                             const std::map<std::string, PartRoof>& roofs, const std::vector<record::Op>& ops,
                              LawBook& laws) {
   std::map<std::int64_t, const record::Op*> op_of;
   for (const record::Op& op : ops) op_of[op.op] = &op;
@@ -142,7 +142,7 @@ void check_ops_against_roofs(const record::Reader& record, const record::Run& ru
 }
 
 void check_against_roofs(const record::Reader& record, const record::Run& run,
-                         const std::map<std::string, Roof>& roofs, const std::vector<record::Op>& ops,
+                         const std::map<std::string, PartRoof>& roofs, const std::vector<record::Op>& ops,
                          LawBook& laws) {
   check_ops_against_roofs(record, run, roofs, ops, laws);
   // Phases and the step are sums of ops, so any of the ceilings may be in them.

@@ -28,11 +28,11 @@ std::map<std::string, std::vector<const record::Gauge*>> gauges_by_name(const Ru
 }
 
 /// How a gauge is shown: clocks in MHz, as drivers give them, and bytes in MB.
-struct Scale {
+struct UnitScale {
   double factor = 1;
   std::string unit;
 };
-Scale scale_of(const std::string& unit) {
+UnitScale scale_of(const std::string& unit) {
   if (unit == "Hz") return {.factor = 1e-6, .unit = "MHz"};
   if (unit == "B" || unit == "byte") return {.factor = 1e-6, .unit = "MB"};
   return {.unit = unit == "C" ? "°C" : unit};
@@ -57,7 +57,7 @@ Table gauge_table(const RunData& run) {
   std::vector<GaugeSummary> gauges;
   for (const auto& [name, samples] : gauges_by_name(run)) {
     if (name == "throttle") continue;  // bits
-    const Scale scale = scale_of(samples.front()->unit);
+    const UnitScale scale = scale_of(samples.front()->unit);
     std::vector<double> values;
     for (const record::Gauge* sample : samples) values.push_back(scale.factor * sample->value);
     gauges.push_back({core::summarise(values), name, scale.unit});

@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::int64_t kRowGrain = 4;
 
-enum class Kind { layer, rms };
-
 // Sum over one row of `term(i, count)`, which must be zero in lanes past the end. Four running sums hide the
 // latency of additions; lane group i always goes to sum i % 4, so the order depends only on cols.
 template <class Term>
@@ -65,12 +63,12 @@ void keep_row(std::int64_t cols, const S* x, const S* residual, S* sum, bool str
   });
 }
 
-template <Kind kKind, Storage S, Storage R>
+template <Norm kNorm, Storage S, Storage R>
 void normalise_row(const NormForward<S>& a, std::int64_t row, const R* x, bool streams) {
   const auto size = static_cast<float>(a.cols);
   S* y = a.y + row * a.cols;
   float mean = 0;
-  if constexpr (kKind == Kind::layer) {
+  if constexpr (kNorm == Norm::layer) {
     mean = row_sum(a.cols, [=](auto i, auto count) { return load_at(x + i, count); }) / size;
   }
   const float squares = row_sum(a.cols, [=](auto i, auto count) {
@@ -81,15 +79,17 @@ void normalise_row(const NormForward<S>& a, std::int64_t row, const R* x, bool s
   for_lanes_to(y, streams, 0, a.cols, [=, &a](auto i, auto group) ROOFLM_INLINE_LAMBDA {
     Floats out = (load_at(x + i, group) - mean) * rstd;
     if (a.weight != nullptr) out *= load_at(a.weight + i, group);
-    if (kKind == Kind::layer && a.bias != nullptr) out += load_at(a.bias + i, group);
+    if (kNorm == Norm::layer && a.bias != nullptr) out += load_at(a.bias + i, group);
     store_at(y + i, out, group);
   });
-  if (kKind == Kind::layer && a.mean != nullptr) a.mean[row] = mean;
+  if (kNorm == Norm::layer && a.mean != nullptr) a.mean[row] = mean;
   if (a.rstd != nullptr) a.rstd[row] = rstd;
 }
 
-template <Kind kKind, Storage S>
-void forward(const NormForward<S>& a) {
+}  // namespace
+
+template <Norm kNorm, Storage S>
+void norm_forward(const NormForward<S>& a) {
   const bool streams = streams_rows<S>(a.y, a.x, a.residual, a.rows, a.cols);
   const bool streams_sum = streams_rows<S>(a.sum, a.x, a.residual, a.rows, a.cols);
   parallel_for(a.rows, kRowGrain, [&](std::int64_t first, std::int64_t last) {
@@ -100,20 +100,22 @@ void forward(const NormForward<S>& a) {
       S* sum = residual == nullptr ? nullptr : a.sum + at;
       if (a.cols <= kKeptCols && (sum != nullptr || sizeof(S) < sizeof(float))) {
         keep_row(a.cols, a.x + at, residual, sum, streams_sum, kept);
-        normalise_row<kKind>(a, row, kept, streams);
+        normalise_row<kNorm>(a, row, kept, streams);
         continue;
       }
       if (residual != nullptr) add_row(a.cols, a.x + at, residual, sum);
-      normalise_row<kKind, S, S>(a, row, residual == nullptr ? a.x + at : sum, streams);
+      normalise_row<kNorm, S, S>(a, row, residual == nullptr ? a.x + at : sum, streams);
     }
     if (streams || streams_sum) end_stream();
   });
 }
 
+namespace {
+
 // Weight gradients are first summed over blocks of rows; the blocks depend only on the number of rows.
 std::int64_t block_rows(std::int64_t rows) { return std::max<std::int64_t>(16, (rows + 63) / 64); }
 
-template <Kind kKind, Storage S>
+template <Norm kNorm, Storage S>
 void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, float* dweight, float* dbias) {
   const S* dy = a.dy + row * a.cols;
   const S* x = a.x + row * a.cols;
@@ -121,11 +123,11 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, floa
   const auto weighted = [=](Floats d, auto i, auto count) ROOFLM_INLINE_LAMBDA {
     return weight == nullptr ? d : d * load_at(weight + i, count);
   };
-  const float mean = kKind == Kind::layer ? a.mean[row] : 0.0F;
+  const float mean = kNorm == Norm::layer ? a.mean[row] : 0.0F;
   const float rstd = a.rstd[row];
   const auto size = static_cast<float>(a.cols);
   float gradient_mean = 0;
-  if constexpr (kKind == Kind::layer) {
+  if constexpr (kNorm == Norm::layer) {
     gradient_mean =
         row_sum(a.cols, [=](auto i, auto count) { return weighted(load_at(dy + i, count), i, count); }) /
         size;
@@ -146,7 +148,7 @@ void backward_row(const NormBackward<S>& a, std::int64_t row, bool streams, floa
     Floats out = (g - n * projection) * rstd;
     if (d_residual != nullptr) out += load_at(d_residual + i, group);
     store_at(dweight + i, load_at(dweight + i, group) + d * n, plain(group));
-    if (kKind == Kind::layer) store_at(dbias + i, load_at(dbias + i, group) + d, plain(group));
+    if (kNorm == Norm::layer) store_at(dbias + i, load_at(dbias + i, group) + d, plain(group));
     store_at(dx + i, out, group);
   });
 }
@@ -163,8 +165,10 @@ void sum_blocks(std::int64_t blocks, std::int64_t cols, std::int64_t stride, con
   });
 }
 
-template <Kind kKind, Storage S>
-void backward(const NormBackward<S>& a, void* scratch) {
+}  // namespace
+
+template <Norm kNorm, Storage S>
+void norm_backward(const NormBackward<S>& a, void* scratch) {
   auto* partial = static_cast<float*>(scratch);
   const std::int64_t block = block_rows(a.rows);
   const std::int64_t blocks = (a.rows + block - 1) / block;
@@ -176,27 +180,15 @@ void backward(const NormBackward<S>& a, void* scratch) {
       std::fill(dweight, dweight + stride, 0.0F);
       const std::int64_t end = std::min(a.rows, (b + 1) * block);
       for (std::int64_t row = b * block; row < end; ++row) {
-        backward_row<kKind>(a, row, streams, dweight, dweight + a.cols);
+        backward_row<kNorm>(a, row, streams, dweight, dweight + a.cols);
       }
     }
     if (streams) end_stream();
   });
   if (a.dweight != nullptr) sum_blocks(blocks, a.cols, stride, partial, a.accumulate, a.dweight);
-  if (kKind == Kind::layer && a.dbias != nullptr) {
+  if (kNorm == Norm::layer && a.dbias != nullptr) {
     sum_blocks(blocks, a.cols, stride, partial + a.cols, a.accumulate, a.dbias);
   }
-}
-
-}  // namespace
-
-template <Storage S>
-void layernorm_forward(const NormForward<S>& a) {
-  forward<Kind::layer>(a);
-}
-
-template <Storage S>
-void rmsnorm_forward(const NormForward<S>& a) {
-  forward<Kind::rms>(a);
 }
 
 std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols) {
@@ -204,39 +196,26 @@ std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols) {
   return static_cast<std::size_t>((rows + block - 1) / block * 2 * cols) * sizeof(float);
 }
 
-template <Storage S>
-void layernorm_backward(const NormBackward<S>& a, void* scratch) {
-  backward<Kind::layer>(a, scratch);
-}
-
-template <Storage S>
-void rmsnorm_backward(const NormBackward<S>& a, void* scratch) {
-  backward<Kind::rms>(a, scratch);
-}
-
-template void layernorm_forward(const NormForward<float>&);
-template void layernorm_forward(const NormForward<core::Bf16>&);
-template void rmsnorm_forward(const NormForward<float>&);
-template void rmsnorm_forward(const NormForward<core::Bf16>&);
-template void layernorm_backward(const NormBackward<float>&, void*);
-template void layernorm_backward(const NormBackward<core::Bf16>&, void*);
-template void rmsnorm_backward(const NormBackward<float>&, void*);
-template void rmsnorm_backward(const NormBackward<core::Bf16>&, void*);
+template void norm_forward<Norm::layer>(const NormForward<float>&);
+template void norm_forward<Norm::layer>(const NormForward<core::Bf16>&);
+template void norm_forward<Norm::rms>(const NormForward<float>&);
+template void norm_forward<Norm::rms>(const NormForward<core::Bf16>&);
+template void norm_backward<Norm::layer>(const NormBackward<float>&, void*);
+template void norm_backward<Norm::layer>(const NormBackward<core::Bf16>&, void*);
+template void norm_backward<Norm::rms>(const NormBackward<float>&, void*);
+template void norm_backward<Norm::rms>(const NormBackward<core::Bf16>&, void*);
 
 }  // namespace rooflm::backends::cpu
 
 namespace rooflm::backends::cpu::fast {
 namespace {
 
-/// Which kind of norm; LayerNorm has a bias and means, RMSNorm has neither.
-enum class Norm { layer, rms };
-
 /// y [, mean], rstd = norm(x; weight [, bias]), or r, y [, mean], rstd = norm(x + residual; ..).
-template <Norm kNorm>
-Kernel make_forward(const OpView& v, bool has_residual) {
+template <Norm kNorm, bool kAdds>
+Kernel make_forward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  const std::size_t weight = has_residual ? 2 : 1;
-  const std::size_t y = has_residual ? 1 : 0;
+  const std::size_t weight = kAdds ? 2 : 1;
+  const std::size_t y = kAdds ? 1 : 0;
   const std::size_t rstd = kNorm == Norm::layer ? y + 2 : y + 1;
   if (!v.inputs_are({weight - 1}, dtype) || !v.inputs_are({weight, weight + 1}, DType::f32) ||
       !v.outputs_are({0, y}, dtype) || !v.outputs_are({y + 1, rstd}, DType::f32)) {
@@ -250,7 +229,7 @@ Kernel make_forward(const OpView& v, bool has_residual) {
     return [=](const KernelArgs& args) {
       NormForward<S> a = fixed;
       a.x = static_cast<const S*>(args.in[0]);
-      if (has_residual) {
+      if (kAdds) {
         a.residual = static_cast<const S*>(args.in[1]);
         a.sum = static_cast<S*>(args.out[0]);
       }
@@ -260,10 +239,8 @@ Kernel make_forward(const OpView& v, bool has_residual) {
       if constexpr (kNorm == Norm::layer) {
         a.bias = static_cast<const float*>(args.in[weight + 1]);
         a.mean = static_cast<float*>(args.out[y + 1]);
-        layernorm_forward(a);
-      } else {
-        rmsnorm_forward(a);
       }
+      norm_forward<kNorm>(a);
     };
   });
 }
@@ -296,14 +273,11 @@ Kernel make_backward(const OpView& v) {
       if (has_residual) a.d_residual = static_cast<const S*>(args.in[rstd + 1]);
       a.dx = static_cast<S*>(args.out[0]);
       a.dweight = static_cast<float*>(args.out[1]);
-      void* scratch = resources->scratch().data();
       if constexpr (kNorm == Norm::layer) {
         a.mean = static_cast<const float*>(args.in[3]);
         a.dbias = static_cast<float*>(args.out[2]);
-        layernorm_backward(a, scratch);
-      } else {
-        rmsnorm_backward(a, scratch);
       }
+      norm_backward<kNorm>(a, resources->scratch().data());
     };
     return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
   });
@@ -311,26 +285,14 @@ Kernel make_backward(const OpView& v) {
 
 }  // namespace
 
-Kernel make_layernorm(const OpView& v) { return make_forward<Norm::layer>(v, false); }
-
-Kernel make_add_layernorm(const OpView& v) { return make_forward<Norm::layer>(v, true); }
-
-Kernel make_layernorm_backward(const OpView& v) { return make_backward<Norm::layer>(v); }
-
-Kernel make_rmsnorm(const OpView& v) { return make_forward<Norm::rms>(v, false); }
-
-Kernel make_add_rmsnorm(const OpView& v) { return make_forward<Norm::rms>(v, true); }
-
-Kernel make_rmsnorm_backward(const OpView& v) { return make_backward<Norm::rms>(v); }
-
 MakerRows norm_rows() {
   namespace ops = program::ops;
-  return {{&ops::kLayerNorm, make_layernorm, "layernorm_forward"},
-          {&ops::kAddLayerNorm, make_add_layernorm, "layernorm_forward"},
-          {&ops::kLayerNormBackward, make_layernorm_backward, "layernorm_backward"},
-          {&ops::kRmsNorm, make_rmsnorm, "rmsnorm_forward"},
-          {&ops::kAddRmsNorm, make_add_rmsnorm, "rmsnorm_forward"},
-          {&ops::kRmsNormBackward, make_rmsnorm_backward, "rmsnorm_backward"}};
+  return {{&ops::kLayerNorm, make_forward<Norm::layer, false>, "layernorm_forward"},
+          {&ops::kAddLayerNorm, make_forward<Norm::layer, true>, "layernorm_forward"},
+          {&ops::kLayerNormBackward, make_backward<Norm::layer>, "layernorm_backward"},
+          {&ops::kRmsNorm, make_forward<Norm::rms, false>, "rmsnorm_forward"},
+          {&ops::kAddRmsNorm, make_forward<Norm::rms, true>, "rmsnorm_forward"},
+          {&ops::kRmsNormBackward, make_backward<Norm::rms>, "rmsnorm_backward"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -8,6 +8,9 @@
 
 namespace rooflm::backends::cpu {
 
+/// LayerNorm has a bias and means, RMSNorm has neither.
+enum class Norm { layer, rms };
+
 /// Arguments of a forward norm over the last dimension; everything row-major [rows, cols].
 template <Storage S>
 struct NormForward {
@@ -24,15 +27,11 @@ struct NormForward {
   float* rstd = nullptr;          ///< [rows]; null: not wanted
 };
 
-///   y = (s - mean(s)) * rstd * weight + bias,  s = x (+ residual),  rstd = 1 / sqrt(var(s) + eps)
-/// var over cols is biased (no Bessel's correction). Bit-identical to add() followed by the norm without
-/// residual.
-template <Storage S>
-[[gnu::noipa]] void layernorm_forward(const NormForward<S>& a);
-
-/// y = s * rstd * weight, rstd = 1/sqrt(mean(s^2) + eps).
-template <Storage S>
-[[gnu::noipa]] void rmsnorm_forward(const NormForward<S>& a);
+/// layer: y = (s - mean(s)) * rstd * weight + bias,  s = x (+ residual),  rstd = 1 / sqrt(var(s) + eps)
+/// var over cols is biased (no Bessel's correction). rms: y = s * rstd * weight, rstd = 1/sqrt(mean(s^2) +
+/// eps). Bit-identical to add() followed by the norm without residual.
+template <Norm kNorm, Storage S>
+[[gnu::noipa]] void norm_forward(const NormForward<S>& a);
 
 /// Arguments of a backward norm.
 template <Storage S>
@@ -54,16 +53,11 @@ struct NormBackward {
 /// Bytes of scratch memory of a backward norm (64-byte aligned).
 std::size_t norm_backward_scratch_bytes(std::int64_t rows, std::int64_t cols);
 
-/// With n = (x - mean) * rstd and g = dy * weight:
-///   dx = rstd * (g - mean(g) - n * mean(g * n)) (+ d_residual)
-///   dweight (+)= sum over rows of dy * n,  dbias (+)= sum over rows of dy
+/// With n = (x - mean) * rstd, rms: x * rstd, and g = dy * weight:
+///   dx = rstd * (g - mean(g) - n * mean(g * n)) (+ d_residual), rms: without mean(g)
+///   dweight (+)= sum over rows of dy * n,  layer: dbias (+)= sum over rows of dy
 /// Results do not depend on the thread count.
-template <Storage S>
-[[gnu::noipa]] void layernorm_backward(const NormBackward<S>& a, void* scratch);
-
-/// With n = x * rstd and g = dy * weight:
-///   dx = rstd * (g - n * mean(g * n)) (+ d_residual),  dweight (+)= sum over rows of dy * n
-template <Storage S>
-[[gnu::noipa]] void rmsnorm_backward(const NormBackward<S>& a, void* scratch);
+template <Norm kNorm, Storage S>
+[[gnu::noipa]] void norm_backward(const NormBackward<S>& a, void* scratch);
 
 }  // namespace rooflm::backends::cpu

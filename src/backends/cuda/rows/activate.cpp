@@ -1,6 +1,7 @@
 // Binds activations of all kinds, multipliers and soft caps to their ops.
 #include "backends/cuda/kernels/activate.h"
 
+#include "backends/cuda/rows/one_dtype.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 
@@ -62,13 +63,8 @@ Kernel make_scale_cap(const OpView& v) {
 }
 
 Kernel make_scale_cap_backward(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [=, context = v.context, count = v.in(0).shape.numel(), factor = v.number("factor"),
-          cap = v.number("cap")](const KernelArgs& args) {
-    launch_scale_cap_backward(context->stream(), dtype, count, factor, cap, args.in[0], args.in[1],
-                              args.out[0]);
-  };
+  return one_dtype<2, 1>(v, launch_scale_cap_backward, v.in(0).shape.numel(), v.number("factor"),
+                         v.number("cap"));
 }
 
 MakerRows activate_rows() {

@@ -1,6 +1,7 @@
 // Binds add_columns and take_columns.
 #include "backends/cuda/kernels/columns.h"
 
+#include "backends/cuda/rows/one_dtype.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 
@@ -17,21 +18,9 @@ Columns columns_of(const OpView& v) {
 
 }  // namespace
 
-Kernel make_add_columns(const OpView& v) {
-  const core::DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, columns = columns_of(v)](const KernelArgs& args) {
-    launch_add_columns(context->stream(), dtype, columns, args.in[0], args.in[1], args.out[0]);
-  };
-}
+Kernel make_add_columns(const OpView& v) { return one_dtype<2, 1>(v, launch_add_columns, columns_of(v)); }
 
-Kernel make_take_columns(const OpView& v) {
-  const core::DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, columns = columns_of(v)](const KernelArgs& args) {
-    launch_take_columns(context->stream(), dtype, columns, args.in[0], args.out[0]);
-  };
-}
+Kernel make_take_columns(const OpView& v) { return one_dtype<1, 1>(v, launch_take_columns, columns_of(v)); }
 
 MakerRows columns_rows() {
   namespace ops = program::ops;

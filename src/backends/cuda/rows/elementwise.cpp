@@ -3,6 +3,7 @@
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/gelu_backward.h"
+#include "backends/cuda/rows/one_dtype.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 
@@ -19,13 +20,7 @@ bool outputs_fit(const OpView& v, DType dtype, std::size_t y) {
 
 }  // namespace
 
-Kernel make_add(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, count = v.in(0).shape.numel()](const KernelArgs& args) {
-    launch_add(context->stream(), dtype, count, args.in[0], args.in[1], args.out[0]);
-  };
-}
+Kernel make_add(const OpView& v) { return one_dtype<2, 1>(v, launch_add, v.in(0).shape.numel()); }
 
 Kernel make_cast(const OpView& v) {
   const DType from = v.in(0).dtype;
@@ -36,13 +31,7 @@ Kernel make_cast(const OpView& v) {
   };
 }
 
-Kernel make_gelu(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, count = v.in(0).shape.numel()](const KernelArgs& args) {
-    launch_gelu(context->stream(), dtype, count, args.in[0], args.out[0]);
-  };
-}
+Kernel make_gelu(const OpView& v) { return one_dtype<1, 1>(v, launch_gelu, v.in(0).shape.numel()); }
 
 /// Inputs: dy, x. Outputs: dx [, db of the bias] [, y].
 Kernel make_gelu_backward(const OpView& v) {
@@ -71,12 +60,7 @@ Kernel make_gelu_backward(const OpView& v) {
 }
 
 Kernel make_swiglu(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, rows = rows_of(v.out(0)),
-          width = v.out(0).shape[-1]](const KernelArgs& args) {
-    launch_swiglu(context->stream(), dtype, rows, width, args.in[0], args.out[0]);
-  };
+  return one_dtype<1, 1>(v, launch_swiglu, rows_of(v.out(0)), v.out(0).shape[-1]);
 }
 
 /// Inputs: dy [.., F], h [.., 2F]. Outputs: dh [.., 2F] [, y [.., F]].

@@ -1,5 +1,6 @@
 // Binds biases of experts, biases that balance their loads, and gates of whole rows to their ops.
 #include "backends/cuda/kernels/experts/experts.h"
+#include "backends/cuda/rows/one_dtype.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 
@@ -49,23 +50,12 @@ Kernel make_balance_bias(const OpView& v) {
 
 /// Inputs: x, gate.
 Kernel make_gate_rows(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, rows = rows_of(v.in(0)),
-          cols = v.in(0).shape[-1]](const KernelArgs& args) {
-    launch_gate_rows(context->stream(), dtype, rows, cols, args.in[0], args.in[1], args.out[0]);
-  };
+  return one_dtype<2, 1>(v, launch_gate_rows, rows_of(v.in(0)), v.in(0).shape[-1]);
 }
 
 /// Inputs: dy, x, gate. Outputs: dx, dgate.
 Kernel make_gate_rows_backward(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1, 2}, dtype) || !v.outputs_are({0, 1}, dtype)) return {};
-  return [context = v.context, dtype, rows = rows_of(v.in(1)),
-          cols = v.in(1).shape[-1]](const KernelArgs& args) {
-    launch_gate_rows_backward(context->stream(), dtype, rows, cols, args.in[0], args.in[1], args.in[2],
-                              args.out[0], args.out[1]);
-  };
+  return one_dtype<3, 2>(v, launch_gate_rows_backward, rows_of(v.in(1)), v.in(1).shape[-1]);
 }
 
 MakerRows expert_biases_rows() {

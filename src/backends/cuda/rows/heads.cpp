@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "backends/cuda/rows/one_dtype.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 #include "program/rotary.h"
@@ -24,37 +25,21 @@ HeadsShape packed_shape(const OpView& v, const program::Tensor& packed) {
 }  // namespace
 
 Kernel make_split_heads(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0, 1, 2}, dtype)) return {};
-  return [context = v.context, dtype, shape = packed_shape(v, v.in(0))](const KernelArgs& args) {
-    launch_split_heads(context->stream(), dtype, shape, args.in[0], args.out[0], args.out[1], args.out[2]);
-  };
+  return one_dtype<1, 3>(v, launch_split_heads, packed_shape(v, v.in(0)));
 }
 
 Kernel make_join_heads(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({1, 2}, dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = packed_shape(v, v.out(0))](const KernelArgs& args) {
-    launch_join_heads(context->stream(), dtype, shape, args.in[0], args.in[1], args.in[2], args.out[0]);
-  };
+  return one_dtype<3, 1>(v, launch_join_heads, packed_shape(v, v.out(0)));
 }
 
 Kernel make_merge_heads(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
   const core::Shape& y = v.in(0).shape;
   const HeadsShape shape{.batch = y[0], .seq = y[2], .heads = y[1], .kv_heads = y[1], .head_dim = y[3]};
-  return [context = v.context, dtype, shape](const KernelArgs& args) {
-    launch_merge_heads(context->stream(), dtype, shape, args.in[0], args.out[0]);
-  };
+  return one_dtype<1, 1>(v, launch_merge_heads, shape);
 }
 
 Kernel make_unmerge_heads(const OpView& v) {
-  const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = packed_shape(v, v.in(0))](const KernelArgs& args) {
-    launch_unmerge_heads(context->stream(), dtype, shape, args.in[0], args.out[0]);
-  };
+  return one_dtype<1, 1>(v, launch_unmerge_heads, packed_shape(v, v.in(0)));
 }
 
 Kernel make_rope(const OpView& v) {

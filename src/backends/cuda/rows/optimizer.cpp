@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/collectives/summing_updates.h"
 #include "backends/cuda/rows/rows.h"
-#include "backends/cuda/summing_updates.h"
 #include "program/ops.h"
 #include "program/update.h"
 
@@ -177,7 +177,7 @@ namespace {
 PeerPlaces peers_of(const NcclGroups& groups, const std::vector<UpdatedTensor>& tensors) {
   std::vector<const void*> gradients;
   for (const UpdatedTensor& tensor : tensors) gradients.push_back(tensor.gradient);
-  return groups.places_of(gradients);
+  return groups.peers()->places_of(gradients);
 }
 
 using Launch = void (*)(Stream, const UpdateStep&, std::span<const UpdatedTensor>, const PeerPlaces&);

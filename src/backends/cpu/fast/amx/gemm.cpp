@@ -124,23 +124,8 @@ AmxGemm::AmxGemm(const GemmProblem& problem, const TileOps& ops, AmxBlocks block
 AmxGemm::AmxGemm(const GemmProblem& problem)
     : AmxGemm(problem, has_amx() ? amx_tiles() : throw core::Unavailable("no AMX with bf16 here")) {}
 
-std::size_t AmxGemm::packed_bytes() const {
-  return static_cast<std::size_t>(rounded_up(problem_.n, kBlockSide) * rounded_up(problem_.k, kTileTerms)) *
-         sizeof(Bf16);
-}
-
-void AmxGemm::pack_right(const void* b, void* packed) const {
-  pack_shared<true>(right_operand(problem_, b), 0, problem_.n, static_cast<Bf16*>(packed));
-}
-
 void AmxGemm::operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const {
   run({{left_operand(problem_, a)}, {right_operand(problem_, b)}, c, bias, static_cast<Bf16*>(scratch)});
-}
-
-void AmxGemm::multiply_packed(const void* a, const void* packed, void* c, const void* bias,
-                              void* scratch) const {
-  const Factor right{right_operand(problem_, nullptr), static_cast<const Bf16*>(packed)};
-  run({{left_operand(problem_, a)}, right, c, bias, static_cast<Bf16*>(scratch)});
 }
 
 void AmxGemm::run(Call call) const {
@@ -149,7 +134,7 @@ void AmxGemm::run(Call call) const {
     pack_shared<false>(call.left.stored, 0, p.m, call.scratch);
     call.left.packed = call.scratch;
   }
-  if (call.right.packed != nullptr || !shares_right(p, blocks_)) {
+  if (!shares_right(p, blocks_)) {
     run_columns(call, 0, p.n);
     return;
   }

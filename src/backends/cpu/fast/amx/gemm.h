@@ -50,13 +50,6 @@ class AmxGemm {
   /// As Gemm::operator().
   void operator()(const void* a, const void* b, void* c, const void* bias, void* scratch) const;
 
-  /// Packs b once for several calls of multiply_packed. `packed` has packed_bytes() bytes and is 64-byte
-  /// aligned.
-  [[nodiscard]] std::size_t packed_bytes() const;
-  void pack_right(const void* b, void* packed) const;
-  /// As operator() with the packed b; same bits.
-  void multiply_packed(const void* a, const void* packed, void* c, const void* bias, void* scratch) const;
-
  private:
   struct Call;
   struct Part;

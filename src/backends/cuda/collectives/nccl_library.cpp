@@ -1,5 +1,5 @@
 // NCCL, opened when it is first needed: rooflm runs where it is missing.
-#include "backends/cuda/nccl_library.h"
+#include "backends/cuda/collectives/nccl_library.h"
 
 #include <fmt/format.h>
 

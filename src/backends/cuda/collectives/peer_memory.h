@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/collectives/rank_memory.h"
 #include "backends/cuda/context.h"
 #include "backends/cuda/kernels/peer_barrier.h"
-#include "backends/cuda/rank_memory.h"
 #include "ranks/transport.h"
 
 namespace rooflm::backends::cuda {
@@ -42,8 +42,8 @@ class PeerMemory final : public RankMemory {
   [[nodiscard]] std::byte* make_block(std::size_t bytes, bool is_reached) override;
   void free_block(std::byte* data) noexcept override;
   [[nodiscard]] Shifts open(std::byte* data);
-  template <class T>
-  [[nodiscard]] std::vector<T> all_gather(const T& own) const;
+  /// Waits until all ranks of the group are here.
+  void meet() const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<ranks::Transport> transport_;

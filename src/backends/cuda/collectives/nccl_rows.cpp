@@ -1,7 +1,8 @@
 // Collectives of programs, bound to NCCL.
-#include "backends/cuda/nccl_rows.h"
+#include "backends/cuda/collectives/nccl_rows.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "backends/cuda/check.h"
@@ -15,12 +16,11 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 using Groups = std::shared_ptr<NcclGroups>;
-using Transfers = std::vector<DeviceTransfer>;
 
 /// The tensors of a collective; `whole` is the side on which they are whole. Addresses come with each call.
-Transfers transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
+DeviceTransfers transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
   const std::int64_t unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1;
-  Transfers transfers;
+  DeviceTransfers transfers;
   transfers.reserve(whole.size());
   for (const TensorId id : whole) {
     const program::Tensor& tensor = program.tensor(id);
@@ -29,15 +29,16 @@ Transfers transfers_of(const Program& program, const Op& op, const std::vector<T
   return transfers;
 }
 
-Kernel make(const Groups& groups, const Op& op, Transfers transfers,
-            void (NcclGroups::*run)(program::Group, const Transfers&, cudaStream_t) const) {
+/// `run` gets the collectives of the op's group, in the way of now, its transfers and its stream.
+template <class Run>
+Kernel make(const Groups& groups, const Op& op, DeviceTransfers transfers, const Run& run) {
   const auto submit = [groups, run, transfers = std::move(transfers), group = program::group_of(op),
                        lane = op.lane](const KernelArgs& args) mutable {
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       transfers[i].from = args.in[i];
       transfers[i].to = args.out[i];
     }
-    (groups.get()->*run)(group, transfers, groups->context().stream_of(lane));
+    std::invoke(run, groups->of(group), transfers, groups->context().stream_of(lane));
   };
   return {
       submit,
@@ -45,29 +46,32 @@ Kernel make(const Groups& groups, const Op& op, Transfers transfers,
 }
 
 /// Nothing for memory that is not mapped.
-Kernel make_mapped(const Groups& groups, const Op& op, Transfers transfers) {
+Kernel make_mapped(const Groups& groups, const Op& op, DeviceTransfers transfers) {
   if (groups->peers() == nullptr) return {};
-  const bool is_whole = op.is(program::ops::kAllReduce);
-  Kernel kernel = make(groups, op, std::move(transfers),
-                       is_whole ? &NcclGroups::all_reduce_mapped : &NcclGroups::reduce_scatter_mapped);
+  const auto sum = [peers = groups->peers(), to_all = op.is(program::ops::kAllReduce)](
+                       const Collectives& /*own*/, const DeviceTransfers& whole, cudaStream_t stream) {
+    peers->sum(whole, stream, to_all);
+  };
+  Kernel kernel = make(groups, op, std::move(transfers), sum);
   kernel.info.name = "peer_sum";
   kernel.info.library = "rooflm";
   return kernel;
 }
 
 Kernel make_all_reduce(const Groups& groups, const Program& program, const Op& op) {
-  Transfers transfers = transfers_of(program, op, op.inputs);
+  DeviceTransfers transfers = transfers_of(program, op, op.inputs);
   if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
-  groups->reserve_received(program::group_of(op), transfers);
-  return make(groups, op, std::move(transfers), &NcclGroups::all_reduce);
+  groups->reserve(program::group_of(op), transfers);
+  return make(groups, op, std::move(transfers), &Collectives::all_reduce);
 }
 
 Kernel make_all_gather(const Groups& groups, const Program& program, const Op& op) {
-  return make(groups, op, transfers_of(program, op, op.outputs), &NcclGroups::all_gather);
+  return make(groups, op, transfers_of(program, op, op.outputs), &Collectives::all_gather);
 }
 
 /// Sums that are added to what is there are made aside first.
-Kernel make_accumulating(const Groups& groups, const Program& program, const Op& op, Transfers transfers) {
+Kernel make_accumulating(const Groups& groups, const Program& program, const Op& op,
+                         DeviceTransfers transfers) {
   constexpr std::size_t kAlignment = 256;
   struct Part {
     std::size_t offset;  ///< bytes from the beginning of what is aside
@@ -84,16 +88,15 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
                        aside = groups->aside(op.lane, bytes), group = program::group_of(op),
                        lane = op.lane](const KernelArgs& args) mutable {
     const cudaStream_t stream = groups->context().stream_of(lane);
-    const bool adds_up = groups->adds_up(group);
+    const Collectives& collectives = groups->of(group);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       transfers[i].from = args.in[i];
-      transfers[i].to = adds_up ? args.out[i] : static_cast<std::byte*>(aside->data()) + parts[i].offset;
+      transfers[i].to = args.out[i];
     }
-    if (adds_up) {
-      groups->reduce_scatter_copies(group, transfers, stream, true);
-      return;
-    }
-    groups->reduce_scatter(group, transfers, stream);
+    if (collectives.add_scattered(transfers, stream)) return;
+    for (std::size_t i = 0; i < transfers.size(); ++i)
+      transfers[i].to = static_cast<std::byte*>(aside->data()) + parts[i].offset;
+    collectives.reduce_scatter(transfers, stream);
     for (std::size_t i = 0; i < transfers.size(); ++i) {
       if (parts[i].elements == 0) continue;
       launch_add(stream, transfers[i].dtype, parts[i].elements, args.out[i], transfers[i].to, args.out[i]);
@@ -104,15 +107,15 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
 }
 
 Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
-  Transfers transfers = transfers_of(program, op, op.inputs);
+  DeviceTransfers transfers = transfers_of(program, op, op.inputs);
   if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
-  groups->reserve_received(program::group_of(op), transfers);
+  groups->reserve(program::group_of(op), transfers);
   if (op.attrs.flag("accumulate")) return make_accumulating(groups, program, op, std::move(transfers));
-  return make(groups, op, std::move(transfers), &NcclGroups::reduce_scatter);
+  return make(groups, op, std::move(transfers), &Collectives::reduce_scatter);
 }
 
 Kernel make_pass_on(const Groups& groups, const Program& program, const Op& op) {
-  return make(groups, op, transfers_of(program, op, op.inputs), &NcclGroups::pass_on);
+  return make(groups, op, transfers_of(program, op, op.inputs), &Collectives::pass_on);
 }
 
 KernelInfo message_info(const Groups& groups, const Op& op) {
@@ -154,7 +157,7 @@ Kernel make_receive(const Groups& groups, const Program& program, const Op& op) 
 Kernel make_barrier(const Groups& groups, const Program& /*program*/, const Op& op) {
   if (groups->peers() == nullptr) return {};
   return {[groups, lane = op.lane](const KernelArgs& /*args*/) {
-            groups->barrier(groups->context().stream_of(lane));
+            groups->peers()->barrier(groups->context().stream_of(lane));
           },
           {.name = "peer_barrier"}};
 }

@@ -1,5 +1,5 @@
 // Memory of which NCCL's ranks reach each other's: windows.
-#include "backends/cuda/nccl_windows.h"
+#include "backends/cuda/collectives/nccl_windows.h"
 
 #include <fmt/format.h>
 

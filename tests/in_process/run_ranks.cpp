@@ -1,5 +1,5 @@
 // All ranks in one process, one thread each.
-#include "backends/comm/in_process.h"
+#include "tests/in_process/run_ranks.h"
 
 #include <fmt/format.h>
 

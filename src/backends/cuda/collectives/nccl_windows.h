@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/nccl_library.h"
-#include "backends/cuda/rank_memory.h"
+#include "backends/cuda/collectives/nccl_library.h"
+#include "backends/cuda/collectives/rank_memory.h"
 
 namespace rooflm::backends::cuda {
 

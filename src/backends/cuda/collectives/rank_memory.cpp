@@ -1,5 +1,5 @@
 // Memory that ranks allocate together, so that they can reach each other's.
-#include "backends/cuda/rank_memory.h"
+#include "backends/cuda/collectives/rank_memory.h"
 
 #include <algorithm>
 #include <iterator>

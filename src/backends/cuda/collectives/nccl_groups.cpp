@@ -1,5 +1,5 @@
 // The groups of ranks that a GPU shares work with, and their collectives through NCCL.
-#include "backends/cuda/nccl_groups.h"
+#include "backends/cuda/collectives/nccl_groups.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,17 +15,33 @@
 #include <thread>
 #include <utility>
 
-#include "backends/cuda/nccl_calls.h"
+#include "backends/cuda/collectives/copy_engine.h"
+#include "backends/cuda/collectives/few_blocks.h"
+#include "backends/cuda/collectives/nccl_windows.h"
 #include "core/error.h"
+#include "ranks/gather.h"
 
 namespace rooflm::backends::cuda {
 namespace {
 
 using program::Group;
-using program::Part;
 
-/// Sums of so few are NCCL's own in any way: a loss, a norm, which nobody splits.
-constexpr std::int64_t kFewElements = 16;
+/// A way with a communicator of its own.
+struct Way {
+  CollectiveWay way;
+  nccl::Config (*config)();
+  std::unique_ptr<Collectives> (*make)(const NcclLibrary&, const Member&, const std::unique_ptr<RankMemory>&);
+};
+template <class T>
+std::unique_ptr<Collectives> make(const NcclLibrary& library, const Member& own,
+                                  const std::unique_ptr<RankMemory>& memory) {
+  if constexpr (std::is_constructible_v<T, const NcclLibrary&, const Member&>)
+    return std::make_unique<T>(library, own);
+  else
+    return std::make_unique<T>(library, own, memory);
+}
+constexpr std::array kWays = {Way{CollectiveWay::few_blocks, FewBlocks::config, make<FewBlocks>},
+                              Way{CollectiveWay::copy_engine, CopyEngine::config, make<CopyEngine>}};
 
 /// Ranks that share a GPU: NCCL takes two with the same GPU of one host for a mistake, so each says that it
 /// is a host of its own (getHostHash of NCCL's utils.cc), and they talk through sockets. Few channels, since
@@ -72,8 +88,10 @@ NcclGroups::NcclGroups(std::shared_ptr<Context> context, std::shared_ptr<ranks::
   library_ = &nccl_library();
   context_->select();
   for (const Group group : {Group::tensor, Group::data, Group::pipeline, Group::tied, Group::context}) {
-    members_.at(static_cast<std::size_t>(group)) = connect(
-        mesh.members(transport_->rank(), group), fmt::format("the group '{}'", program::name_of(group)));
+    const auto index = static_cast<std::size_t>(group);
+    members_.at(index) = connect(mesh.members(transport_->rank(), group),
+                                 fmt::format("the group '{}'", program::name_of(group)));
+    usual_.at(index) = std::make_unique<Collectives>(*library_, members_.at(index));
   }
   connect_channels(mesh);
   connect_ways(mesh, wish);
@@ -97,8 +115,8 @@ void NcclGroups::for_each_member(const Body& body) {
 }
 
 /// The first rank of a group makes its name, the others get it by message.
-NcclGroups::Member NcclGroups::connect(const std::vector<int>& ranks, const std::string& what,
-                                       nccl::Config* config) const {
+Member NcclGroups::connect(const std::vector<int>& ranks, const std::string& what,
+                           nccl::Config* config) const {
   Member member;
   if (ranks.size() < 2) return member;
   transport_->set_op(fmt::format("joining {} of NCCL", what));
@@ -137,6 +155,93 @@ void NcclGroups::connect_channels(const program::Mesh& mesh) {
     for (const std::int64_t channel : {std::int64_t{part}, -1 - std::int64_t{part}})
       channels_[channel] = connect(ends, fmt::format("channel {} of the pipeline", channel));
   }
+}
+
+void NcclGroups::connect_ways(const program::Mesh& mesh, CollectiveWish wish) {
+  const std::vector<int> ranks = mesh.members(transport_->rank(), Group::data);
+  if (wish == CollectiveWay::peer_memory) {
+    connect_peers(ranks);
+    return;
+  }
+  if (wish == CollectiveWay::usual || (!wish && ranks.size() < 2) || !may_try(wish)) return;
+  std::vector<nccl::Comm> comms;
+  for (const Way& row : kWays) {
+    if (wish.value_or(row.way) != row.way) continue;
+    nccl::Config config = row.config();
+    Member& made = of_data_[row.way];
+    made = connect(ranks, fmt::format("the group 'data' ({})", name_of(row.way)), &config);
+    other_ways_[row.way] = row.make(*library_, made, memory_);
+    if (made.comm != nullptr) comms.push_back(made.comm);
+    ways_.push_back(row.way);
+  }
+  if (comms.empty()) return;
+  auto windows = std::make_unique<NcclWindows>(*library_, comms, ask_among(ranks));
+  // A first block shows whether GPUs reach each other; it stays, for small pieces.
+  static_cast<void>(windows->allocate(1, 0));
+  const bool is_reached = windows->is_reached();
+  memory_ = std::move(windows);
+  if (ranks::most(*transport_, is_reached ? 0 : 1) == 0) return;
+  if (!wish) {
+    std::erase(ways_, CollectiveWay::copy_engine);
+  } else {
+    remark_ =
+        fmt::format("GPUs do not reach each other's memory here: with --collectives {}", name_of(wish)) +
+        (*wish == CollectiveWay::copy_engine ? " copies take kernels of NCCL"
+                                             : " NCCL's usual kernels have few blocks");
+  }
+}
+
+void NcclGroups::connect_peers(const std::vector<int>& ranks) {
+  const int hosts = transport_->hosts();
+  if (hosts > 1) {
+    throw core::Unavailable(
+        fmt::format("--collectives peer-memory: ranks of {} hosts do not reach each other's memory", hosts));
+  }
+  ways_.push_back(CollectiveWay::peer_memory);
+  if (ranks.size() < 2) return;
+  transport_->set_op("mapping the memory of other ranks");
+  auto memory = std::make_unique<PeerMemory>(context_, transport_, ranks, ask_among(ranks));
+  auto peers = std::make_unique<PeerCollectives>(*library_, member(Group::data), *memory);
+  memory_ = std::move(memory);
+  peers_ = peers.get();
+  other_ways_[CollectiveWay::peer_memory] = std::move(peers);
+}
+
+RankMemory::Ask NcclGroups::ask_among(const std::vector<int>& ranks) const {
+  return [transport = transport_, ranks](std::uint64_t own) {
+    const auto [least, greatest] = std::ranges::minmax(ranks::gather(*transport, ranks::kShared, ranks, own));
+    return RankMemory::Range{least, greatest};
+  };
+}
+
+/// Sums of two have the same bits in all ways; those of more need not.
+bool NcclGroups::may_try(CollectiveWish wish) const {
+  if (wish) {
+    if (library_->has_ways()) return true;
+    throw core::Unavailable(fmt::format("--collectives {}: NCCL {} is too old, 2.28.7 can do it",
+                                        name_of(wish), library_->version_text()));
+  }
+  const bool same_bits = member(Group::data).ranks <= 2;
+  // Stages of a pipeline may have data groups of other sizes: one answer for all.
+  const int hindered = library_->has_ways() && (same_bits || !context_->options().deterministic) ? 0 : 1;
+  return ranks::most(*transport_, hindered) == 0;
+}
+
+void NcclGroups::set_way(CollectiveWay way) {
+  way_ = way;
+  context_->spare_multiprocessors(of(Group::data).multiprocessors());
+}
+
+const Collectives& NcclGroups::of(Group group) const {
+  if (group == Group::data) {
+    if (const auto other = other_ways_.find(way_); other != other_ways_.end()) return *other->second;
+  }
+  return *usual_.at(static_cast<std::size_t>(group));
+}
+
+void NcclGroups::reserve(Group group, const DeviceTransfers& whole) {
+  if (group != Group::data) return;
+  for (const auto& [way, collectives] : other_ways_) collectives->reserve(whole);
 }
 
 /// Kernels of NCCL wait for other ranks for ever: aborted, they end. The call itself returns when no graph
@@ -202,91 +307,6 @@ void NcclGroups::watch(double waited_s) {
     abort();
     throw;
   }
-}
-
-void NcclGroups::all_reduce(Group group, const std::vector<DeviceTransfer>& whole,
-                            cudaStream_t stream) const {
-  const auto is_short = [](const DeviceTransfer& t) { return t.elements < kFewElements; };
-  if (adds_up(group) && !std::ranges::all_of(whole, is_short)) {
-    all_reduce_copies(group, whole, stream);
-    return;
-  }
-  const Member& own = member(group);
-  Grouped calls(*library_);
-  for (const DeviceTransfer& t : whole) {
-    library_->check(library_->all_reduce(t.from, t.to, count_of(t.elements), type_of(t.dtype), nccl::kSum,
-                                         own.comm, stream),
-                    "all_reduce");
-  }
-  calls.end("all_reduce");
-}
-
-void NcclGroups::all_gather(Group group, const std::vector<DeviceTransfer>& whole,
-                            cudaStream_t stream) const {
-  if (group == Group::data && way_ == CollectiveWay::peer_memory) {
-    all_gather_mapped(whole, stream);
-    return;
-  }
-  const Member& own = member(group);
-  Grouped calls(*library_);
-  for (const DeviceTransfer& t : whole) {
-    if (is_even(t, own.ranks)) {
-      library_->check(library_->all_gather(t.from, t.to, count_of(t.elements / own.ranks), type_of(t.dtype),
-                                           own.comm, stream),
-                      "all_gather");
-      continue;
-    }
-    for (int root = 0; root < own.ranks; ++root) {
-      const Part part = part_of(t, own.ranks, root);
-      if (part.size() == 0) continue;
-      auto* to = static_cast<std::byte*>(t.to) + bytes_of(t, part.begin);
-      const void* from = root == own.index ? t.from : to;
-      library_->check(
-          library_->broadcast(from, to, count_of(part.size()), type_of(t.dtype), root, own.comm, stream),
-          "all_gather");
-    }
-  }
-  calls.end("all_gather");
-}
-
-void NcclGroups::reduce_scatter(Group group, const std::vector<DeviceTransfer>& whole,
-                                cudaStream_t stream) const {
-  if (adds_up(group)) {
-    reduce_scatter_copies(group, whole, stream, false);
-    return;
-  }
-  const Member& own = member(group);
-  Grouped calls(*library_);
-  for (const DeviceTransfer& t : whole) {
-    if (is_even(t, own.ranks)) {
-      library_->check(library_->reduce_scatter(t.from, t.to, count_of(t.elements / own.ranks),
-                                               type_of(t.dtype), nccl::kSum, own.comm, stream),
-                      "reduce_scatter");
-      continue;
-    }
-    for (int root = 0; root < own.ranks; ++root) {
-      const Part part = part_of(t, own.ranks, root);
-      if (part.size() == 0) continue;
-      library_->check(library_->reduce(at(t, t.from, part.begin), t.to, count_of(part.size()),
-                                       type_of(t.dtype), nccl::kSum, root, own.comm, stream),
-                      "reduce_scatter");
-    }
-  }
-  calls.end("reduce_scatter");
-}
-
-void NcclGroups::pass_on(Group group, const std::vector<DeviceTransfer>& whole, cudaStream_t stream) const {
-  const Member& own = member(group);
-  Grouped calls(*library_);
-  for (const DeviceTransfer& t : whole) {
-    const std::size_t bytes = bytes_of(t, t.elements);
-    library_->check(library_->send(t.from, bytes, nccl::kInt8, (own.index + 1) % own.ranks, own.comm, stream),
-                    "pass_on");
-    library_->check(
-        library_->recv(t.to, bytes, nccl::kInt8, (own.index + own.ranks - 1) % own.ranks, own.comm, stream),
-        "pass_on");
-  }
-  calls.end("pass_on");
 }
 
 void NcclGroups::send(const DeviceMessage& message, const void* from, cudaStream_t stream) const {

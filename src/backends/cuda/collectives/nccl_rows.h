@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "backends/cuda/nccl_groups.h"
+#include "backends/cuda/collectives/nccl_groups.h"
 
 namespace rooflm::backends::cuda {
 

@@ -1,5 +1,5 @@
 // Memory that ranks of one host map into each other's address space.
-#include "backends/cuda/peer_memory.h"
+#include "backends/cuda/collectives/peer_memory.h"
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include "backends/cuda/check.h"
 #include "core/error.h"
+#include "ranks/gather.h"
 
 namespace rooflm::backends::cuda {
 namespace {
@@ -47,25 +48,12 @@ PeerMemory::PeerMemory(std::shared_ptr<Context> context, std::shared_ptr<ranks::
   for (std::size_t i = 0; i < ranks_.size(); ++i)
     barrier_.arrivals[i] = reinterpret_cast<unsigned*>(reinterpret_cast<std::byte*>(own) + shifts.at(i));
   check(cudaDeviceSynchronize(), "zeroing a barrier");
-  static_cast<void>(all_gather('0'));  // nobody arrives before the numbers are 0
+  meet();  // nobody arrives before the numbers are 0
 }
 
 PeerMemory::~PeerMemory() { free_all(); }
 
-/// What each rank of the group has, in its order.
-template <class T>
-std::vector<T> PeerMemory::all_gather(const T& own) const {
-  std::vector<T> all(ranks_.size(), own);
-  std::vector<ranks::Outgoing> out;
-  std::vector<ranks::Incoming> in;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if (i == index_) continue;
-    out.push_back({ranks_[i], std::as_bytes(std::span(&own, 1))});
-    in.push_back({ranks_[i], std::as_writable_bytes(std::span(&all[i], 1))});
-  }
-  transport_->exchange(ranks::kShared, out, in);
-  return all;
-}
+void PeerMemory::meet() const { static_cast<void>(ranks::gather(*transport_, ranks::kShared, ranks_, '0')); }
 
 std::byte* PeerMemory::make_block(std::size_t bytes, bool is_reached) {
   void* data = nullptr;
@@ -86,7 +74,7 @@ PeerMemory::Shifts PeerMemory::open(std::byte* data) {
   cudaIpcMemHandle_t own{};
   const cudaError_t exported = cudaIpcGetMemHandle(&own, data);
   static_cast<void>(cudaGetLastError());
-  const std::vector<cudaIpcMemHandle_t> handles = all_gather(own);
+  const std::vector<cudaIpcMemHandle_t> handles = ranks::gather(*transport_, ranks::kShared, ranks_, own);
   Outcome outcome;
   Shifts shifts{};
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -105,12 +93,12 @@ PeerMemory::Shifts PeerMemory::open(std::byte* data) {
       text.copy(outcome.failure.data(), outcome.failure.size() - 1);
     }
   }
-  for (const Outcome& one : all_gather(outcome)) {
+  for (const Outcome& one : ranks::gather(*transport_, ranks::kShared, ranks_, outcome)) {
     if (one.failure[0] == '\0') continue;
     for (const std::ptrdiff_t shift : shifts) {
       if (shift != 0) static_cast<void>(cudaIpcCloseMemHandle(data + shift));
     }
-    static_cast<void>(all_gather('0'));
+    meet();
     throw core::Unavailable(fmt::format("--collectives peer-memory: {}", one.failure.data()));
   }
   return shifts;
@@ -138,7 +126,7 @@ void PeerMemory::free_block(std::byte* data) noexcept {
     }
     opened_.erase(opened);
     try {
-      if (!is_abandoned_) static_cast<void>(all_gather('0'));
+      if (!is_abandoned_) meet();
     } catch (const std::exception&) {
       is_abandoned_ = true;  // another rank is lost, and reads nothing any more
     }

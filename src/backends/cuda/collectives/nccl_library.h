@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "backends/cuda/nccl_abi.h"
+#include "backends/cuda/collectives/nccl_abi.h"
 
 namespace rooflm::backends::cuda {
 
