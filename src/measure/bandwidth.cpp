@@ -101,12 +101,17 @@ class Blocks {
     return static_cast<double>(array_lines(kind) * kind.passes * sizeof(Line) * blocks_.size());
   }
 
-  void run(const LoopKind& kind, int passes) {
+  /// Passes of a loop, or the next of `parts` of a pass: each line comes again after all others of its array.
+  void run(const LoopKind& kind, int passes, std::size_t parts) {
     const std::size_t n = array_lines(kind);
+    const std::size_t rounds = n / kRoundLines;
+    const std::size_t part = parts_run_++ % parts;
+    const std::size_t first = rounds * part / parts * kRoundLines;
+    const std::size_t end = rounds * (part + 1) / parts * kRoundLines;
     for_each_block([&](std::vector<Line>& block) {
       const std::span<Line> all = block;
       for (int pass = 0; pass < passes; ++pass) {
-        kWalk(kind.loop, all, n);
+        kWalk(kind.loop, all, n, first, end - first);
         keep(all.data());
       }
     });
@@ -138,15 +143,13 @@ class Blocks {
 
   std::vector<std::vector<Line>> blocks_;
   std::size_t lines_ = 0;  ///< of one block
+  std::size_t parts_run_ = 0;
   bool lacks_memory_ = false;
 };
 
-/// So many passes that the clock and the start of the threads do not matter: each thread moves 128 MiB, half
-/// a millisecond of the fastest level. A count from a trial run would be off on a busy machine.
-int passes_per_sample(double pass_bytes, int threads) {
-  constexpr double kBytesEach = 128.0 * (1U << 20U);
-  return std::max(1, static_cast<int>(std::lround(kBytesEach * threads / pass_bytes)));
-}
+/// What each thread moves in a sample, half a millisecond of the fastest level: the clock and the start of
+/// the threads do not matter. A count from a trial run would be off on a busy machine.
+constexpr double kSampleBytes = 128.0 * (1U << 20U);
 
 /// How many processors share a cache: the entries of "0-3,8-11"; 1 when that says nothing.
 int sharers(std::string_view list) {
@@ -195,11 +198,13 @@ std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const
   std::vector<Peak> peaks;
   SamplingOptions rest = options;
   for (const LoopKind& kind : kLoops) {
-    const int passes = passes_per_sample(blocks.pass_bytes(kind), threads);
     const double bytes = blocks.pass_bytes(kind);
+    const double passes = std::max(1.0, std::round(kSampleBytes * threads / bytes));
+    const double parts = std::max(1.0, std::floor(bytes / (kSampleBytes * threads)));
     const CpuShare share;
     const core::Summary rate = measure_rate(
-        bytes * passes, [&] { blocks.run(kind, passes); }, rest);
+        bytes * passes / parts,
+        [&] { blocks.run(kind, static_cast<int>(passes), static_cast<std::size_t>(parts)); }, rest);
     // Other programs have the processors: this level is uncertain however long the other loops are timed.
     if (rate.count < static_cast<std::size_t>(options.min_samples)) rest.most_seconds = 0;
     peaks.push_back({.what = kind.name,
@@ -207,7 +212,8 @@ std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const
                      .dtype = kind.dtype,
                      .unit = "byte/s",
                      .threads = threads,
-                     .problem = fmt::format("{:.0f} bytes, {} passes", bytes, passes),
+                     .problem = parts > 1 ? fmt::format("{:.0f} bytes in {:.0f} parts", bytes, parts)
+                                          : fmt::format("{:.0f} bytes, {:.0f} passes", bytes, passes),
                      .rate = rate,
                      .cpu_share = share.value()});
   }

@@ -32,7 +32,8 @@ inline constexpr std::size_t kBandwidthLoops = 7;
 /// (fill), update (a = 2 a + 2), copy (b = a), triad (a = b + 2 c) and adamw (four arrays read, three of them
 /// written, as that optimizer moves them) of fp64, and saxpy (a = a + 2 b) of fp32. Bytes are those that the
 /// loop names, as STREAM counts them (McCalpin, 1995): a cache line that is fetched only because it is
-/// written is not counted. std::bad_alloc when the memory is not there; std::invalid_argument for less than
+/// written is not counted. A sample moves about 128 MiB a thread: some passes, or the next part of one.
+/// std::bad_alloc when the memory is not there; std::invalid_argument for less than
 /// 16 kB per thread.
 std::vector<Peak> measure_bandwidth(const MemoryLevel& level, int threads, const SamplingOptions& options);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Killing a training run at any moment never leaves a checkpoint that does not load, and loses no number.
 
-Usage: test_kill.py BINARY [unittest options]; about a minute."""
+Usage: test_kill.py BINARY [unittest options]; half a minute."""
 
 import json
 import pathlib
@@ -12,8 +12,8 @@ import unittest
 
 from training_runs import TrainingRuns, numbers_of
 
-STEPS = 60
-SECONDS = 45  # of killing
+STEPS = 30
+SECONDS = 25  # of killing
 
 
 class Kill(TrainingRuns):

@@ -90,6 +90,15 @@ TEST(Bandwidth, EveryLoopInItsMemory) {
   EXPECT_THROW(measure_bandwidth({.name = "L1", .working_bytes = 8 * kKib}, 1, {}), std::invalid_argument);
 }
 
+/// A sample is as long as in a cache, whatever the memory that keeps the lines out of caches.
+TEST(Bandwidth, LargeMemoryIsWalkedInParts) {
+  const auto peaks =
+      measure_bandwidth({.name = "DRAM", .working_bytes = 300 * kMib}, 1, {.seconds = 0, .min_samples = 3});
+  for (const Peak& peak : peaks) EXPECT_EQ(peak.rate.count, 3U);
+  EXPECT_EQ(peaks[0].problem, "314572800 bytes in 2 parts");
+  EXPECT_EQ(peaks[6].problem, "550502400 bytes in 4 parts");
+}
+
 #if defined(NDEBUG) && defined(__OPTIMIZE__)
 /// Bytes per second of additions that wait for each other: one number in three or four cycles, in any cache.
 double chain_rate(std::span<const double> numbers) {
