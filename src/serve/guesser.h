@@ -1,5 +1,5 @@
-// Speculative decoding: who guesses the next tokens of texts, which the model then reads all at once (Leviathan,
-// Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", 2023).
+// Speculative decoding: who guesses the next tokens of texts, which the model then reads all at once
+// (Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", 2023).
 #pragma once
 
 #include <cstddef>
