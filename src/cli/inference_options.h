@@ -27,7 +27,7 @@ class InferenceOptions {
   /// With --dp and --tp: several ranks share the texts and the layers.
   static InferenceOptions with_split() {
     InferenceOptions options;
-    options.config_ = {"engine", "attention", "dtype", "device", "threads", "search_products", "dp", "tp"};
+    options.config_ = {"engine", "attention", "dtype", "device", "threads", "search_products", "base", "dp", "tp"};
     return options;
   }
   void add_to(CommandLine& line);
@@ -41,7 +41,7 @@ class InferenceOptions {
 
  private:
   std::string model_;
-  ConfigOptions config_{"engine", "attention", "dtype", "device", "threads", "search_products"};
+  ConfigOptions config_{"engine", "attention", "dtype", "device", "threads", "search_products", "base"};
   std::string memory_limit_;
 };
 

@@ -17,6 +17,7 @@ class Dynamic8Bit {
   explicit Dynamic8Bit(bool is_signed);
 
   [[nodiscard]] float value(std::uint8_t code) const { return values_[code]; }
+  [[nodiscard]] const std::array<float, 256>& values() const { return values_; }
   /// Of the value nearest to x.
   [[nodiscard]] std::uint8_t code(float x) const;
 

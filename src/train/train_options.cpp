@@ -117,7 +117,7 @@ bool decides_numbers(const record::Field& facts) {
 /// Checkpoints of before there were such options lack them.
 bool may_be_missing(const record::Field& facts) {
   return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout" ||
-         facts.key == "momentum" || facts.key == "states" || facts.key == "lora" ||
+         facts.key == "momentum" || facts.key == "states" || facts.key == "lora" || facts.key == "base" ||
          facts.key.starts_with("expert_");
 }
 

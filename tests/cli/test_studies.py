@@ -40,6 +40,7 @@ LARGE = {
     "memory": {"model": ["large"], "B": [4], "T": [128]},
     "ops": {"model": ["medium", "large"], "B": [4], "T": [128, 256]},
     "overhead": {"model": ["medium"], "B": [4], "T": [128], "engine": ["eager"]},
+    "quantization": {},
     "precision": {"model": R_SIZES, "B": [4], "T": [128], "dtype": ["fp32", "bf16"]},
     "roofline": {"model": ["gpt2"], "B": [4, 16], "T": [64, 1536]},
     "serving": {},

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Quantised models: written, read by all commands, priced, and bad input.
+
+Usage: test_quantize.py BINARY [unittest options]"""
+
+import json
+import pathlib
+import shutil
+import struct
+import sys
+import unittest
+
+from training_runs import TrainingRuns
+
+WIDE = ["--model", "tiny", "--arch", "llama", "--layers", "2", "--d-model", "128", "--heads", "2", "--d-ff", "256",
+        "--batch", "4", "--seq", "32", "--lr", "0.01", "--no-peak", "--threads", "1"]
+
+
+def header_of(path):
+    raw = path.read_bytes()
+    return json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
+
+
+class Quantised(TrainingRuns):
+    def setUp(self):
+        super().setUp()
+        self.ok("train", "--data", self.data, "--out", self.out, *WIDE, "--steps", 20)
+        self.base = self.folder / "base"
+        shutil.copytree(self.out / "latest", self.base)
+
+    def quantize(self, *arguments, output="q", model=None):
+        rows = json.loads(self.ok("quantize", "--model", model or self.base, "-o", self.folder / output, "--threads", 1,
+                                  "--seq", 32, "--data", self.data, "--format", "json", *arguments))
+        self.assertEqual(len(rows), 2)
+        return rows
+
+    def val_loss(self, model, *arguments):
+        return json.loads(self.ok("eval", "--model", model, "--data", self.data, "--batch", 2, "--seq", 32, "--threads", 1,
+                                  "--format", "json", *arguments))[0]["loss"]
+
+    def test_each_format_is_written_and_read(self):
+        plain = self.val_loss(self.base)
+        losses = {}
+        for weights, most in (("int8", 0.01), ("fp8", 0.05), ("int4", 0.2), ("nf4", 0.2)):
+            with self.subTest(weights=weights):
+                before, after = self.quantize("--weights", weights, output=weights)
+                self.assertLess(after["bytes"], before["bytes"])
+                losses[weights] = self.val_loss(self.folder / weights)
+                self.assertLess(abs(losses[weights] - plain), most)
+                self.assertNotEqual(losses[weights], plain)
+                self.ok("generate", "--model", self.folder / weights, "--prompt", "the cat", "--max-tokens", 4, "--threads", 1)
+        config = json.loads((self.folder / "int4" / "config.json").read_text())["quantization_config"]
+        self.assertEqual((config["quant_method"], config["format"]), ("compressed-tensors", "pack-quantized"))
+        tensors = header_of(self.folder / "int4" / "model.safetensors")
+        name = "model.layers.0.mlp.down_proj.weight"
+        self.assertEqual(tensors[name + "_packed"], tensors[name + "_packed"] | {"dtype": "I32", "shape": [128, 32]})
+        self.assertEqual(tensors[name + "_scale"]["shape"], [128, 2])
+        tensors = header_of(self.folder / "nf4" / "model.safetensors")
+        self.assertEqual(tensors[name]["dtype"], "U8")
+        self.assertIn(name + ".quant_state.bitsandbytes__nf4", tensors)
+
+    def test_gptq_with_a_text_and_sparsity(self):
+        self.quantize("--weights", "int4", "--method", "gptq", "--samples", 16)
+        self.assertLess(abs(self.val_loss(self.folder / "q") - self.val_loss(self.base)), 0.2)
+        self.quantize("--sparse", "2:4", output="sparse")
+        loss = self.val_loss(self.folder / "sparse")
+        self.assertAlmostEqual(self.val_loss(self.folder / "sparse", "--base", "2:4"), loss, places=2)
+
+    def test_adapters_train_beside_a_quantised_model(self):
+        self.quantize("--weights", "nf4")
+        shutil.rmtree(self.out)
+        self.ok("train", "--data", self.data, "--out", self.out, "--model", self.folder / "q", "--lora", "4", "--batch", 4,
+                "--seq", 32, "--lr", "0.02", "--steps", 6, "--no-peak", "--threads", 1)
+        self.assertLess(self.val_loss(self.out), self.val_loss(self.folder / "q"))
+        self.fails(2, "train", "--data", self.data, "--out", self.folder / "x", "--model", self.folder / "q", "--batch", 4,
+                   "--seq", 32, "--steps", 2, "--no-peak", "--threads", 1, says=("--base nf4", "--lora"))
+
+    def test_bytes_and_flops_are_those_of_codes(self):
+        def step(base):
+            rows = json.loads(self.ok("program", "--model", "gpt2", "--layers", 2, "--batch", 1, "--seq", 64, "--phase", "decode",
+                                      "--device", "null", "--base", base, "--format", "json"))
+            ops = [op for op in rows["ops"] if op["op"] == "matmul" and "/feed_forward" in op["scope"]]
+            return sum(op["bytes_read"] for op in ops), sum(op["matmul_flop"] for op in ops)
+        plain, flop = step("plain")
+        for base, least, most in (("int8", 0.25, 0.27), ("int4", 0.132, 0.14), ("nf4", 0.129, 0.135), ("2:4", 0.28, 0.29)):
+            read, own = step(base)
+            self.assertEqual(own, flop)
+            self.assertTrue(least * plain < read < most * plain, f"{base}: {read / plain}")
+
+    def test_bad_input(self):
+        self.quantize("--weights", "int8")
+        out = self.folder / "other"
+        again = ("quantize", "--model", self.folder / "q", "--weights", "int4", "-o", out)
+        self.fails(3, *again, says=("int8 already",))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "int44", "-o", out, says=("did you mean", "int4"))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "bf16", "-o", out, says=("int8",))
+        self.fails(2, "quantize", "--model", self.base, "-o", out, says=("--weights",))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "int4", says=("-o",))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "int8", "-o", self.folder / "q", says=("exists",))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "int4", "--method", "gptq", "-o", out, says=("--data",))
+        self.fails(2, "quantize", "--model", self.base, "--weights", "nf4", "--method", "gptq", "--data", self.data, "-o", out,
+                   says=("int4",))
+        self.fails(3, "quantize", "--model", self.base, "--weights", "int4", "--method", "gptq", "--data", self.data, "--seq", 32,
+                   "--samples", 100000, "-o", out, says=("100000",))
+        self.fails(2, "eval", "--model", self.folder / "q", "--data", self.data, "--base", "int4", says=("int8 already",))
+        path = self.folder / "q" / "config.json"
+        config = json.loads(path.read_text())
+        config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+        path.write_text(json.dumps(config))
+        self.fails(3, "eval", "--model", self.folder / "q", "--data", self.data, says=("awq",))
+        self.assertFalse(out.exists())
+
+
+if __name__ == "__main__":
+    Quantised.binary = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
