@@ -258,10 +258,17 @@ def counts_gemms(rows):
 
 
 def agrees_with_timers(rows):
-    """Ops add up to their phases, and phases to the step, within what clocks differ."""
+    """Phases add up to the step, and device times of ops are within their phase, within what clocks differ."""
     found = by(rows, "law")
     return all(found[law]["checked"] > 0 == found[law]["violated"]
-               for law in ("phases add up to the step", "wall times of ops add up to their phase", "device times of ops are within their phase"))
+               for law in ("phases add up to the step", "device times of ops are within their phase"))
+
+
+def agrees_where_the_host_waits(rows):
+    """Wall times of ops, too, add up to their phases. A GPU's ops run while the host submits the next."""
+    found = by(rows, "law")
+    return agrees_with_timers(rows) and found["wall times of ops add up to their phase"]["checked"] > 0 == found[
+        "wall times of ops add up to their phase"]["violated"]
 
 
 def flash_grows_linearly(rows):
@@ -332,3 +339,15 @@ def has_flop_of_a_rank(rows):
     found = {row["phase"]: row["flop"] for row in rows if row["block"] == "attention/proj"}
     forward = 2 * 2 * 64 * 128 ** 2 * 2
     return found == {"forward": forward, "backward": 2 * forward} and any(row["block"] == "gradients" for row in rows)
+
+
+def counts_rows_of_experts(rows):
+    """Each layer has a row for each token and each of the 2 experts that it takes; the busiest has at least the mean."""
+    return all(row["rows"] == 2 * 64 * 2 and row["max_over_mean"] >= 1 and 0 <= row["gini"] < 1 for row in rows)
+
+
+def has_dearer_optimizers(rows):
+    """Muon and Shampoo multiply matrices where AdamW passes over them once; what comes before is the same step."""
+    found = {row["optimizer"]: row for row in rows}
+    return all(found[name]["status"] == "success" and found[name]["optimizer_ms_mean"] > found["adamw"]["optimizer_ms_mean"]
+               and found[name]["params"] == found["adamw"]["params"] for name in ("muon", "shampoo"))

@@ -5,7 +5,7 @@
 
 PEER is a Python script with SIZES, from names to (d_model, d_ff, layers, heads), and a class
 LM(vocab, seq, d_model, d_ff, layers, heads, kind, attention) whose `b` are its layers and whose forward(x, y) returns the
-loss; scripts/gpu_sweep describes the same script. The whole model is compiled; with --compile layers one layer after the other, as
+loss. The whole model is compiled; with --compile layers one layer after the other, as
 torchtitan does, which takes seconds instead of minutes but leaves more work to the host. AdamW is fused, autocast is bf16.
 
 Modes: `none`, no communication, all GPUs at once; `ddp`, DistributedDataParallel with the bf16 compression hook; `fsdp`, FSDP2

@@ -27,7 +27,8 @@ class InferenceOptions {
   /// With --dp and --tp: several ranks share the texts and the layers.
   static InferenceOptions with_split() {
     InferenceOptions options;
-    options.config_ = {"engine", "attention", "dtype", "device", "threads", "search_products", "base", "dp", "tp"};
+    options.config_ = {"engine",          "attention", "dtype", "device", "threads",
+                       "search_products", "base",      "dp",    "tp"};
     return options;
   }
   void add_to(CommandLine& line);

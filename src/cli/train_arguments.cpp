@@ -169,17 +169,11 @@ bool TrainArguments::model_was_given() const {
 
 train::TrainOptions TrainArguments::typed_options(const lab::Point& point) const {
   train::TrainOptions options;
+  options.step = point.step;
   for (const train::OptionField& field : train::option_fields()) {
     if (is_own(field) && (was_given(field.name) || line_->has_default(field.name)))
       field.set(options, fields_.at(field.name));
   }
-  passes::OptimizerOptions optimizer = options.step.optimizer;
-  optimizer.clip_norm = point.step.optimizer.clip_norm;
-  optimizer.expert_bias_rate = point.step.optimizer.expert_bias_rate;
-  optimizer.kind = point.step.optimizer.kind;
-  optimizer.states = point.step.optimizer.states;
-  options.step = point.step;
-  options.step.optimizer = optimizer;
   options.batch = point.batch;
   options.seq = point.seq;
   options.seed = point.seed;

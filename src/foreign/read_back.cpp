@@ -26,18 +26,18 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
   run.is_read_back_ = true;
   run.label = of.label;
   run.status = of.status;
-  for (const record::Lane& row : record.lanes(of.id)) run.lane(std::to_string(row.lane), row);
+  for (const record::Lane& row : record.rows<record::Lane>(of.id)) run.lane(std::to_string(row.lane), row);
   std::map<std::int64_t, std::int64_t> names;
-  for (const record::ActivityName& row : record.activity_names(of.id))
+  for (const record::ActivityName& row : record.rows<record::ActivityName>(of.id))
     names[row.name] = run.name(row.kind, row.text);
   // Records from before steps were a fact: where no device says anything, their steps are the program's own.
-  const std::vector<record::Fact> facts = record.facts(of.id);
+  const std::vector<record::Fact> facts = record.rows<record::Fact>(of.id);
   const bool has_own_steps =
       std::ranges::find(facts, "steps", &record::Fact::key) == facts.end() &&
       std::ranges::none_of(run.lanes_, [](const record::Lane& lane) { return lane.kind == "device"; });
   const std::int64_t step = run.name("range", "step");
   const std::int64_t host_step = run.name("range", kHostStep);
-  for (record::Activity activity : record.activities(of.id)) {
+  for (record::Activity activity : record.rows<record::Activity>(of.id)) {
     const auto name = names.find(activity.name);
     const auto lane = run.find_lane(std::to_string(activity.lane));
     if (name == names.end() || !lane) {
@@ -60,17 +60,17 @@ ForeignRun ForeignRun::read_back(const record::Reader& record, const record::Run
     }
     run.add(std::move(activity));
   }
-  run.ops_ = record.ops(of.id);
+  run.ops_ = record.rows<record::Op>(of.id);
   for (record::Op& op : run.ops_) op.launches = 0;
-  run.kernel_works_ = record.kernel_works(of.id);
-  run.predictions_ = record.predictions(of.id);
-  run.gauges_ = record.gauges(of.id);
-  run.tensors_ = record.tensors(of.id);
-  run.memory_ = record.memory_events(of.id);
+  run.kernel_works_ = record.rows<record::KernelWork>(of.id);
+  run.predictions_ = record.rows<record::Prediction>(of.id);
+  run.gauges_ = record.rows<record::Gauge>(of.id);
+  run.tensors_ = record.rows<record::Tensor>(of.id);
+  run.memory_ = record.rows<record::MemoryEvent>(of.id);
   for (const record::Fact& fact : facts) {
     if (std::ranges::find(kFactsOfSteps, fact.key) == std::end(kFactsOfSteps)) run.add_fact(fact);
   }
-  for (record::Sample& sample : record.samples(of.id)) {
+  for (record::Sample& sample : record.rows<record::Sample>(of.id)) {
     if (sample.kind == "plain") run.timed_.push_back(std::move(sample));
   }
   return run;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -96,12 +95,6 @@ passes::AttentionKind attention_of(const record::Config& typed, const compile::S
 }
 
 void check_routing(const Point& point) {
-  for (const auto& [option, value] :
-       {std::pair("--expert-capacity", point.step.expert_capacity),
-        std::pair("--expert-bias-rate", point.step.optimizer.expert_bias_rate)}) {
-    if (!(value >= 0) || std::isinf(value))
-      throw core::UsageError(fmt::format("{} {}: expected a number of at least 0", option, value));
-  }
   if (point.step.routing == passes::Routing::learned || point.config.experts.count > 0) return;
   throw core::UsageError(
       fmt::format("--routing {}: {} has no experts", name_of(point.step.routing), point.config.name));

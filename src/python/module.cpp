@@ -6,7 +6,6 @@
 #include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <new>
@@ -175,9 +174,6 @@ model::ModelConfig config_of(const Asked& asked) {
 void check(const Asked& asked, const model::ModelConfig& config) {
   constexpr std::int64_t kMostLayers = 100'000;
   const compile::StepOptions& step = asked.step;
-  const double clip = step.optimizer.clip_norm;
-  if (!std::isfinite(clip) || clip < 0)
-    throw core::UsageError(fmt::format("clip must be a number of at least 0, got {}", clip));
   if (asked.phase != compile::RunPhase::step && (step.micro_batches > 1 || step.sharding.ranks() > 1))
     throw core::UsageError(fmt::format("phase {} has no gradients: leave out grad_accum, dp, cp, tp and pp",
                                        name_of(asked.phase)));

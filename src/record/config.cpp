@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <limits>
@@ -214,8 +215,11 @@ std::optional<std::int64_t> integer_of(const Config& config, const Field& field)
 }
 
 double number_of(const Config& config, const Field& field) {
-  if (const auto value = config.number(field.key)) return *value;
-  return field.initial.empty() ? 0 : std::stod(std::string(field.initial));
+  const auto value = config.number(field.key);
+  if (!value) return field.initial.empty() ? 0 : std::stod(std::string(field.initial));
+  if (!(*value >= 0) || std::isinf(*value))
+    throw core::UsageError(fmt::format("{} {}: expected a number of at least 0", field.option, *value));
+  return *value;
 }
 
 std::string identity_of(const Config& config) {

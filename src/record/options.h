@@ -22,6 +22,7 @@ constexpr bool kIsOptional<std::optional<T>> = true;
 /// The value of an integer field, which is checked against its limits: throws core::UsageError, "--batch must
 /// be at least 1, got 0". Nothing if it is absent and follows from other fields.
 std::optional<std::int64_t> integer_of(const Config& config, const Field& field);
+/// Throws core::UsageError for one that is negative or not finite.
 double number_of(const Config& config, const Field& field);
 
 /// Sets `member` to the value of the field, or to its initial one; leaves it where both are absent. Throws

@@ -80,28 +80,6 @@ struct Reader::State {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(last, 0, kMost));
   }
 
-  /// Early records of a schema lack tables that were added within it.
-  [[nodiscard]] bool has_table(const std::string& name) const {
-    Statement found =
-        database->prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '" + name + "'");
-    return found.step();
-  }
-
-  /// The rows of a run in a table without index, in the order in which they were written.
-  template <class Row>
-  Statement select_of_run(std::int64_t run, std::string_view more = "") {
-    return select_of_run(run, std::string(Table<Row>::kName),
-                         select_sql<Row>("run = ? AND rowid BETWEEN ? AND ?", more));
-  }
-  Statement select_of_run(std::int64_t run, const std::string& table, const std::string& sql) {
-    const RowRange range = rows_of_run(table, run);
-    Statement statement = database->prepare(sql);
-    statement.bind(run);
-    statement.bind(range.first);
-    statement.bind(range.last);
-    return statement;
-  }
-
   std::filesystem::path path;
   std::unique_ptr<Database> database;
   std::map<std::string, RowRanges> row_ranges;  ///< by table
@@ -131,7 +109,7 @@ std::vector<Ceiling> Reader::ceilings() const {
 }
 
 std::vector<Run> Reader::State::runs_of(Statement statement) const {
-  auto runs = rows_of<Run>(std::move(statement), 0, [](Columns& columns, Run& run) { columns(run.id); });
+  auto runs = rows_of<Run>(std::move(statement), 0, [](ColumnReader& columns, Run& run) { columns(run.id); });
   for (Run& run : runs) run.config = config_of(*database, run.id);
   return runs;
 }
@@ -147,7 +125,26 @@ std::vector<Run> Reader::rank_runs(std::int64_t run) const {
   return state_->runs_of(std::move(statement));
 }
 
-std::vector<Fact> Reader::facts(std::int64_t run) const { return rows_of_run<Fact>(*state_->database, run); }
+bool Reader::has_table(std::string_view name) const {
+  Statement found =
+      state_->database->prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?");
+  found.bind(name);
+  return found.step();
+}
+
+Statement Reader::select(std::int64_t run, std::string_view table, const std::string& columns,
+                         std::string_view order) const {
+  const bool has_index = order != "rowid";
+  Statement statement =
+      state_->database->prepare(fmt::format("SELECT {} FROM {} WHERE run = ?{} ORDER BY {}", columns, table,
+                                            has_index ? "" : " AND rowid BETWEEN ? AND ?", order));
+  statement.bind(run);
+  if (has_index) return statement;
+  const State::RowRange range = state_->rows_of_run(std::string(table), run);
+  statement.bind(range.first);
+  statement.bind(range.last);
+  return statement;
+}
 
 std::optional<Fact> Reader::fact(std::int64_t run, const std::string& key) const {
   Statement statement = state_->database->prepare(select_sql<Fact>("run = ? AND key = ?"));
@@ -157,12 +154,14 @@ std::optional<Fact> Reader::fact(std::int64_t run, const std::string& key) const
   return found.empty() ? std::nullopt : std::optional(std::move(found.front()));
 }
 
-std::vector<Sample> Reader::samples(std::int64_t run) const { return read_samples(*state_->database, run); }
+template <>
+std::vector<Sample> Reader::rows<Sample>(std::int64_t run) const {
+  return read_samples(*state_->database, run);
+}
 
-std::vector<Op> Reader::ops(std::int64_t run) const { return rows_of_run<Op>(*state_->database, run); }
-
-std::vector<Event> Reader::events(std::int64_t run) const {
-  auto events = rows_of<Event>(state_->select_of_run<Event>(run));
+template <>
+std::vector<Event> Reader::rows<Event>(std::int64_t run) const {
+  auto events = rows_of<Event>(select(run, "event", Table<Event>::names()));
   const auto by_step_and_op = [](const Event& a, const Event& b) {
     return std::pair(a.step, a.op) < std::pair(b.step, b.op);
   };
@@ -171,11 +170,10 @@ std::vector<Event> Reader::events(std::int64_t run) const {
   return events;
 }
 
-std::vector<OpTime> Reader::op_times(std::int64_t run) const { return summarise_ops(events(run)); }
+std::vector<OpTime> Reader::op_times(std::int64_t run) const { return summarise_ops(rows<Event>(run)); }
 
-std::vector<Lane> Reader::lanes(std::int64_t run) const { return rows_of_run<Lane>(*state_->database, run); }
-
-std::vector<ActivityName> Reader::activity_names(std::int64_t run) const {
+template <>
+std::vector<ActivityName> Reader::rows<ActivityName>(std::int64_t run) const {
   StackTexts stacks;
   Statement frames = state_->database->prepare("SELECT frame, text FROM stack_frame WHERE run = ?");
   frames.bind(run);
@@ -183,65 +181,36 @@ std::vector<ActivityName> Reader::activity_names(std::int64_t run) const {
   Statement places = state_->database->prepare("SELECT place, caller, frame FROM stack WHERE run = ?");
   places.bind(run);
   while (places.step()) stacks.add_place(places.integer(0), places.integer(1), places.integer(2));
-  std::vector<ActivityName> names = rows_of_run<ActivityName>(*state_->database, run);
+  std::vector<ActivityName> names =
+      rows_of<ActivityName>(select(run, "activity_name", Table<ActivityName>::names(), "name"));
   for (ActivityName& name : names) {
     if (name.kind == "sample" && !stacks.is_empty()) name.text = stacks.text_of(name.text);
   }
   return names;
 }
 
-std::vector<Activity> Reader::activities(std::int64_t run) const {
+template <>
+std::vector<Activity> Reader::rows<Activity>(std::int64_t run) const {
   std::unordered_map<std::int64_t, std::string> extras;
   Statement texts = state_->database->prepare("SELECT extra, text FROM activity_extra WHERE run = ?");
   texts.bind(run);
   while (texts.step()) extras.emplace(texts.integer(0), texts.text(1));
-  auto activities = rows_of<Activity>(state_->select_of_run<Activity>(run, ", extra"),
-                                      state_->most_rows("activity"), [&](Columns& columns, Activity& row) {
-                                        std::optional<std::int64_t> extra;
-                                        columns(extra);
-                                        const auto text = extra ? extras.find(*extra) : extras.end();
-                                        if (text != extras.end()) row.extra = text->second;
-                                      });
-  if (!state_->has_table("activity_work")) return activities;
-  Statement works = state_->select_of_run(
-      run, "activity_work",
-      "SELECT activity, work FROM activity_work WHERE run = ? AND rowid BETWEEN ? AND ? ORDER BY rowid");
+  auto activities =
+      rows_of<Activity>(select(run, "activity", Table<Activity>::names() + ", extra"),
+                        state_->most_rows("activity"), [&](ColumnReader& columns, Activity& row) {
+                          std::optional<std::int64_t> extra;
+                          columns(extra);
+                          const auto text = extra ? extras.find(*extra) : extras.end();
+                          if (text != extras.end()) row.extra = text->second;
+                        });
+  if (!has_table("activity_work")) return activities;
+  Statement works = select(run, "activity_work", "activity, work");
   while (works.step()) {
     // They were written in the order of their numbers.
     const auto found = std::ranges::lower_bound(activities, works.integer(0), {}, &Activity::id);
     if (found != activities.end() && found->id == works.integer(0)) found->work = works.integer(1);
   }
   return activities;
-}
-
-std::vector<KernelWork> Reader::kernel_works(std::int64_t run) const {
-  if (!state_->has_table("kernel_work")) return {};
-  return rows_of_run<KernelWork>(*state_->database, run);
-}
-
-std::vector<Counter> Reader::counters(std::int64_t run) const {
-  return rows_of_run<Counter>(*state_->database, run);
-}
-
-std::vector<Gauge> Reader::gauges(std::int64_t run) const {
-  return rows_of<Gauge>(state_->select_of_run<Gauge>(run));
-}
-
-std::vector<ExpertRows> Reader::expert_rows(std::int64_t run) const {
-  if (!state_->has_table("expert_rows")) return {};
-  return rows_of<ExpertRows>(state_->select_of_run<ExpertRows>(run));
-}
-
-std::vector<Tensor> Reader::tensors(std::int64_t run) const {
-  return rows_of_run<Tensor>(*state_->database, run);
-}
-
-std::vector<MemoryEvent> Reader::memory_events(std::int64_t run) const {
-  return rows_of_run<MemoryEvent>(*state_->database, run);
-}
-
-std::vector<Prediction> Reader::predictions(std::int64_t run) const {
-  return rows_of_run<Prediction>(*state_->database, run);
 }
 
 std::vector<Cell> Reader::cells() const {

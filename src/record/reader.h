@@ -6,8 +6,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "record/database.h"
+#include "record/read_rows.h"
 #include "record/rows.h"
 
 namespace rooflm::record {
@@ -32,27 +35,39 @@ class Reader {
   [[nodiscard]] std::vector<Run> runs() const;  ///< except those of kind kRankRun
   /// The other ranks of a split run, in the order in which they were written.
   [[nodiscard]] std::vector<Run> rank_runs(std::int64_t run) const;
-  [[nodiscard]] std::vector<Fact> facts(std::int64_t run) const;
   [[nodiscard]] std::optional<Fact> fact(std::int64_t run, const std::string& key) const;
-  [[nodiscard]] std::vector<Sample> samples(std::int64_t run) const;   ///< by step, then phase
-  [[nodiscard]] std::vector<Op> ops(std::int64_t run) const;           ///< in program order
-  [[nodiscard]] std::vector<Event> events(std::int64_t run) const;     ///< by step, then op
+  /// The rows of any table that belong to the run, in the order of the table (record/rows.h). None of a table
+  /// that was added later.
+  template <class Row>
+  [[nodiscard]] std::vector<Row> rows(std::int64_t run) const {
+    if (Table<Row>::kIsLater && !has_table(Table<Row>::kName)) return {};
+    return rows_of<Row>(select(run, Table<Row>::kName, Table<Row>::names(), Table<Row>::kOrder));
+  }
   [[nodiscard]] std::vector<OpTime> op_times(std::int64_t run) const;  ///< by op; only ops with events
-  [[nodiscard]] std::vector<Lane> lanes(std::int64_t run) const;
-  [[nodiscard]] std::vector<ActivityName> activity_names(std::int64_t run) const;
-  [[nodiscard]] std::vector<Activity> activities(std::int64_t run) const;      ///< as written
-  [[nodiscard]] std::vector<KernelWork> kernel_works(std::int64_t run) const;  ///< by number
-  [[nodiscard]] std::vector<Counter> counters(std::int64_t run) const;
-  [[nodiscard]] std::vector<Gauge> gauges(std::int64_t run) const;            ///< as written
-  [[nodiscard]] std::vector<ExpertRows> expert_rows(std::int64_t run) const;  ///< as written
-  [[nodiscard]] std::vector<Tensor> tensors(std::int64_t run) const;
-  [[nodiscard]] std::vector<MemoryEvent> memory_events(std::int64_t run) const;
-  [[nodiscard]] std::vector<Prediction> predictions(std::int64_t run) const;
   [[nodiscard]] std::vector<Cell> cells() const;
 
  private:
   struct State;
+
+  [[nodiscard]] bool has_table(std::string_view name) const;
+  /// The columns of a table's rows that belong to the run.
+  [[nodiscard]] Statement select(std::int64_t run, std::string_view table, const std::string& columns,
+                                 std::string_view order = "rowid") const;
+
   std::unique_ptr<State> state_;
 };
+
+/// With the outliers among them.
+template <>
+std::vector<Sample> Reader::rows<Sample>(std::int64_t run) const;
+/// By step, then op.
+template <>
+std::vector<Event> Reader::rows<Event>(std::int64_t run) const;
+/// With the whole stacks of samples.
+template <>
+std::vector<ActivityName> Reader::rows<ActivityName>(std::int64_t run) const;
+/// With their details and their work, which are in tables of their own.
+template <>
+std::vector<Activity> Reader::rows<Activity>(std::int64_t run) const;
 
 }  // namespace rooflm::record

@@ -1,5 +1,5 @@
-// The rows of a run record; schema.sql explains each column. Every member has an initialiser, so designated
-// initialisers may name only some.
+// The rows of a run record and the tables that hold them; schema.sql explains each column. Every member has
+// an initialiser, so designated initialisers may name only some.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "record/config.h"
+#include "record/table.h"
 
 namespace rooflm::record {
 
@@ -14,6 +15,10 @@ struct Environment {
   std::string key{};
   std::string value{};
   std::string unit{};
+};
+template <>
+struct Table<Environment> : Columns<&Environment::key, &Environment::value, &Environment::unit> {
+  static constexpr std::string_view kName = "environment", kOrder = "key";
 };
 
 struct Ceiling {
@@ -31,6 +36,13 @@ struct Ceiling {
   std::string source = "measured";
   std::string measured_utc{};
 };
+template <>
+struct Table<Ceiling>
+    : Columns<&Ceiling::device, &Ceiling::what, &Ceiling::level, &Ceiling::dtype, &Ceiling::threads,
+              &Ceiling::value, &Ceiling::unit, &Ceiling::ci_low, &Ceiling::ci_high, &Ceiling::samples,
+              &Ceiling::problem, &Ceiling::source, &Ceiling::measured_utc> {
+  static constexpr std::string_view kName = "ceiling", kOrder = "id";
+};
 
 /// Something that was run, planned, or did not fit in memory.
 struct Run {
@@ -40,6 +52,10 @@ struct Run {
   std::string status = "running";
   Config config{};
 };
+template <>
+struct Table<Run> : Columns<&Run::label, &Run::kind, &Run::status> {
+  static constexpr std::string_view kName = "run", kOrder = "id";
+};
 
 /// A number with its unit, or a sentence.
 struct Fact {
@@ -47,6 +63,10 @@ struct Fact {
   std::optional<double> value{};
   std::string unit{};
   std::string text{};
+};
+template <>
+struct Table<Fact> : Columns<&Fact::key, &Fact::value, &Fact::unit, &Fact::text> {
+  static constexpr std::string_view kName = "fact", kOrder = "key";
 };
 
 struct Sample {
@@ -59,6 +79,10 @@ struct Sample {
   /// does a writer when a run ends.
   bool outlier = false;
 };
+template <>
+struct Table<Sample> : Columns<&Sample::step, &Sample::phase, &Sample::seconds, &Sample::kind> {
+  static constexpr std::string_view kName = "sample", kOrder = "step, phase";
+};
 
 struct Op {
   std::int64_t op = 0;
@@ -70,11 +94,23 @@ struct Op {
   std::int64_t workspace_bytes = 0;
   std::string lane = "compute";  ///< of another lane: it may run beside ops of other phases
 };
+template <>
+struct Table<Op> : Columns<&Op::op, &Op::kind, &Op::op_class, &Op::kernel, &Op::name, &Op::phase, &Op::scope,
+                           &Op::dtype, &Op::shapes, &Op::micro_batch, &Op::recomputed, &Op::matmul_flop,
+                           &Op::elementwise_flop, &Op::bytes_read, &Op::bytes_written, &Op::launches,
+                           &Op::library, &Op::variant, &Op::workspace_bytes, &Op::lane> {
+  static constexpr std::string_view kName = "op", kOrder = "op";
+};
 
 /// One execution of an op. Plain numbers, so a million of them are cheap.
 struct Event {
   std::int64_t step = 0, op = 0, start_ns = 0, device_ns = 0;
   std::optional<std::int64_t> wall_ns{};  ///< nothing if not measured
+};
+template <>
+struct Table<Event>
+    : Columns<&Event::step, &Event::op, &Event::start_ns, &Event::device_ns, &Event::wall_ns> {
+  static constexpr std::string_view kName = "event";
 };
 
 /// Statistics over the events of one op.
@@ -95,6 +131,11 @@ struct Lane {
   std::optional<std::int64_t> stream{}, thread{};
   std::string name{};
 };
+template <>
+struct Table<Lane>
+    : Columns<&Lane::lane, &Lane::kind, &Lane::device, &Lane::stream, &Lane::thread, &Lane::name> {
+  static constexpr std::string_view kName = "lane", kOrder = "lane";
+};
 
 /// Names of activities, each kind and name once.
 struct ActivityName {
@@ -102,6 +143,10 @@ struct ActivityName {
   std::string kind{};  ///< "kernel", "copy", "memset", "collective", "api", "range", "sync", "memory", "op",
                        ///< "communication", "pass", "idle", "overhead", "sample"
   std::string text{};
+};
+template <>
+struct Table<ActivityName> : Columns<&ActivityName::name, &ActivityName::kind, &ActivityName::text> {
+  static constexpr std::string_view kName = "activity_name", kOrder = "name";
 };
 
 /// Anything that took time on a device or a host, by the record's clock.
@@ -112,6 +157,12 @@ struct Activity {
   std::string extra{};                 ///< JSON
   std::optional<std::int64_t> work{};  ///< of KernelWork
 };
+template <>
+struct Table<Activity>
+    : Columns<&Activity::id, &Activity::name, &Activity::lane, &Activity::start_ns, &Activity::end_ns,
+              &Activity::correlation, &Activity::bytes, &Activity::step, &Activity::op> {
+  static constexpr std::string_view kName = "activity";
+};
 
 /// What one execution of a kernel of a foreign program has to do: its part of one call of an operator.
 struct KernelWork {
@@ -120,12 +171,24 @@ struct KernelWork {
   double matmul_flop = 0, needed_flop = 0;
   double bytes = 0, far_bytes = 0;  ///< read and written; of them, those that no cache can hold
 };
+template <>
+struct Table<KernelWork> : Columns<&KernelWork::work, &KernelWork::call, &KernelWork::shapes,
+                                   &KernelWork::dtype, &KernelWork::matmul_flop, &KernelWork::needed_flop,
+                                   &KernelWork::bytes, &KernelWork::far_bytes> {
+  static constexpr std::string_view kName = "kernel_work", kOrder = "work";
+  static constexpr bool kIsLater = true;
+};
 
 struct Counter {
   std::string phase{}, scope{}, name{};
   double value = 0;  ///< per step; per execution if `op` or `activity` is set
   std::string unit{}, source{};
   std::optional<std::int64_t> op{}, activity{};
+};
+template <>
+struct Table<Counter> : Columns<&Counter::phase, &Counter::scope, &Counter::name, &Counter::value,
+                                &Counter::unit, &Counter::source, &Counter::op, &Counter::activity> {
+  static constexpr std::string_view kName = "counter";
 };
 
 /// What a device reported at one moment, by the record's clock.
@@ -135,10 +198,20 @@ struct Gauge {
   double value = 0;
   std::string unit{};  ///< "W", "Hz", "C", "share", "bits"
 };
+template <>
+struct Table<Gauge> : Columns<&Gauge::device, &Gauge::name, &Gauge::time_ns, &Gauge::value, &Gauge::unit> {
+  static constexpr std::string_view kName = "gauge";
+};
 
 /// Rows that an expert had in a step: tokens that took it.
 struct ExpertRows {
   std::int64_t step = 0, layer = 0, micro_batch = 0, expert = 0, rows = 0;
+};
+template <>
+struct Table<ExpertRows> : Columns<&ExpertRows::step, &ExpertRows::layer, &ExpertRows::micro_batch,
+                                   &ExpertRows::expert, &ExpertRows::rows> {
+  static constexpr std::string_view kName = "expert_rows";
+  static constexpr bool kIsLater = true;
 };
 
 struct Tensor {
@@ -146,6 +219,11 @@ struct Tensor {
   std::string name{}, role{}, dtype{}, shape{};
   std::int64_t bytes = 0, first_op = -1, last_op = -1;
   std::optional<std::int64_t> offset{};
+};
+template <>
+struct Table<Tensor> : Columns<&Tensor::tensor, &Tensor::name, &Tensor::role, &Tensor::dtype, &Tensor::shape,
+                               &Tensor::bytes, &Tensor::first_op, &Tensor::last_op, &Tensor::offset> {
+  static constexpr std::string_view kName = "tensor", kOrder = "tensor";
 };
 
 struct MemoryEvent {
@@ -155,11 +233,22 @@ struct MemoryEvent {
   std::string device{};  ///< "": the device of the run
   std::optional<std::int64_t> address{};
 };
+template <>
+struct Table<MemoryEvent>
+    : Columns<&MemoryEvent::seq, &MemoryEvent::op, &MemoryEvent::tensor, &MemoryEvent::bytes,
+              &MemoryEvent::live_bytes, &MemoryEvent::time_ns, &MemoryEvent::device, &MemoryEvent::address> {
+  static constexpr std::string_view kName = "memory_event", kOrder = "seq";
+};
 
 struct Prediction {
   std::string subject{}, quantity{};
   double value = 0;
   std::string unit{}, bound{};
+};
+template <>
+struct Table<Prediction> : Columns<&Prediction::subject, &Prediction::quantity, &Prediction::value,
+                                   &Prediction::unit, &Prediction::bound> {
+  static constexpr std::string_view kName = "prediction", kOrder = "subject, quantity";
 };
 
 struct Cell {
@@ -168,6 +257,10 @@ struct Cell {
   std::string col{};
   std::optional<double> value{};
   std::string text{}, unit{};
+};
+template <>
+struct Table<Cell> : Columns<&Cell::series, &Cell::row, &Cell::col, &Cell::value, &Cell::text, &Cell::unit> {
+  static constexpr std::string_view kName = "cell";
 };
 
 /// Kind of the run that holds the simulated step of a plan.

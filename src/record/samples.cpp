@@ -30,7 +30,9 @@ void mark_outliers(std::span<Sample> samples) {
 }  // namespace
 
 std::vector<Sample> read_samples(const Database& database, std::int64_t run) {
-  std::vector<Sample> samples = rows_of_run<Sample>(database, run);
+  Statement statement = database.prepare(select_sql<Sample>("run = ?"));
+  statement.bind(run);
+  std::vector<Sample> samples = rows_of<Sample>(std::move(statement));
   mark_outliers(samples);
   return samples;
 }

@@ -25,7 +25,6 @@
 #include "record/samples.h"
 #include "record/schema.h"
 #include "record/stack_places.h"
-#include "record/tables.h"
 
 namespace rooflm::record {
 namespace {
@@ -35,10 +34,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kBatchTime{1};
 /// Between two merges of the -wal: what is killed leaves a file that says something without it, too.
 constexpr std::chrono::seconds kMergeTime{5};
-/// Rows between two looks at the clock: often enough for any row, rare enough to cost nothing.
-constexpr std::size_t kRowsPerLook = 4096;
-/// Events per INSERT: there may be a million, and each statement has overhead.
-constexpr std::size_t kEventsPerInsert = 64;
+/// Rows per INSERT: there may be a million, and each statement has overhead.
+constexpr std::size_t kRowsPerInsert = 64;
 
 std::string now_utc() { return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr))); }
 
@@ -56,20 +53,15 @@ std::string insert_sql(std::string_view table, std::string_view columns, std::st
 }
 
 template <class... Values>
-void insert(Statement& statement, const Values&... values) {
+void run_with(Statement& statement, const Values&... values) {
   (statement.bind(values), ...);
   statement.run();
 }
 
 template <class Row>
 void bind_row(Statement& statement, const Row& row) {
-  each_column(row, [&](const auto& value) { statement.bind(value); });
+  Table<Row>::visit(row, [&](const auto& value) { statement.bind(value); });
 }
-
-/// Tables whose rows do not belong to a run.
-template <class Row>
-constexpr bool kIsOfRecord = std::is_same_v<Row, Environment> || std::is_same_v<Row, Ceiling> ||
-                             std::is_same_v<Row, Run> || std::is_same_v<Row, Cell>;
 
 std::string_view type_name(const std::string& /*value*/) { return "text"; }
 std::string_view type_name(std::int64_t /*value*/) { return "integer"; }
@@ -88,12 +80,12 @@ void set_up(const Database& database, const std::string& command, std::int64_t e
                   "PRAGMA user_version = {};",
                   kPageBytes, kApplicationId, schema_sql(), kSchemaVersion));
   Statement meta = database.prepare(insert_sql("meta", "key, value"));
-  insert(meta, std::string_view("schema"), std::to_string(kSchemaVersion));
-  insert(meta, std::string_view("rooflm_version"), std::string_view(ROOFLM_VERSION));
-  insert(meta, std::string_view("revision"), revision());
-  insert(meta, std::string_view("command"), command);
-  insert(meta, std::string_view("started_utc"), now_utc());
-  insert(meta, std::string_view("epoch_utc_ns"), std::to_string(epoch_utc_ns));
+  run_with(meta, std::string_view("schema"), std::to_string(kSchemaVersion));
+  run_with(meta, std::string_view("rooflm_version"), std::string_view(ROOFLM_VERSION));
+  run_with(meta, std::string_view("revision"), revision());
+  run_with(meta, std::string_view("command"), command);
+  run_with(meta, std::string_view("started_utc"), now_utc());
+  run_with(meta, std::string_view("epoch_utc_ns"), std::to_string(epoch_utc_ns));
   database.execute("COMMIT; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON");
 }
 
@@ -134,63 +126,21 @@ struct Writer::State {
     if (Clock::now() - begun >= kBatchTime) commit();
   }
 
-  /// The statement that inserts `count` rows, prepared once. `more`: columns beside those of Table<Row>.
-  template <class Row>
-  Statement& insert_of(std::size_t count = 1, std::string_view verb = "INSERT", std::string_view more = "") {
-    const std::pair key(Table<Row>::kName, count);
+  /// The statement that inserts `count` rows, prepared once.
+  Statement& insert_of(std::string_view table, std::string_view columns, std::size_t count = 1,
+                       std::string_view verb = "INSERT") {
+    const std::pair key(table, count);
     const auto found = inserts.find(key);
     if (found != inserts.end()) return found->second;
-    const std::string columns =
-        fmt::format("{}{}{}", kIsOfRecord<Row> ? "" : "run, ", columns_of_table<Row>(), more);
-    return inserts.try_emplace(key, database.prepare(insert_sql(Table<Row>::kName, columns, verb, count)))
-        .first->second;
-  }
-  /// One of a table whose rows are never seen outside of this file.
-  Statement& insert_of(std::string_view table, std::string_view columns) {
-    const auto found = inserts.find({table, 1});
-    if (found != inserts.end()) return found->second;
-    return inserts.try_emplace({table, 1}, database.prepare(insert_sql(table, columns))).first->second;
+    return inserts.try_emplace(key, database.prepare(insert_sql(table, columns, verb, count))).first->second;
   }
 
+  /// A row of a table that does not belong to a run.
   template <class Row>
   void add_row(const Row& row, std::string_view verb = "INSERT") {
-    Statement& statement = insert_of<Row>(1, verb);
+    Statement& statement = insert_of(Table<Row>::kName, Table<Row>::names(), 1, verb);
     bind_row(statement, row);
     statement.run();
-  }
-
-  template <class Row>
-  void add_all(std::int64_t run, std::span<const Row> rows) {
-    Statement& statement = insert_of<Row>();
-    while (!rows.empty()) {
-      const auto part = rows.first(std::min(rows.size(), kRowsPerLook));
-      for (const Row& row : part) {
-        if constexpr (!kIsOfRecord<Row>) statement.bind(run);
-        bind_row(statement, row);
-        statement.run();
-      }
-      rows = rows.subspan(part.size());
-      commit_when_due();
-    }
-  }
-
-  /// Writes rows of tables that may have a million: many per statement, then the rest one by one. `bind_more`
-  /// binds the columns `more`.
-  template <class Row, class Bind>
-  void add_many(std::int64_t run, std::span<const Row> rows, std::string_view more, const Bind& bind_more) {
-    while (!rows.empty()) {
-      const std::size_t count = rows.size() >= kEventsPerInsert ? kEventsPerInsert : 1;
-      Statement& statement = insert_of<Row>(count, "INSERT", more);
-      for (const Row& row : rows.first(count)) {
-        statement.bind(run);
-        bind_row(statement, row);
-        bind_more(statement, row);
-      }
-      statement.run();
-      rows = rows.subspan(count);
-      if (count > 1) commit_when_due();
-    }
-    commit_when_due();
   }
 
   StackPlaces& places(std::int64_t run) {
@@ -200,10 +150,10 @@ struct Writer::State {
         .try_emplace(
             run,
             [this, run](std::int64_t frame, std::string_view text) {
-              insert(insert_of("stack_frame", "run, frame, text"), run, frame, text);
+              run_with(insert_of("stack_frame", "run, frame, text"), run, frame, text);
             },
             [this, run](std::int64_t place, std::int64_t caller, std::int64_t frame) {
-              insert(insert_of("stack", "run, place, caller, frame"), run, place, caller, frame);
+              run_with(insert_of("stack", "run, place, caller, frame"), run, place, caller, frame);
             })
         .first->second;
   }
@@ -230,7 +180,7 @@ struct Writer::State {
     if (text.empty()) return std::nullopt;
     auto& known = extras[run];
     const auto [found, is_new] = known.try_emplace(text, static_cast<std::int64_t>(known.size()));
-    if (is_new) insert(insert_of("activity_extra", "run, extra, text"), run, found->second, text);
+    if (is_new) run_with(insert_of("activity_extra", "run, extra, text"), run, found->second, text);
     return found->second;
   }
 
@@ -270,7 +220,7 @@ std::chrono::steady_clock::time_point Writer::epoch() const { return state_->epo
 void Writer::set_epoch(std::int64_t utc_ns) {
   Statement meta = state_->database.prepare(insert_sql("meta", "key, value", "INSERT OR REPLACE"));
   const std::string value = std::to_string(utc_ns);
-  insert(meta, std::string_view("epoch_utc_ns"), value);
+  run_with(meta, std::string_view("epoch_utc_ns"), value);
 }
 
 void Writer::add(const Environment& row) {
@@ -287,7 +237,7 @@ void Writer::add(const Ceiling& row) {
 void Writer::replace(const Ceiling& row) {
   Statement former = state_->database.prepare(
       "DELETE FROM ceiling WHERE device = ? AND what = ? AND level = ? AND dtype = ? AND threads = ?");
-  insert(former, row.device, row.what, row.level, row.dtype, row.threads);
+  run_with(former, row.device, row.what, row.level, row.dtype, row.threads);
   add(row);
 }
 
@@ -298,7 +248,7 @@ std::int64_t Writer::begin_run(const Run& r) {
   for (const auto& [key, value] : r.config.entries()) {
     std::visit(
         [&, &key = key](const auto& typed) {
-          insert(state_->insert_of("config", "run, key, value, type"), id, key, typed, type_name(typed));
+          run_with(state_->insert_of("config", "run, key, value, type"), id, key, typed, type_name(typed));
         },
         value);
   }
@@ -308,65 +258,72 @@ std::int64_t Writer::begin_run(const Run& r) {
 
 void Writer::end_run(std::int64_t run, const std::string& status) {
   Statement changed = state_->database.prepare("UPDATE run SET status = ? WHERE id = ?");
-  insert(changed, status, run);
+  run_with(changed, status, run);
   Statement outlier =
       state_->database.prepare("UPDATE sample SET outlier = 1 WHERE run = ? AND step = ? AND phase = ?");
   for (const Sample& sample : read_samples(state_->database, run)) {
-    if (sample.outlier) insert(outlier, run, sample.step, sample.phase);
+    if (sample.outlier) run_with(outlier, run, sample.step, sample.phase);
   }
   state_->commit_when_due();
 }
 
 void Writer::add(std::int64_t run, const Fact& fact) {
-  Statement& statement = state_->insert_of<Fact>(1, "INSERT OR REPLACE");
+  Statement& statement =
+      state_->insert_of(Table<Fact>::kName, "run, " + Table<Fact>::names(), 1, "INSERT OR REPLACE");
   statement.bind(run);
   bind_row(statement, fact);
   statement.run();
   state_->commit_when_due();
 }
 
-void Writer::add(std::int64_t run, std::span<const Event> rows) {
-  state_->add_many(run, rows, "", [](Statement& /*statement*/, const Event& /*row*/) {});
-}
-
-void Writer::add(std::int64_t run, std::span<const ActivityName> rows) {
-  for (const ActivityName& row : rows) {
-    ActivityName stored = row;
-    if (row.kind == "sample") stored.text = std::to_string(state_->places(run).place_of(row.text));
-    state_->add_all(run, std::span<const ActivityName>(&stored, 1));
+/// Many rows per statement, then the rest one by one.
+void Writer::insert(std::int64_t run, std::string_view table, const std::string& columns, std::size_t rows,
+                    const Bind& bind) {
+  for (std::size_t row = 0; row < rows;) {
+    const std::size_t count = rows - row >= kRowsPerInsert ? kRowsPerInsert : 1;
+    Statement& statement = state_->insert_of(table, "run, " + columns, count);
+    for (const std::size_t end = row + count; row < end; ++row) {
+      statement.bind(run);
+      bind(statement, row);
+    }
+    statement.run();
+    if (count > 1) state_->commit_when_due();
   }
+  state_->commit_when_due();
 }
 
-void Writer::add(std::int64_t run, std::span<const Activity> rows) {
-  state_->add_many(run, rows, ", extra", [&](Statement& statement, const Activity& row) {
-    statement.bind(state_->extra_of(run, row.extra));
-  });
+void Writer::add_names(std::int64_t run, std::span<const ActivityName> rows) {
+  std::vector<ActivityName> stored(rows.begin(), rows.end());
+  for (ActivityName& row : stored) {
+    if (row.kind == "sample") row.text = std::to_string(state_->places(run).place_of(row.text));
+  }
+  add_rows(run, std::span<const ActivityName>(stored));
+}
+
+void Writer::add_activities(std::int64_t run, std::span<const Activity> rows) {
+  insert(run, Table<Activity>::kName, Table<Activity>::names() + ", extra", rows.size(),
+         [&](Statement& statement, std::size_t i) {
+           bind_row(statement, rows[i]);
+           statement.bind(state_->extra_of(run, rows[i].extra));
+         });
   Statement& works = state_->insert_of("activity_work", "run, activity, work");
   for (const Activity& row : rows) {
-    if (row.work) insert(works, run, row.id, *row.work);
+    if (row.work) run_with(works, run, row.id, *row.work);
   }
 }
-
-void Writer::add(std::int64_t run, std::span<const Sample> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Op> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Lane> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const KernelWork> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Counter> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Gauge> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const ExpertRows> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Tensor> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const MemoryEvent> rows) { state_->add_all(run, rows); }
-void Writer::add(std::int64_t run, std::span<const Prediction> rows) { state_->add_all(run, rows); }
 
 void Writer::replace(std::int64_t run, std::span<const Prediction> rows) {
   Statement former = state_->database.prepare("DELETE FROM prediction WHERE run = ?");
-  insert(former, run);
+  run_with(former, run);
   add(run, rows);
 }
 
 void Writer::add(std::span<const Cell> rows) {
   state_->keep();
-  state_->add_all(0, rows);
+  for (const Cell& row : rows) {
+    state_->add_row(row);
+    state_->commit_when_due();
+  }
 }
 
 void Writer::commit() { state_->commit(); }
@@ -379,7 +336,7 @@ void Writer::discard() {
 void Writer::finish() {
   if (state_->finished) throw std::logic_error("Writer::finish: the record is finished");
   Statement meta = state_->database.prepare(insert_sql("meta", "key, value"));
-  insert(meta, std::string_view("finished_utc"), now_utc());
+  run_with(meta, std::string_view("finished_utc"), now_utc());
   const bool is_one_file = state_->close_transaction();
   state_->finished = true;
   state_->keep();

@@ -2,12 +2,18 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
+#include "record/database.h"
 #include "record/rows.h"
 
 namespace rooflm::record {
@@ -42,19 +48,18 @@ class Writer {
   std::int64_t begin_run(const Run& run);
   void end_run(std::int64_t run, const std::string& status);
   void add(std::int64_t run, const Fact& fact);  ///< replaces a fact with the same key
-  void add(std::int64_t run, std::span<const Sample> rows);
-  void add(std::int64_t run, std::span<const Op> rows);
-  void add(std::int64_t run, std::span<const Event> rows);
-  void add(std::int64_t run, std::span<const Lane> rows);
-  void add(std::int64_t run, std::span<const ActivityName> rows);
-  void add(std::int64_t run, std::span<const Activity> rows);
-  void add(std::int64_t run, std::span<const KernelWork> rows);
-  void add(std::int64_t run, std::span<const Counter> rows);
-  void add(std::int64_t run, std::span<const Gauge> rows);
-  void add(std::int64_t run, std::span<const ExpertRows> rows);
-  void add(std::int64_t run, std::span<const Tensor> rows);
-  void add(std::int64_t run, std::span<const MemoryEvent> rows);
-  void add(std::int64_t run, std::span<const Prediction> rows);
+  /// Rows of any table that belong to a run.
+  template <std::ranges::contiguous_range Rows>
+  void add(std::int64_t run, const Rows& rows) {
+    using Row = std::ranges::range_value_t<Rows>;
+    if constexpr (std::is_same_v<Row, Activity>) {
+      add_activities(run, rows);
+    } else if constexpr (std::is_same_v<Row, ActivityName>) {
+      add_names(run, rows);
+    } else {
+      add_rows(run, std::span<const Row>(rows));
+    }
+  }
   void replace(std::int64_t run, std::span<const Prediction> rows);  ///< all of the run
   void add(std::span<const Cell> rows);
   void commit();
@@ -65,6 +70,20 @@ class Writer {
 
  private:
   struct State;
+  /// Binds the columns of the row at an index.
+  using Bind = std::function<void(Statement&, std::size_t)>;
+
+  template <class Row>
+  void add_rows(std::int64_t run, std::span<const Row> rows) {
+    insert(run, Table<Row>::kName, Table<Row>::names(), rows.size(),
+           [&](Statement& statement, std::size_t i) {
+             Table<Row>::visit(rows[i], [&](const auto& value) { statement.bind(value); });
+           });
+  }
+  void insert(std::int64_t run, std::string_view table, const std::string& columns, std::size_t rows,
+              const Bind& bind);
+  void add_activities(std::int64_t run, std::span<const Activity> rows);
+  void add_names(std::int64_t run, std::span<const ActivityName> rows);
   std::unique_ptr<State> state_;
 };
 

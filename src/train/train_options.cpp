@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <concepts>
+#include <iterator>
 #include <type_traits>
 
 #include "core/checked.h"
@@ -114,11 +115,14 @@ bool decides_numbers(const record::Field& facts) {
          (facts.group == "Run" && facts.key != "recompute" && facts.key != "fp8_weights");
 }
 
-/// Checkpoints of before there were such options lack them.
+/// Checkpoints of before there was such an option lack it. The first ones had these of the options of any
+/// run.
 bool may_be_missing(const record::Field& facts) {
-  return facts.group == "Splitting" || facts.key.starts_with("fp8_") || facts.key == "checkpoint-layout" ||
-         facts.key == "momentum" || facts.key == "states" || facts.key == "lora" || facts.key == "base" ||
-         facts.key.starts_with("expert_");
+  constexpr std::string_view kFirst[] = {"engine", "attention", "dtype", "recompute", "grad_accum",
+                                         "clip",   "optimizer", "batch", "seq",       "seed"};
+  if (record::find_field(facts.key) == nullptr)
+    return facts.key == "checkpoint-layout" || facts.key == "momentum";
+  return std::ranges::find(kFirst, facts.key) == std::end(kFirst);
 }
 
 /// Calls `use` with the member of that option.
@@ -194,7 +198,7 @@ void require_eps(double value) {
   }
 }
 
-void require_not_negative(double value, const char* option) {
+void require_not_negative(double value, std::string_view option) {
   if (!(value >= 0) || !std::isfinite(value)) {
     throw UsageError(fmt::format("{} must not be negative, got {}", option, value));
   }
@@ -232,9 +236,10 @@ void validate(const TrainOptions& o) {
   require_share(o.step.optimizer.momentum, "--momentum");
   require_eps(o.step.optimizer.eps);
   require_not_negative(o.step.optimizer.weight_decay, "--weight-decay");
-  require_not_negative(o.step.optimizer.clip_norm, "--clip");
-  require_not_negative(o.step.optimizer.expert_bias_rate, "--expert-bias-rate");
-  require_not_negative(o.step.expert_capacity, "--expert-capacity");
+  visit_options(o.step, [](std::string_view key, const auto& member) {
+    if constexpr (std::floating_point<std::remove_cvref_t<decltype(member)>>)
+      require_not_negative(member, record::find_field(key)->option);
+  });
   require_not_negative(o.memory_limit_bytes, "--memory-limit");
   if (o.peak_flop_per_s && !(*o.peak_flop_per_s > 0)) {
     throw UsageError(fmt::format("--peak must be positive, got {}", *o.peak_flop_per_s));

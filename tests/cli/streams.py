@@ -1,11 +1,44 @@
 """Streams as the injection library writes them (src/inject/stream_format.h), for tests of what reads them."""
 import json
+import pathlib
+import sqlite3
 import struct
+import subprocess
+import tempfile
+import unittest
 
 KERNEL, COPY, MEMSET, SYNC, API, OVERHEAD, MEMORY, RANGE, MARK = range(1, 10)
 USER, STEP, PHASE, MODULE, GRADIENT, STACK, ADDRESSES, AMOUNT, BLOCK, COLLECTIVE, FRAMES, WAITING, OPERATOR, RECORDER = range(14)
 HEADER, ROW = 512, 56
 EXTRA = '{"grid":[8,1,1],"block":[256,1,1],"registers":32,"shared_static":0,"shared_dynamic":0,"local":0}'
+
+
+class Case(unittest.TestCase):
+    """Commands of `binary`, which each test's module sets, in a folder of their own, where they write x.rooflm."""
+    binary = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def rooflm(self, *arguments, **more):
+        return subprocess.run([self.binary, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
+                              check=False, **more)
+
+    def rows(self, query, name="x.rooflm"):
+        database = sqlite3.connect(self.folder / name)
+        self.addCleanup(database.close)
+        return database.execute(query).fetchall()
+
+    def import_stream(self, stream):
+        """What import said; the record holds."""
+        (self.folder / "a.stream").write_bytes(stream.bytes())
+        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        verified = self.rooflm("verify", "x.rooflm")
+        self.assertEqual(verified.returncode, 0, verified.stdout)
+        return done.stderr
 
 
 class Stream:

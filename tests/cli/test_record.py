@@ -3,13 +3,10 @@ on a stand-in for torch, and records of streams."""
 import csv
 import json
 import os
-import pathlib
 import signal
-import sqlite3
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import streams
@@ -31,24 +28,11 @@ for step in range(4):
 """
 
 
-class Record(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+class Record(streams.Case):
+    binary = ROOFLM
 
     def record(self, *command, options=(), **more):
-        return subprocess.run([ROOFLM, "record", "-o", "x.rooflm", *options, "--", *command], cwd=self.folder,
-                              capture_output=True, text=True, timeout=60, check=False, **more)
-
-    def rooflm(self, *arguments):
-        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
-                              check=False)
-
-    def rows(self, query, name="x.rooflm"):
-        database = sqlite3.connect(self.folder / name)
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
+        return self.rooflm("record", "-o", "x.rooflm", *options, "--", *command, **more)
 
     def names(self):
         return dict(self.rows("SELECT n.text, COUNT(*) FROM activity a JOIN activity_name n USING (run, name) GROUP BY 1"))
@@ -233,14 +217,6 @@ class Record(unittest.TestCase):
         self.assertRegex(done.stdout, r"\noptimizer,optimizer,1,1,[^,]+,,[^,]+,,,,,\n")  # nobody knows FLOP, bytes and roof
         for form in ("kineto", "nsys-sqlite", "folded", "nvtx_gpu_proj_sum"):
             self.assertEqual(self.rooflm("export", "x.rooflm", "--format", form, "-o", f"x.{form}").returncode, 0, form)
-
-    def import_stream(self, stream):
-        (self.folder / "a.stream").write_bytes(stream.bytes())
-        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        verified = self.rooflm("verify", "x.rooflm")
-        self.assertEqual(verified.returncode, 0, verified.stdout)
-        return done.stderr
 
     def device_times(self, step):
         return dict(self.rows("SELECT phase || ' ' || scope, SUM(device_ns) FROM op JOIN event USING (run, op)"

@@ -1,10 +1,6 @@
 """rooflm record: whose the kernels of CUDA graphs are, from streams."""
 import os
-import pathlib
-import sqlite3
-import subprocess
 import sys
-import tempfile
 import unittest
 
 import streams
@@ -52,21 +48,13 @@ def captured_step(replays=6, extra_capture=(), reordered=False):
     return stream
 
 
-class Graphs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+class Graphs(streams.Case):
+    binary = ROOFLM
 
     def owners(self, stream):
-        (self.folder / "a.stream").write_bytes(stream.bytes())
-        for command in (["import", "a.stream", "-o", "x.rooflm"], ["verify", "x.rooflm"]):
-            done = subprocess.run([ROOFLM, *command], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        database = sqlite3.connect(self.folder / "x.rooflm")
-        self.addCleanup(database.close)
-        rows = database.execute("SELECT DISTINCT n.text, op.phase, op.scope FROM activity a JOIN activity_name n USING (run, name)"
-                                " JOIN op USING (run, op) WHERE n.kind = 'kernel'").fetchall()
+        self.import_stream(stream)
+        rows = self.rows("SELECT DISTINCT n.text, op.phase, op.scope FROM activity a JOIN activity_name n USING (run, name)"
+                         " JOIN op USING (run, op) WHERE n.kind = 'kernel'")
         return {name: (phase, scope) for name, phase, scope in rows}
 
     def test_kernels_are_of_the_modules_that_were_captured(self):

@@ -3,13 +3,9 @@
 Usage: test_record_lies.py BINARY [unittest options]"""
 import concurrent.futures
 import os
-import pathlib
 import random
-import sqlite3
 import struct
-import subprocess
 import sys
-import tempfile
 import unittest
 
 import streams
@@ -75,28 +71,8 @@ def rows_of(data):
     return rows
 
 
-class Lies(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def rooflm(self, *arguments):
-        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
-
-    def rows(self, query):
-        database = sqlite3.connect(self.folder / "x.rooflm")
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
-
-    def import_stream(self, stream):
-        """What import said; the record holds."""
-        (self.folder / "a.stream").write_bytes(stream.bytes())
-        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        verified = self.rooflm("verify", "x.rooflm")
-        self.assertEqual(verified.returncode, 0, verified.stdout)
-        return done.stderr
+class Lies(streams.Case):
+    binary = ROOFLM
 
     def attempt(self, number, good):
         """What is wrong with how one lie is taken; "" when nothing is."""

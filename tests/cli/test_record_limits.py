@@ -2,13 +2,12 @@
 
 Usage: test_record_limits.py BINARY [unittest options]"""
 import os
-import pathlib
 import shutil
-import sqlite3
 import subprocess
 import sys
-import tempfile
 import unittest
+
+import streams
 
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 # STEPS steps of RANGES ranges each, as the recorder's Python modules mark them.
@@ -29,23 +28,21 @@ sys.exit(5)
 """
 
 
-class Limits(unittest.TestCase):
+class Limits(streams.Case):
+    binary = ROOFLM
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         (self.folder / "p.py").write_text(PROGRAM, encoding="utf-8")
 
     def record(self, *options, steps=5, ranges=4):
-        done = subprocess.run([ROOFLM, "record", "--overwrite", "-o", "x.rooflm", "--sample-stacks", "off", *options, "--", sys.executable, "p.py",
-                               str(steps), str(ranges)], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
+        done = self.rooflm("record", "--overwrite", "-o", "x.rooflm", "--sample-stacks", "off", *options, "--", sys.executable, "p.py",
+                           str(steps), str(ranges))
         self.assertEqual(done.returncode, 5, done.stderr)
         return done.stderr
 
     def count(self, name="x.rooflm"):
-        database = sqlite3.connect(self.folder / name)
-        self.addCleanup(database.close)
-        return database.execute("SELECT COUNT(*) FROM activity JOIN activity_name USING (run, name) WHERE text = 'layer'").fetchone()[0]
+        return self.rows("SELECT COUNT(*) FROM activity JOIN activity_name USING (run, name) WHERE text = 'layer'", name)[0][0]
 
     def test_why_a_part_that_never_came_is_not_there(self):
         self.assertIn("nothing was recorded: no range 'nosuch' was opened\n", self.record("--capture-range", "nosuch"))

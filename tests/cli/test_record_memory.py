@@ -2,10 +2,7 @@
 import csv
 import os
 import pathlib
-import sqlite3
-import subprocess
 import sys
-import tempfile
 import types
 import unittest
 
@@ -52,27 +49,8 @@ def run_with_blocks():
     return stream
 
 
-class Memory(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def rooflm(self, *arguments):
-        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
-                              check=False)
-
-    def rows(self, query):
-        database = sqlite3.connect(self.folder / "x.rooflm")
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
-
-    def imported(self, stream):
-        (self.folder / "a.stream").write_bytes(stream.bytes())
-        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        verified = self.rooflm("verify", "x.rooflm")
-        self.assertEqual(verified.returncode, 0, verified.stdout)
+class Memory(streams.Case):
+    binary = ROOFLM
 
     def table(self, view, number=0):
         text = self.rooflm("report", "x.rooflm", "--view", view, "--format", "csv").stdout
@@ -81,7 +59,7 @@ class Memory(unittest.TestCase):
         return list(csv.DictReader(lines[1:] if len(tables) > 1 else lines))  # of several the first line is the title
 
     def test_blocks_are_tensors_of_modules(self):
-        self.imported(run_with_blocks())
+        self.import_stream(run_with_blocks())
         tensors = self.rows("SELECT role, name, bytes / 1048576 FROM tensor ORDER BY tensor")
         self.assertEqual(sorted(tensors), sorted([
             ("weight", "b.0.a.weight", 64), ("other", "other", 3), ("gradient", "b.0.a.weight.grad", 64),
@@ -98,7 +76,7 @@ class Memory(unittest.TestCase):
         self.assertEqual([(row["block"], int(row["bytes"])) for row in saved], [("a", 16 * MIB)])
 
     def test_steps_have_what_is_allocated_and_reserved(self):
-        self.imported(run_with_blocks())
+        self.import_stream(run_with_blocks())
         by_step = self.table("memory", 2)
         self.assertEqual([int(row["allocated"]) for row in by_step], [100 * MIB + step for step in range(8)])
         self.assertEqual({int(row["reserved"]) for row in by_step}, {128 * MIB})
@@ -107,7 +85,7 @@ class Memory(unittest.TestCase):
     def test_without_steps_blocks_are_amounts(self):
         stream = run_with_blocks()
         stream.rows = [row for row in stream.rows if row[0] == streams.MEMORY]
-        self.imported(stream)
+        self.import_stream(stream)
         self.assertEqual(self.rows("SELECT COUNT(*) FROM tensor"), [(0,)])
         self.assertEqual(self.rows("SELECT COUNT(*) FROM memory_event WHERE op IS NOT NULL"), [(0,)])
 
@@ -117,7 +95,7 @@ class Memory(unittest.TestCase):
         stream.block(0x100000, 2**62, 2_000_000)
         stream.block(0x700000, -4096, 2_000_000)
         stream.facts.update({"begin cuda:0": "x", "end cuda:0 many": "weight w", "begin  9": "gradient"})
-        self.imported(stream)
+        self.import_stream(stream)
 
 
 class FakeCuda:

@@ -7,7 +7,6 @@ import pathlib
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import streams
@@ -76,20 +75,8 @@ print("done")
 '''
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def rooflm(self, *arguments, **more):
-        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60,
-                              check=False, **more)
-
-    def rows(self, query, name="x.rooflm"):
-        database = sqlite3.connect(self.folder / name)
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
+class Case(streams.Case):
+    binary = ROOFLM
 
     def tables(self, *records):
         done = self.rooflm("report", *records, "--view", "collectives", "--format", "json")

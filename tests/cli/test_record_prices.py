@@ -1,11 +1,8 @@
 """rooflm record: what the operators and kernels of a recorded program have to do, from streams."""
 import json
 import os
-import pathlib
 import sqlite3
-import subprocess
 import sys
-import tempfile
 import unittest
 
 import streams
@@ -13,27 +10,8 @@ import streams
 ROOFLM = os.path.abspath(sys.argv.pop(1))
 
 
-class Prices(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def rooflm(self, *arguments):
-        return subprocess.run([ROOFLM, *arguments], cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
-
-    def rows(self, query):
-        database = sqlite3.connect(self.folder / "x.rooflm")
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
-
-    def import_stream(self, stream):
-        (self.folder / "a.stream").write_bytes(stream.bytes())
-        done = self.rooflm("import", "a.stream", "-o", "x.rooflm", "--overwrite")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        verified = self.rooflm("verify", "x.rooflm")
-        self.assertEqual(verified.returncode, 0, verified.stdout)
-        return done.stderr
+class Prices(streams.Case):
+    binary = ROOFLM
 
     def test_operators_have_prices_and_roofs(self):
         stream = streams.training_run()

@@ -4,13 +4,12 @@ import json
 import os
 import pathlib
 import signal
-import sqlite3
 import subprocess
 import sys
-import tempfile
 import textwrap
 import unittest
 
+import streams
 from fake_torch import environment
 
 PROGRAM = os.path.abspath(sys.argv.pop(2))
@@ -111,20 +110,11 @@ class Codes(unittest.TestCase):
         self.assertEqual(done.stdout.split(), ["900", "True"], done.stderr)
 
 
-class Stacks(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+class Stacks(streams.Case):
+    binary = ROOFLM
 
     def record(self, *command, options=(), **more):
-        return subprocess.run([ROOFLM, "record", "--overwrite", "-o", "x.rooflm", *options, "--", *command], cwd=self.folder,
-                              capture_output=True, text=True, timeout=60, check=False, **more)
-
-    def rows(self, query):
-        database = sqlite3.connect(self.folder / "x.rooflm")
-        self.addCleanup(database.close)
-        return database.execute(query).fetchall()
+        return self.rooflm("record", "--overwrite", "-o", "x.rooflm", *options, "--", *command, **more)
 
     def samples(self, run=1):
         """Frames of each stack of threads that ran, and how often it was seen."""

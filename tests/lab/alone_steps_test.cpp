@@ -39,13 +39,13 @@ TEST(TimeAlone, EveryOpHasAWallTimeAndTheStepsAreOfTheirOwnKind) {
   writer.finish();
 
   const record::Reader reader(folder / "a.rooflm");
-  const auto samples = reader.samples(run);
+  const auto samples = reader.rows<record::Sample>(run);
   ASSERT_EQ(samples.size(), 5U);
   EXPECT_EQ(samples.front().step, 10);
   EXPECT_TRUE(std::ranges::all_of(samples, [](const record::Sample& sample) {
     return sample.kind == record::kAloneSource && sample.phase == "step" && sample.seconds > 0;
   }));
-  const auto counters = reader.counters(run);
+  const auto counters = reader.rows<record::Counter>(run);
   const auto ops = std::ranges::count_if(
       engine.program().ops, [](const program::Op& op) { return op.phase != program::Phase::setup; });
   EXPECT_EQ(static_cast<std::int64_t>(counters.size()), ops);
@@ -55,7 +55,7 @@ TEST(TimeAlone, EveryOpHasAWallTimeAndTheStepsAreOfTheirOwnKind) {
   const auto cost = reader.fact(run, "alone_cost");
   ASSERT_TRUE(cost.has_value());
   EXPECT_GT(cost->value.value_or(0), 1) << "against a nanosecond";
-  EXPECT_TRUE(reader.events(run).empty());
+  EXPECT_TRUE(reader.rows<record::Event>(run).empty());
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ Traced traced_with(const OpenFor& open, const char* device = "null", double plai
   const record::Reader reader(folder / "a.rooflm");
   if (const auto fact = reader.fact(run, "tracing")) traced.sentence = fact->text;
   if (const auto fact = reader.fact(run, "tracing_cost")) traced.cost = fact->text;
-  for (const record::Sample& sample : reader.samples(run)) traced.kinds.insert(sample.kind);
-  traced.activities = reader.activities(run).size();
+  for (const record::Sample& sample : reader.rows<record::Sample>(run)) traced.kinds.insert(sample.kind);
+  traced.activities = reader.rows<record::Activity>(run).size();
   return traced;
 }
 

@@ -39,9 +39,9 @@ TEST(Ceiling, ACeilingThatIsMeasuredAgainAndRoofsByItTakeThePlaceOfTheFormer) {
   ASSERT_EQ(reader.ceilings().size(), 2U);
   EXPECT_EQ(reader.ceilings()[0].threads, 1);
   EXPECT_EQ(reader.ceilings()[1].value, 373e9);
-  ASSERT_EQ(reader.predictions(1).size(), 1U);
-  EXPECT_EQ(reader.predictions(1)[0].value, 1);
-  EXPECT_EQ(reader.predictions(2)[0].value, 3);
+  ASSERT_EQ(reader.rows<Prediction>(1).size(), 1U);
+  EXPECT_EQ(reader.rows<Prediction>(1)[0].value, 1);
+  EXPECT_EQ(reader.rows<Prediction>(2)[0].value, 3);
 }
 
 TEST(Ceiling, WhyACeilingIsNoLimit) {

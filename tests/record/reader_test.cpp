@@ -42,14 +42,14 @@ void read_all(const Reader& reader) {
   (void)reader.ceilings();
   (void)reader.cells();
   for (const auto& run : reader.runs()) {
-    (void)reader.facts(run.id);
-    (void)reader.samples(run.id);
-    (void)reader.ops(run.id);
+    (void)reader.rows<Fact>(run.id);
+    (void)reader.rows<Sample>(run.id);
+    (void)reader.rows<Op>(run.id);
     (void)reader.op_times(run.id);
-    (void)reader.counters(run.id);
-    (void)reader.tensors(run.id);
-    (void)reader.memory_events(run.id);
-    (void)reader.predictions(run.id);
+    (void)reader.rows<Counter>(run.id);
+    (void)reader.rows<Tensor>(run.id);
+    (void)reader.rows<MemoryEvent>(run.id);
+    (void)reader.rows<Prediction>(run.id);
   }
 }
 

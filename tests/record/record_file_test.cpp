@@ -68,7 +68,7 @@ TEST(RecordFile, AKilledWriterLeavesARecordThatIsPartial) {
   const auto runs = reader.runs();
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_EQ(runs[0].status, "running");
-  EXPECT_EQ(reader.events(runs[0].id).size(), static_cast<std::size_t>(kCommitted))
+  EXPECT_EQ(reader.rows<Event>(runs[0].id).size(), static_cast<std::size_t>(kCommitted))
       << "whole batches or nothing";
 }
 
@@ -114,7 +114,7 @@ TEST(RecordFile, BatchesAreCommittedAsTimeGoesOn) {
   ASSERT_TRUE(WIFSIGNALED(status));
   const Reader reader(path);
   ASSERT_EQ(reader.runs().size(), 1U) << "nobody called commit";
-  EXPECT_GE(reader.events(reader.runs()[0].id).size(), 64U);
+  EXPECT_GE(reader.rows<Event>(reader.runs()[0].id).size(), 64U);
 }
 
 TEST(RecordFile, KillsAtAnyMomentLeaveARecordThatOpens) {
@@ -143,7 +143,7 @@ TEST(RecordFile, KillsAtAnyMomentLeaveARecordThatOpens) {
     ::close(ready[1]);
     const Reader reader(path);
     EXPECT_FALSE(reader.is_complete());
-    EXPECT_EQ(reader.events(reader.runs().at(0).id).size() % 1024, 0U);
+    EXPECT_EQ(reader.rows<Event>(reader.runs().at(0).id).size() % 1024, 0U);
   }
 }
 
@@ -161,7 +161,7 @@ TEST(RecordFile, AWriterThatIsDroppedKeepsWhatWasAdded) {
   const Reader reader(folder / "a.rooflm");
   EXPECT_FALSE(reader.is_complete());
   EXPECT_EQ(reader.runs().at(0).status, "failed");
-  EXPECT_EQ(reader.events(run).size(), 3U);
+  EXPECT_EQ(reader.rows<Event>(run).size(), 3U);
 }
 
 TEST(RecordFile, AReaderSeesTheRecordAsItWasWhenOpened) {
@@ -173,10 +173,10 @@ TEST(RecordFile, AReaderSeesTheRecordAsItWasWhenOpened) {
   const Reader early(folder / "a.rooflm");
   writer.add(run, example_events(5));
   writer.commit();
-  EXPECT_EQ(early.events(run).size(), 2U);
-  EXPECT_EQ(Reader(folder / "a.rooflm").events(run).size(), 7U);
+  EXPECT_EQ(early.rows<Event>(run).size(), 2U);
+  EXPECT_EQ(Reader(folder / "a.rooflm").rows<Event>(run).size(), 7U);
   writer.finish();  // a reader is in the way of folding the -wal, not of being complete
-  EXPECT_EQ(early.events(run).size(), 2U);
+  EXPECT_EQ(early.rows<Event>(run).size(), 2U);
   EXPECT_TRUE(Reader(folder / "a.rooflm").is_complete());
 }
 
@@ -272,7 +272,7 @@ TEST(RecordFile, TheLogOfAKilledWriterIsNotTakenForTheNewRecords) {
   EXPECT_EQ(folder.file_count(), 1U);
   const Reader reader(path);
   EXPECT_EQ(reader.meta("command"), "new");
-  EXPECT_EQ(reader.events(reader.runs().at(0).id).size(), 1000U);
+  EXPECT_EQ(reader.rows<Event>(reader.runs().at(0).id).size(), 1000U);
 }
 
 TEST(RecordFile, ADamagedRecordMayBeOverwritten) {

@@ -119,7 +119,7 @@ std::filesystem::path with_stacks(const TemporaryFolder& folder) {
 
 std::vector<std::string> texts_in(const std::filesystem::path& path) {
   std::vector<std::string> texts;
-  for (const ActivityName& name : Reader(path).activity_names(1)) texts.push_back(name.text);
+  for (const ActivityName& name : Reader(path).rows<ActivityName>(1)) texts.push_back(name.text);
   return texts;
 }
 
@@ -194,12 +194,12 @@ TEST(Record, AForeignRunNeedsNoConfiguration) {
   EXPECT_TRUE(reader.runs().at(0).config.empty());
   EXPECT_EQ(reader.runs().at(0).kind, "foreign");
   EXPECT_FALSE(reader.meta("epoch_utc_ns").empty());
-  ASSERT_EQ(reader.lanes(id).size(), 2U);
-  EXPECT_EQ(reader.lanes(id)[0].stream, 7);
-  EXPECT_EQ(reader.lanes(id)[1].thread, 1234);
-  EXPECT_EQ(reader.lanes(id)[1].stream, std::nullopt);
-  EXPECT_EQ(reader.activity_names(id).at(0).text, "void gemm<float>");
-  const auto activities = reader.activities(id);
+  ASSERT_EQ(reader.rows<Lane>(id).size(), 2U);
+  EXPECT_EQ(reader.rows<Lane>(id)[0].stream, 7);
+  EXPECT_EQ(reader.rows<Lane>(id)[1].thread, 1234);
+  EXPECT_EQ(reader.rows<Lane>(id)[1].stream, std::nullopt);
+  EXPECT_EQ(reader.rows<ActivityName>(id).at(0).text, "void gemm<float>");
+  const auto activities = reader.rows<Activity>(id);
   ASSERT_EQ(activities.size(), 100U);
   EXPECT_EQ(activities[98].id, 98);
   EXPECT_EQ(activities[98].bytes, 4096);
@@ -209,17 +209,17 @@ TEST(Record, AForeignRunNeedsNoConfiguration) {
   EXPECT_EQ(activities[97].correlation, 48);
   EXPECT_EQ(activities[99].end_ns, 995);
   EXPECT_EQ(activities[99].extra, "{\"grid\": [1, 2, 3]}");
-  EXPECT_EQ(reader.counters(id).at(0).activity, 98);
-  EXPECT_EQ(reader.counters(id).at(0).op, std::nullopt);
-  EXPECT_EQ(reader.memory_events(id).at(0).address, 0x7f00);
-  EXPECT_EQ(reader.memory_events(id).at(0).tensor, std::nullopt);
-  EXPECT_EQ(reader.memory_events(id).at(0).device, "cuda:0");
-  ASSERT_EQ(reader.gauges(id).size(), 1U);
-  EXPECT_EQ(reader.gauges(id)[0].device, "cuda:0");
-  EXPECT_EQ(reader.gauges(id)[0].name, "power_w");
-  EXPECT_EQ(reader.gauges(id)[0].time_ns, 17);
-  EXPECT_EQ(reader.gauges(id)[0].value, 640.5);
-  EXPECT_EQ(reader.gauges(id)[0].unit, "W");
+  EXPECT_EQ(reader.rows<Counter>(id).at(0).activity, 98);
+  EXPECT_EQ(reader.rows<Counter>(id).at(0).op, std::nullopt);
+  EXPECT_EQ(reader.rows<MemoryEvent>(id).at(0).address, 0x7f00);
+  EXPECT_EQ(reader.rows<MemoryEvent>(id).at(0).tensor, std::nullopt);
+  EXPECT_EQ(reader.rows<MemoryEvent>(id).at(0).device, "cuda:0");
+  ASSERT_EQ(reader.rows<Gauge>(id).size(), 1U);
+  EXPECT_EQ(reader.rows<Gauge>(id)[0].device, "cuda:0");
+  EXPECT_EQ(reader.rows<Gauge>(id)[0].name, "power_w");
+  EXPECT_EQ(reader.rows<Gauge>(id)[0].time_ns, 17);
+  EXPECT_EQ(reader.rows<Gauge>(id)[0].value, 640.5);
+  EXPECT_EQ(reader.rows<Gauge>(id)[0].unit, "W");
 }
 
 TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
@@ -232,7 +232,7 @@ TEST(Record, AnEarlierRecordOfSchema2HasNoGauges) {
       .execute(
           "DROP TABLE gauge; DROP TABLE activity_extra; DROP VIEW sample_stack; "
           "DROP TABLE stack; DROP TABLE stack_frame; PRAGMA user_version = 2");
-  EXPECT_TRUE(Reader(path).gauges(id).empty());
+  EXPECT_TRUE(Reader(path).rows<Gauge>(id).empty());
 }
 
 TEST(Record, RowsOfExpertsAreKeptAndEarlierRecordsHaveNone) {
@@ -242,7 +242,7 @@ TEST(Record, RowsOfExpertsAreKeptAndEarlierRecordsHaveNone) {
   const std::int64_t id = writer.begin_run({.label = "x"});
   writer.add(id, std::vector<ExpertRows>{{.step = 4, .layer = 3, .micro_batch = 1, .expert = 7, .rows = 99}});
   writer.finish();
-  const auto rows = Reader(path).expert_rows(id);
+  const auto rows = Reader(path).rows<ExpertRows>(id);
   ASSERT_EQ(rows.size(), 1U);
   EXPECT_EQ(rows[0].step, 4);
   EXPECT_EQ(rows[0].layer, 3);
@@ -250,7 +250,7 @@ TEST(Record, RowsOfExpertsAreKeptAndEarlierRecordsHaveNone) {
   EXPECT_EQ(rows[0].expert, 7);
   EXPECT_EQ(rows[0].rows, 99);
   Database(path, Database::Mode::write, std::chrono::milliseconds(0)).execute("DROP TABLE expert_rows");
-  EXPECT_TRUE(Reader(path).expert_rows(id).empty());
+  EXPECT_TRUE(Reader(path).rows<ExpertRows>(id).empty());
 }
 
 TEST(Record, AWallTimeThatWasNotMeasuredIsAbsent) {
@@ -261,7 +261,7 @@ TEST(Record, AWallTimeThatWasNotMeasuredIsAbsent) {
              std::vector<Event>{{.step = 0, .op = 0, .device_ns = 4}, {.step = 1, .op = 0, .device_ns = 6}});
   writer.finish();
   const Reader reader(folder / "a.rooflm");
-  EXPECT_EQ(reader.events(run).at(0).wall_ns, std::nullopt);
+  EXPECT_EQ(reader.rows<Event>(run).at(0).wall_ns, std::nullopt);
   EXPECT_EQ(reader.op_times(run).at(0).wall_s, std::nullopt);
   EXPECT_DOUBLE_EQ(reader.op_times(run).at(0).device_s, 5e-9);
 }
@@ -276,7 +276,7 @@ TEST(Record, FactsAreReplacedAndMayBeSentences) {
   writer.add(run, Fact{.key = "diverged", .value = std::nan("")});
   writer.finish();
   const Reader reader(folder / "a.rooflm");
-  EXPECT_EQ(reader.facts(run).size(), 3U);
+  EXPECT_EQ(reader.rows<Fact>(run).size(), 3U);
   EXPECT_EQ(reader.fact(run, "loss")->value, 5.25);
   EXPECT_EQ(reader.fact(run, "loss")->unit, "nat");
   EXPECT_EQ(reader.fact(run, "stop_reason")->value, std::nullopt);
@@ -309,7 +309,7 @@ TEST(Record, OutliersOfEachPhaseAndKindAreMarked) {
   }
   const Reader reader(path);
   for (const std::int64_t run : {ended, killed}) {
-    for (const Sample& sample : reader.samples(run))
+    for (const Sample& sample : reader.rows<Sample>(run))
       EXPECT_EQ(sample.outlier, sample.phase == "step" && sample.step == 4) << sample.step << sample.phase;
   }
   const Database database(path, Database::Mode::read, kPatience);
@@ -366,11 +366,11 @@ TEST(Record, RowsOfARunComeBack) {
   writer.finish();
 
   const Reader reader(folder / "a.rooflm");
-  const auto samples = reader.samples(run);
+  const auto samples = reader.rows<Sample>(run);
   ASSERT_EQ(samples.size(), 2U);
   EXPECT_EQ(samples[0].kind, "warmup") << "by step";
   EXPECT_EQ(samples[1].seconds, 0.5);
-  const auto ops = reader.ops(run);
+  const auto ops = reader.rows<Op>(run);
   ASSERT_EQ(ops.size(), 1U);
   EXPECT_EQ(ops[0].op, 3);
   EXPECT_EQ(ops[0].kind + ops[0].op_class + ops[0].kernel + ops[0].name, "matmulmatmuldnnllogits");
@@ -381,24 +381,24 @@ TEST(Record, RowsOfARunComeBack) {
                                              ops[0].elementwise_flop, ops[0].bytes_read,
                                              ops[0].bytes_written,    ops[0].launches};
   EXPECT_EQ(numbers, (std::vector<std::int64_t>{1, 48, 1, 72, 32, 2}));
-  ASSERT_EQ(reader.counters(run).size(), 1U);
-  EXPECT_EQ(reader.counters(run)[0].value, 1e9);
-  EXPECT_EQ(reader.counters(run)[0].source, "perf_event");
-  const auto tensors = reader.tensors(run);
+  ASSERT_EQ(reader.rows<Counter>(run).size(), 1U);
+  EXPECT_EQ(reader.rows<Counter>(run)[0].value, 1e9);
+  EXPECT_EQ(reader.rows<Counter>(run)[0].source, "perf_event");
+  const auto tensors = reader.rows<Tensor>(run);
   ASSERT_EQ(tensors.size(), 2U);
   EXPECT_FALSE(tensors[0].offset);
   EXPECT_EQ(tensors[0].first_op, -1);
   EXPECT_EQ(tensors[1].offset, 128);
   EXPECT_EQ(tensors[1].last_op, 5);
   EXPECT_EQ(tensors[1].shape, "[2,3]");
-  ASSERT_EQ(reader.memory_events(run).size(), 1U);
-  EXPECT_EQ(reader.memory_events(run)[0].live_bytes, 48);
-  EXPECT_EQ(reader.memory_events(run)[0].op, -1);
-  EXPECT_EQ(reader.memory_events(run)[0].time_ns, 9);
-  ASSERT_EQ(reader.predictions(run).size(), 1U);
-  EXPECT_EQ(reader.predictions(run)[0].bound, "DRAM copy");
-  EXPECT_EQ(reader.predictions(run)[0].value, 1e-6);
-  EXPECT_TRUE(reader.samples(run + 1).empty());
+  ASSERT_EQ(reader.rows<MemoryEvent>(run).size(), 1U);
+  EXPECT_EQ(reader.rows<MemoryEvent>(run)[0].live_bytes, 48);
+  EXPECT_EQ(reader.rows<MemoryEvent>(run)[0].op, -1);
+  EXPECT_EQ(reader.rows<MemoryEvent>(run)[0].time_ns, 9);
+  ASSERT_EQ(reader.rows<Prediction>(run).size(), 1U);
+  EXPECT_EQ(reader.rows<Prediction>(run)[0].bound, "DRAM copy");
+  EXPECT_EQ(reader.rows<Prediction>(run)[0].value, 1e-6);
+  EXPECT_TRUE(reader.rows<Sample>(run + 1).empty());
 }
 
 TEST(Record, EventsOfInterleavedRunsComeBackByStepAndOp) {
@@ -413,13 +413,13 @@ TEST(Record, EventsOfInterleavedRunsComeBackByStepAndOp) {
                                        {.step = 4, .op = 1, .start_ns = 30, .device_ns = 1, .wall_ns = 2}});
   writer.finish();
   const Reader reader(folder / "a.rooflm");
-  const auto events = reader.events(first);
+  const auto events = reader.rows<Event>(first);
   ASSERT_EQ(events.size(), 3U);
   EXPECT_EQ(events[0].start_ns, 30);
   EXPECT_EQ(events[1].start_ns, 40);
   EXPECT_EQ(events[2].start_ns, 50);
-  EXPECT_EQ(reader.events(second).size(), 1U);
-  EXPECT_TRUE(reader.events(third).empty());
+  EXPECT_EQ(reader.rows<Event>(second).size(), 1U);
+  EXPECT_TRUE(reader.rows<Event>(third).empty());
   EXPECT_EQ(reader.op_times(second).size(), 1U);
 }
 
@@ -431,7 +431,7 @@ TEST(Record, AHundredThousandEventsComeBack) {
   writer.add(run, example_events(kEvents));
   writer.finish();
   const Reader reader(folder / "a.rooflm");
-  const auto events = reader.events(run);
+  const auto events = reader.rows<Event>(run);
   ASSERT_EQ(events.size(), static_cast<std::size_t>(kEvents));
   for (std::int64_t i = 0; i < kEvents; ++i) {
     const Event& event = events[static_cast<std::size_t>(i)];
@@ -481,7 +481,7 @@ TEST(Record, WhatBreaksTheSchemaIsOurMistake) {
                       {.step = 1, .phase = "step", .seconds = std::numeric_limits<double>::infinity()}});
   writer.finish();
   EXPECT_THROW(writer.finish(), std::logic_error);
-  EXPECT_EQ(Reader(folder / "a.rooflm").samples(run).size(), 2U) << "the rest is there";
+  EXPECT_EQ(Reader(folder / "a.rooflm").rows<Sample>(run).size(), 2U) << "the rest is there";
 }
 
 }  // namespace

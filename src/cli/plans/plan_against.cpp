@@ -38,10 +38,10 @@ std::optional<MeasuredRun> read_run(const record::Reader& reader, const record::
   if (run.status != "success" || run.kind != "step") return std::nullopt;
   MeasuredRun found{.label = run.label, .config = run.config, .class_s = {}, .peak_bytes = {}};
   std::map<std::int64_t, std::string> classes;
-  for (const record::Op& op : reader.ops(run.id)) classes[op.op] = op.op_class;
+  for (const record::Op& op : reader.rows<record::Op>(run.id)) classes[op.op] = op.op_class;
   for (const record::OpTime& time : reader.op_times(run.id)) found.class_s[classes[time.op]] += time.device_s;
   std::vector<double> steps;
-  for (const record::Sample& sample : reader.samples(run.id))
+  for (const record::Sample& sample : reader.rows<record::Sample>(run.id))
     if (sample.kind == "plain" && sample.phase == "step") steps.push_back(sample.seconds);
   if (steps.empty()) return std::nullopt;
   found.step_s = core::median(steps);

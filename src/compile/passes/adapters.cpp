@@ -12,22 +12,16 @@
 #include <set>
 #include <utility>
 
+#include "compile/passes/words.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "model/huggingface_layout.h"
 #include "model/parameters.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
 using core::UsageError;
-using program::Attributes;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 constexpr std::string_view kAllLinear = "all-linear";
 constexpr std::string_view kEnding = ".weight";

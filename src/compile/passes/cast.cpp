@@ -5,17 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using core::DType;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// Inserts copies of weights in `dtype`, each cast where it is first needed.
 void insert_weight_casts(Program& program, DType dtype) {

@@ -10,16 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// The ops of one head: logits = x W^T, loss, and in a training program their gradients. A head with a part
 /// of the vocabulary has none: its gradient depends on the other ranks' results.

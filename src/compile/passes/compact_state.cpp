@@ -10,21 +10,13 @@
 #include <vector>
 
 #include "compile/passes/adapters.h"
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 #include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
-using core::DType;
 using program::is_update;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 /// Planes begin at multiples of this many elements, so kernels can read them 16 bytes at a time.
 constexpr std::int64_t kPlaneUnit = 8;

@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Lane;
-using program::Op;
-using program::Program;
-using program::TensorId;
 
 /// Least parameters per sum: a launch takes as long as summing about that many.
 constexpr std::int64_t kLeastSummed = std::int64_t{1} << 22U;

@@ -7,20 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 #include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
 using program::is_update;
-using program::Lane;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 using program::UpdateView;
 
 /// Smaller updates are merged with later ones: a launch takes as long as updating about that many parameters.

@@ -13,24 +13,17 @@
 
 #include "compile/passes/no_index.h"
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "core/error.h"
 #include "core/scope.h"
 #include "program/fp8.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
-using core::DType;
 using program::Fp8Operand;
 using program::kFp8Operands;
 using program::kFp8Slot;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 constexpr std::string_view kState = "fp8_scales";
 /// fp8 GEMMs and casts read 16 bytes at a time in either layout, so extents are multiples of it.

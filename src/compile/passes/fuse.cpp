@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "compile/passes/no_index.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 #include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// How often each tensor is read.
 std::vector<int> count_readers(const Program& p) {

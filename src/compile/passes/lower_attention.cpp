@@ -5,18 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/error.h"
 #include "program/builder.h"
-#include "program/ops.h"
 #include "program/scores.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Op;
-using program::TensorId;
 
 /// Query heads that share a key/value head are contiguous, so grouped-query attention is B*K matmuls [(H/K)
 /// T, D] x [D, T].

@@ -6,19 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
-using core::Shape;
-using program::Attributes;
 using program::Builder;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// Of AdamW's updates, about.
 constexpr double kUpdateSize = 0.2;

@@ -10,21 +10,14 @@
 #include <vector>
 
 #include "compile/passes/matrix_optimizer.h"
+#include "compile/passes/words.h"
 #include "core/checked.h"
 #include "core/dynamic_8bit.h"
 #include "core/error.h"
 #include "program/builder.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// In the order of the weights.
 std::vector<WeightGradient> weight_gradients(const Program& program, const program::GradientMap& gradients) {

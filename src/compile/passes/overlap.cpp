@@ -6,17 +6,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
 
 using program::kLanes;
-using program::Lane;
-using program::Op;
-using program::Program;
-using program::TensorId;
 
 /// An op index per lane; -1: none.
 using OpOfLane = std::array<int, kLanes>;

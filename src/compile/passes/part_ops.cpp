@@ -4,16 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::OpDef;
-using program::Program;
-using program::Tensor;
 
 /// The same op on a part. It has no plain form on the whole table.
 OpDef of_part(OpDef def) {

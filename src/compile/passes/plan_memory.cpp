@@ -5,14 +5,11 @@
 #include <numeric>
 
 #include "compile/passes/occupancy.h"
+#include "compile/passes/words.h"
 #include "core/checked.h"
 
 namespace rooflm::passes {
 namespace {
-
-using program::Op;
-using program::Program;
-using program::TensorId;
 
 constexpr std::int64_t kAlignment = 64;
 

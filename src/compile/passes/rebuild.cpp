@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "compile/passes/no_index.h"
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::OpDef;
-using program::Phase;
-using program::Program;
-using program::TensorId;
 
 /// A forward op, x -> y, whose output its gradient can write again.
 struct Family {

@@ -11,17 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/error.h"
 #include "core/scope.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::TensorId;
 
 /// A layer of one micro-batch.
 using Layer = std::pair<std::int64_t, int>;

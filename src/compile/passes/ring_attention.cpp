@@ -8,25 +8,16 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "compile/planned/collective_copies.h"
 #include "compile/planned/gradient_sums.h"
 #include "core/error.h"
-#include "program/groups.h"
-#include "program/ops.h"
 #include "program/ops/ring_sizes.h"
 #include "program/pieces.h"
 #include "program/scores.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 /// Rewrites the ops of one rank.
 class RingWriter {

@@ -5,19 +5,14 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "program/loss_scale.h"
-#include "program/ops.h"
 #include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
 using program::is_update;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 using program::UpdateOperands;
 using program::UpdateView;
 

@@ -10,25 +10,15 @@
 #include <tuple>
 #include <utility>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
 using compile::Sharding;
-using program::Attributes;
 using program::Coordinates;
-using program::Group;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
 using program::Shard;
-using program::Tensor;
-using program::TensorId;
 
 /// The unit that is reduced and gathered together: a layer, or a block outside of layers.
 std::string unit_of(const Op& op, const Sharding& sharding) {

@@ -10,21 +10,12 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
-using program::Attributes;
-using program::Group;
-using program::Op;
-using program::Program;
-using program::Role;
 using program::Shard;
-using program::Tensor;
-using program::TensorId;
 
 class ExpertSplitter {
  public:

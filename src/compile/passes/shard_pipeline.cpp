@@ -12,22 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
 using compile::PipelineSchedule;
 using compile::Sharding;
-using program::Attributes;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 /// Maps ops to parts of the model.
 class Parts {

@@ -10,23 +10,13 @@
 #include <utility>
 
 #include "compile/passes/part_ops.h"
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 #include "program/planned_ops.h"
 
 namespace rooflm::passes {
 namespace {
 
-namespace ops = program::ops;
-using core::Shape;
-using program::Attributes;
-using program::Group;
-using program::Op;
-using program::Program;
-using program::Role;
 using program::Shard;
-using program::Tensor;
-using program::TensorId;
 
 enum class Split : std::uint8_t { none, rows, columns };
 

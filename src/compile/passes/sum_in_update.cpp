@@ -10,20 +10,11 @@
 #include <vector>
 
 #include "compile/passes/early_updates.h"
-#include "program/groups.h"
-#include "program/ops.h"
+#include "compile/passes/words.h"
 #include "program/update.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Group;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::TensorId;
 
 class UpdateSummer {
  public:

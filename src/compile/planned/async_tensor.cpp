@@ -10,23 +10,12 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "compile/planned/collective_copies.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Cost;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 std::vector<Tensor> infer_as_they_are(const Program& p, const Op& op) {
   std::vector<Tensor> outputs;

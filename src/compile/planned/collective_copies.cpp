@@ -10,22 +10,11 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "compile/planned/gradient_sums.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using core::DType;
-using program::Attributes;
-using program::Cost;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 std::vector<Tensor> infer_rearrange(const Program& p, const Op& op) {
   std::vector<Tensor> outputs;

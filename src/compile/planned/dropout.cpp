@@ -9,22 +9,11 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Cost;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 std::vector<Tensor> infer_dropout(const Program& p, const Op& op) {
   const Tensor& x = p.tensor(op.inputs.at(0));

@@ -7,19 +7,12 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "core/scope.h"
 #include "program/fp8.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 bool is_of_experts(const Program& step, const Op& op) {
   const bool is_grouped = op.is(ops::kGroupedMatmul) || op.is(ops::kGroupedMatmulWeight);

@@ -7,19 +7,12 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "compile/planned/collective_copies.h"
 #include "program/fp8.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::TensorId;
 
 bool is_cast(const Op& op) { return op.is(ops::kFp8Cast) && op.attrs.flag("current"); }
 

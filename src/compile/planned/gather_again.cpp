@@ -8,18 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Phase;
-using program::Program;
-using program::TensorId;
 
 bool is_of_forward(const Op& op) { return op.phase == Phase::forward || op.recomputed; }
 bool is_of_backward(const Op& op) { return op.phase == Phase::backward && !op.recomputed; }

@@ -5,20 +5,11 @@
 #include <vector>
 
 #include "compile/passes/op_like.h"
+#include "compile/passes/words.h"
 #include "core/dtype.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Attributes;
-using program::Cost;
-using program::Op;
-using program::Program;
-using program::Role;
-using program::Tensor;
-using program::TensorId;
 
 std::vector<Tensor> infer_sum(const Program& p, const Op& op) {
   const Tensor& sum = p.tensor(op.outputs.at(0));

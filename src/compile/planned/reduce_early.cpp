@@ -5,17 +5,11 @@
 #include <cstddef>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/groups.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Program;
-using program::TensorId;
 
 /// A tensor and its views are one place.
 TensorId place_of(const Program& p, TensorId id) {

@@ -8,16 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/words.h"
 #include "core/scope.h"
-#include "program/ops.h"
 
 namespace rooflm::passes {
 namespace {
-
-namespace ops = program::ops;
-using program::Op;
-using program::Phase;
-using program::Program;
 
 using Widths = std::vector<std::int64_t>;
 

@@ -70,7 +70,6 @@ class Collector {
   /// measured again. Nothing where the processor has no such instructions.
   void add_instructions(core::DType dtype, int threads) {
     constexpr double kSeconds = 0.1;
-    constexpr int kMostAttempts = 3;
     const std::string name(core::name_of(dtype));
     const double reached = rate_of_products(name, threads);
     if (!measure::why_no_instruction_peak(name).empty() || take_kept(
@@ -153,15 +152,14 @@ class Collector {
 
   /// Adds what `measure` finds: again, three times and for some seconds at most, while other programs have
   /// the processors, and of each rate the highest. What was never measured without them says so in its
-  /// source.
+  /// source. Once they had them every time, the next ceiling gets a single attempt: they are still there.
   template <class Measure>
   void measure_alone(const std::string& what, Measure measure) {
-    constexpr int kMostAttempts = 3;
     constexpr double kMostTotalSeconds = 5;
     std::vector<measure::Peak> best;
     std::string load;
     const double begin = measure::now_s();
-    for (int i = 0; i < kMostAttempts && (i == 0 || measure::now_s() - begin < kMostTotalSeconds); ++i) {
+    for (int i = 0; i < attempts_ && (i == 0 || measure::now_s() - begin < kMostTotalSeconds); ++i) {
       note("measuring {}{}", what, i == 0 ? "" : " again: " + load);
       const measure::MachineLoad watch;
       const std::vector<measure::Peak> peaks = measure();
@@ -172,6 +170,7 @@ class Collector {
       }
       if (load.empty()) break;
     }
+    attempts_ = load.empty() ? kMostAttempts : 1;
     for (const measure::Peak& peak : best) add(peak, load);
   }
 
@@ -221,11 +220,13 @@ class Collector {
             .most_seconds = std::max(kMostSecondsEach, 2 * seconds_.value_or(usual_s))};
   }
 
+  static constexpr int kMostAttempts = 3;
   static constexpr int kFewestSamples = 6;       ///< with an interval of 95 %
   static constexpr double kMostSecondsEach = 4;  ///< of a rate: slower samples are another program's doing
   Rows kept_;
   std::optional<double> seconds_;
   measure::Processor processor_;
+  int attempts_ = kMostAttempts;
   bool fresh_ = false;  ///< what is kept is not to be taken
   Rows rows_;
   Rows sure_;                 ///< of those measured now

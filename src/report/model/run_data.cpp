@@ -30,7 +30,7 @@ std::vector<TimedOp> timed_ops(const record::Reader& reader, std::int64_t run,
                                const std::vector<record::Prediction>& predictions) {
   std::vector<TimedOp> ops;
   std::unordered_map<std::int64_t, std::size_t> index;
-  for (record::Op& op : reader.ops(run)) {
+  for (record::Op& op : reader.rows<record::Op>(run)) {
     index[op.op] = ops.size();
     TimedOp timed;
     timed.block = block_of(op.scope);
@@ -70,7 +70,7 @@ std::vector<KernelPrice> kernel_prices(const record::Reader& reader, std::int64_
                                        const std::vector<record::Prediction>& predictions) {
   std::vector<KernelPrice> prices;
   std::unordered_map<std::string, std::size_t> index;
-  for (record::KernelWork& work : reader.kernel_works(run)) {
+  for (record::KernelWork& work : reader.rows<record::KernelWork>(run)) {
     index["work:" + std::to_string(work.work)] = prices.size();
     prices.push_back({.work = std::move(work), .roof_s = {}, .bound = {}});
   }
@@ -163,21 +163,10 @@ RunData load_one(const record::Reader& reader, const record::Run& run, std::size
   RunData data;
   data.file = file;
   data.run = run;
-  data.facts = reader.facts(run.id);
-  data.samples = reader.samples(run.id);
-  data.predictions = reader.predictions(run.id);
+  visit_rows(data, [&]<class Row>(std::vector<Row>& rows) { rows = reader.rows<Row>(run.id); });
   data.ops = timed_ops(reader, run.id, data.predictions);
   data.kernel_prices = kernel_prices(reader, run.id, data.predictions);
-  data.events = reader.events(run.id);
-  data.tensors = reader.tensors(run.id);
-  data.memory_events = reader.memory_events(run.id);
-  data.counters = reader.counters(run.id);
   take_alone(data);
-  data.gauges = reader.gauges(run.id);
-  data.expert_rows = reader.expert_rows(run.id);
-  data.lanes = reader.lanes(run.id);
-  data.activity_names = reader.activity_names(run.id);
-  data.activities = reader.activities(run.id);
   take_samples(data);
   if (run.kind == "foreign") take_collectives(data);
   return data;

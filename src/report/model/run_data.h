@@ -111,6 +111,23 @@ struct RunData {
   [[nodiscard]] bool has_op_times() const;
 };
 
+/// Calls `visit` with each list of rows that a record's table has for the run.
+template <class Visit>
+void visit_rows(RunData& run, const Visit& visit) {
+  visit(run.facts);
+  visit(run.samples);
+  visit(run.events);
+  visit(run.tensors);
+  visit(run.memory_events);
+  visit(run.predictions);
+  visit(run.counters);
+  visit(run.gauges);
+  visit(run.expert_rows);
+  visit(run.lanes);
+  visit(run.activity_names);
+  visit(run.activities);
+}
+
 struct RecordFile {
   std::string name{};  ///< as it was given
   std::string rooflm_version{}, command{}, started_utc{}, finished_utc{}, revision{};

@@ -56,7 +56,7 @@ class Times {
 };
 
 void add_samples(const FoundRun& found, Times& times) {
-  const auto samples = found.record->samples(found.run.id);
+  const auto samples = found.record->rows<record::Sample>(found.run.id);
   // Programs of others are only known as they were recorded, but for steps that were timed alone.
   const auto is_plain_step = [](const record::Sample& one) {
     return one.kind == "plain" && one.phase == kWholeStep;
@@ -79,7 +79,7 @@ void add_blocks(const FoundRun& found, bool is_across, const std::vector<std::st
   std::vector<std::string> subjects;
   std::unordered_map<std::string, std::size_t> place_of;
   std::unordered_map<std::int64_t, std::size_t> subject_of_op;
-  const std::vector<record::Op> ops = found.record->ops(found.run.id);
+  const std::vector<record::Op> ops = found.record->rows<record::Op>(found.run.id);
   std::map<std::int64_t, std::string> parts;
   if (is_across) parts = common_parts(ops);
   for (const record::Op& op : ops) {
@@ -90,7 +90,7 @@ void add_blocks(const FoundRun& found, bool is_across, const std::vector<std::st
     subject_of_op[op.op] = place->second;
   }
   std::map<std::int64_t, std::vector<double>> seconds_of_step;
-  for (const record::Event& event : found.record->events(found.run.id)) {
+  for (const record::Event& event : found.record->rows<record::Event>(found.run.id)) {
     const auto subject = subject_of_op.find(event.op);
     if (subject == subject_of_op.end()) continue;
     std::vector<double>& seconds = seconds_of_step[event.step];

@@ -66,7 +66,7 @@ void check_instruction_peaks(const record::Reader& record, const record::Run& ru
   }
   if (!peaks.contains(dtype)) return;
   const std::map<std::int64_t, double> times = op_seconds(record, run);
-  for (const record::Op& op : record.ops(run.id)) {
+  for (const record::Op& op : record.rows<record::Op>(run.id)) {
     const auto time = times.find(op.op);
     if (op.matmul_flop <= 0 || time == times.end()) continue;
     // Matmuls of a tf32 run say that they are fp32; some of a bf16 run are.

@@ -87,7 +87,7 @@ void check_training(const record::Reader& record, const record::Run& run, LawBoo
     }
   }
   double samples = 0;
-  for (const record::Sample& sample : record.samples(run.id)) {
+  for (const record::Sample& sample : record.rows<record::Sample>(run.id)) {
     if (sample.phase == kStep) ++samples;
   }
   constexpr std::string_view kLaw = "every trained step has its row and its sample";

@@ -36,7 +36,7 @@ void check_passes(const record::Reader& record, const record::Run& run, LawBook&
   const auto passes = record.fact(run.id, "counter_passes");
   if (!passes || !passes->value) return;
   double counted = 0;
-  for (const record::Sample& sample : record.samples(run.id)) {
+  for (const record::Sample& sample : record.rows<record::Sample>(run.id)) {
     if (sample.kind == "counted" && sample.phase == kStep) ++counted;
   }
   laws.equal("counted steps are the passes of the counters", "counter_passes", counted, *passes->value,
@@ -62,13 +62,13 @@ void check_counted_op(const record::Op& op, const Counts& counts, LawBook& laws)
 
 void check_counted_ops(const record::Reader& record, const record::Run& run, LawBook& laws) {
   std::map<std::int64_t, record::Op> ops;
-  for (record::Op& op : record.ops(run.id)) ops.emplace(op.op, std::move(op));
+  for (record::Op& op : record.rows<record::Op>(run.id)) ops.emplace(op.op, std::move(op));
   std::map<std::int64_t, std::int64_t> op_of_activity;
-  for (const record::Activity& activity : record.activities(run.id)) {
+  for (const record::Activity& activity : record.rows<record::Activity>(run.id)) {
     op_of_activity[activity.id] = activity.op.value_or(-1);
   }
   std::map<std::int64_t, Counts> counts;
-  for (const record::Counter& counter : record.counters(run.id)) {
+  for (const record::Counter& counter : record.rows<record::Counter>(run.id)) {
     if (counter.source == record::kAloneSource) continue;  // wall times
     laws.at_most("counters are not negative", counter.name, -counter.value, 0, counter.unit, kExact);
     if (counter.unit == "share") {
@@ -96,7 +96,7 @@ void check_counted_ops(const record::Reader& record, const record::Run& run, Law
 }
 
 void check_gauges(const record::Reader& record, const record::Run& run, LawBook& laws) {
-  for (const record::Gauge& gauge : record.gauges(run.id)) {
+  for (const record::Gauge& gauge : record.rows<record::Gauge>(run.id)) {
     laws.at_most("gauges are not negative", gauge.name, -gauge.value, 0, gauge.unit, kExact);
     if (gauge.unit == "share") {
       laws.at_most("gauges that are shares are at most 1", gauge.name, gauge.value, 1, "share", kExact);

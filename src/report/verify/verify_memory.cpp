@@ -96,10 +96,10 @@ void check_sizes(const std::vector<record::MemoryEvent>& events, const std::vect
 }  // namespace
 
 void check_memory(const record::Reader& record, const record::Run& run, LawBook& laws) {
-  const auto events = record.memory_events(run.id);
+  const auto events = record.rows<record::MemoryEvent>(run.id);
   if (events.empty()) return;
   const auto [own, planned] = check_events(events, laws);
-  const auto tensors = record.tensors(run.id);
+  const auto tensors = record.rows<record::Tensor>(run.id);
   // Without offsets the engine allocates as it goes, and the arena was only planned.
   const bool is_planned =
       std::ranges::any_of(tensors, [](const record::Tensor& tensor) { return tensor.offset.has_value(); });

@@ -13,7 +13,7 @@ constexpr double kSecondsPerTick = 1e-9;
 
 std::set<std::int64_t> steps_in_order(const record::Reader& record, const record::Run& run) {
   std::set<std::int64_t> steps;
-  for (const record::Sample& sample : record.samples(run.id)) {
+  for (const record::Sample& sample : record.rows<record::Sample>(run.id)) {
     if (sample.kind == "in_order") steps.insert(sample.step);
   }
   return steps;
@@ -32,11 +32,11 @@ std::map<std::int64_t, double> kernel_seconds(const record::Reader& record, cons
   const std::set<std::int64_t> steps = steps_in_order(record, run);
   if (steps.empty()) return {};
   std::set<std::int64_t> kernels;
-  for (const record::ActivityName& name : record.activity_names(run.id)) {
+  for (const record::ActivityName& name : record.rows<record::ActivityName>(run.id)) {
     if (name.kind == "kernel") kernels.insert(name.name);
   }
   std::map<std::int64_t, std::map<std::int64_t, double>> of_step;  // by op, by step
-  for (const record::Activity& activity : record.activities(run.id)) {
+  for (const record::Activity& activity : record.rows<record::Activity>(run.id)) {
     if (!activity.op || !steps.contains(activity.step.value_or(-1)) || !kernels.contains(activity.name)) {
       continue;
     }

@@ -46,7 +46,7 @@ struct Gaps {
 
 std::map<std::int64_t, Step> steps_of(const record::Reader& record, const record::Run& run, LawBook& laws) {
   std::map<std::int64_t, Step> steps;
-  for (const record::Sample& sample : record.samples(run.id)) {
+  for (const record::Sample& sample : record.rows<record::Sample>(run.id)) {
     laws.positive("samples are positive", fmt::format("step {}, {}", sample.step, sample.phase),
                   sample.seconds, "s");
     if (run.kind == kGeneration) continue;  // of texts, which have no steps
@@ -203,9 +203,9 @@ void check_times(const record::Reader& record, const record::Run& run, LawBook& 
   const auto steps = steps_of(record, run, laws);
   // Of a step that did not fit, the forward pass alone may have been timed: there is no whole.
   if (run.status != "oom") check_phases(steps, laws);
-  const auto ops = record.ops(run.id);
+  const auto ops = record.rows<record::Op>(run.id);
   EventSums sums(ops, run.config.text("device") == "cpu", run.kind == "foreign");
-  for (const record::Event& event : record.events(run.id)) sums.add(event, laws);
+  for (const record::Event& event : record.rows<record::Event>(run.id)) sums.add(event, laws);
   sums.check_counts(steps, laws);
   sums.check_sums(steps, laws);
 }

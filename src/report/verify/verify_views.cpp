@@ -98,12 +98,12 @@ void check_views(const record::Reader& record, const record::Run& run, LawBook& 
 }
 
 void check_activities(const record::Reader& record, const record::Run& run, LawBook& laws) {
-  const auto activities = record.activities(run.id);
+  const auto activities = record.rows<record::Activity>(run.id);
   if (activities.empty()) return;
   std::unordered_set<std::int64_t> lanes;
   std::unordered_set<std::int64_t> names;
-  for (const record::Lane& lane : record.lanes(run.id)) lanes.insert(lane.lane);
-  for (const record::ActivityName& name : record.activity_names(run.id)) names.insert(name.name);
+  for (const record::Lane& lane : record.rows<record::Lane>(run.id)) lanes.insert(lane.lane);
+  for (const record::ActivityName& name : record.rows<record::ActivityName>(run.id)) names.insert(name.name);
   for (const record::Activity& activity : activities) {
     const auto what = [&] { return fmt::format("activity {}", activity.id); };
     laws.at_most("activities end after they start", what, static_cast<double>(activity.start_ns),

@@ -32,7 +32,7 @@ struct Roof {
 std::map<std::string, Roof> roofs_of(const record::Reader& record, const record::Run& run) {
   const auto loads = uncertain_bounds(record.ceilings(), run.config);
   std::map<std::string, Roof> roofs;
-  for (const record::Prediction& prediction : record.predictions(run.id)) {
+  for (const record::Prediction& prediction : record.rows<record::Prediction>(run.id)) {
     if (prediction.quantity != "roof_s") continue;
     const auto load = loads.find(prediction.bound);
     roofs[prediction.subject] = {prediction.value, load == loads.end() ? "" : load->second};
@@ -151,7 +151,7 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
     if (!roof.load.empty()) load = roof.load;
   }
   std::map<std::string, std::vector<double>> samples;
-  for (const record::Sample& sample : record.samples(run.id)) {
+  for (const record::Sample& sample : record.rows<record::Sample>(run.id)) {
     if (sample.kind == "plain") samples[sample.phase].push_back(sample.seconds);
   }
   for (const auto& [phase, seconds] : samples) {
@@ -168,7 +168,7 @@ void check_against_roofs(const record::Reader& record, const record::Run& run,
 }  // namespace
 
 void check_work(const record::Reader& record, const record::Run& run, LawBook& laws) {
-  const auto ops = record.ops(run.id);
+  const auto ops = record.rows<record::Op>(run.id);
   const auto roofs = roofs_of(record, run);
   check_counts(ops, laws);
   check_tokens(record, run, laws);
