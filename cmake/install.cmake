@@ -40,7 +40,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/rooflm" DESTINATION "lib/python3
 install(FILES "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_SOURCE_DIR}/CHANGELOG.md" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}/docs" FILES_MATCHING PATTERN "*.md"
-        PATTERN "*.png" PATTERN "*.svg")
+        PATTERN "*.csv" PATTERN "*.png" PATTERN "*.svg")
 # docs/embed.md builds these against the library.
 install(FILES "${PROJECT_SOURCE_DIR}/examples/price_a_step.cpp" "${PROJECT_SOURCE_DIR}/examples/train_by_hand.cpp"
         DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT dev)

@@ -96,8 +96,10 @@ def split_of(row):
         # (build_pipeline_schedule in pipelining_utils.py of torchtitan).
         if pp > 1:
             micro = max(1, micro // pp)
-    options = {"--dp": dp, "--cp": cp, "--tp": tp, "--pp": pp, "--interleave": parts, "--batch": int(micro),
-               "--zero": zero_of(row, pp) if dp * cp > 1 else 0}
+    zero = zero_of(row, pp) if dp * cp > 1 else 0
+    if zero == 1 and "lora" in (row.get("task") or "").lower():
+        zero = 0  # moments of adapters are few
+    options = {"--dp": dp, "--cp": cp, "--tp": tp, "--pp": pp, "--interleave": parts, "--batch": int(micro), "--zero": zero}
     if pp > 1 and has_short_ends(row):
         options["--short-ends"] = None
     if tp > 1 and overlaps_tensor_exchange(row):
@@ -112,7 +114,7 @@ FRAMEWORKS = [("rooflm", None), ("torchtune", "torchtune"), ("paddle", "paddle")
               ("megatron-bridge", "megatron-bridge"), ("nemo 24", "nemo-2024"), ("nemo 25.0", "nemo-2024"),
               ("dgxc-benchmarking", "nemo-2024"), ("nemo", "megatron-bridge"), ("megatron-deepspeed", "megatron-2021"),
               ("vtrain", "megatron-2021"), ("gpt-neox", "megatron-2021"), ("metaseq", "megatron-2021"),
-              ("megatron", "megatron"), ("mcore", "megatron")]
+              ("megatron", "megatron"), ("mcore", "megatron"), ("litgpt", "torch-eager")]
 OWN_NAMES = re.compile(r"torch-(eager|compile)|megatron-202[12](-sp)?|nemo-2024|llm-foundry-202[34](-pure)?|torchtitan-2024(-eager)?")
 # Without flash attention: runs on GPUs of before 2023 that do not name it.
 OLD_DEVICES = re.compile(r"a100|a800|v100", re.IGNORECASE)
@@ -182,8 +184,8 @@ def refuse_what_is_not_planned(row):
     if re.search(r"zero.?bubble|\bzb|dualpipe|chimera", (row.get("schedule") or "").lower()):
         raise ValueError(f"schedule {row['schedule']}: 1F1B, interleaved 1F1B and GPipe are planned")
     text = " ".join(row.get(name) or "" for name in ("optimizer", "model", "task", "sharding")).lower()
-    if found := re.search(r"adafactor|\bsgd|muon|shampoo|\blion|8.?bit adam|q?lora|offload|infinity", text):
-        raise ValueError(f"{found[0]}: AdamW of all weights, on the devices, is planned")
+    if found := re.search(r"adafactor|\bsgd|muon|shampoo|\blion|paged|offload|infinity", text):
+        raise ValueError(f"{found[0]}: AdamW on the devices is planned")
 
 
 def dtype_of(row, device):
@@ -213,6 +215,26 @@ def recompute_of(row):
         raise ValueError(f"recompute '{row['recompute']}': none, selective and full are planned")
     is_torchtitan = "torchtitan" in (row.get("framework") or row.get("source") or "").lower()
     return "every-other" if found == "selective" and is_torchtitan else found
+
+
+# Adapters that recipes of a framework train, where a row does not say them: LitGPT's table of resources; torchtune's
+# recipes/configs, *_lora*.yaml; NeMo's attention_qkv.
+ADAPTERS = [("litgpt", "8,targets=q,v"), ("torchtune", "8,targets=q,v,o,gate,up,down"), ("nemo", "32,targets=q,k,v"),
+            ("", "8,targets=q,v")]
+
+
+def states_of(row):
+    """Options of adapters, of frozen weights and of narrow moments."""
+    text = " ".join(row.get(name) or "" for name in ("optimizer", "task", "sharding", "model")).lower()
+    options = {}
+    if "lora" in text:
+        framework = " ".join(row.get(name) or "" for name in ("framework", "source")).lower()
+        options["--lora"] = next(adapters for part, adapters in ADAPTERS if part in framework)
+    if "qlora" in text:
+        options["--base"] = "nf4"
+    if re.search(r"8.?bit adam", text):
+        options["--states"] = "8bit"
+    return options
 
 
 def has_gate(row):
@@ -302,7 +324,7 @@ def command_of(row, binary):
     else:
         model = {"--model": "small", "--arch": arch_of(row), **sizes}
     values = {**model, "--seq": length_of(row),
-              "--dtype": dtype_of(row, device), "--device": device, **cluster_of(row), "--framework": framework_of(row), **split,
+              "--dtype": dtype_of(row, device), "--device": device, **cluster_of(row), "--framework": framework_of(row), **split, **states_of(row),
               "--global-batch": int(batch), "--recompute": recompute_of(row), "--format": "json"}
     words = [str(word) for pair in values.items() for word in pair if word is not None]
     return [binary, "plan", *words, *(row.get("options") or "").split()]

@@ -162,6 +162,13 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
 
 bool CommandLine::was_given(const std::string& option) const { return app_->get_option(option)->count() > 0; }
 
+std::vector<std::string> CommandLine::names_of_models() const {
+  const CLI::Option* const option = app_->get_option_no_throw("--model");
+  const bool is_directory = option != nullptr && option->get_type_name().find("DIR") != std::string::npos;
+  return is_directory ? parse_names("--model", *std::get<std::string*>(variables_.at("model")))
+                      : std::vector<std::string>();
+}
+
 void CommandLine::check_empty() const {
   for (const CLI::Option* option : app_->get_options()) {
     const std::string type = option->get_type_name();

@@ -82,6 +82,8 @@ class CommandLine {
   [[nodiscard]] bool parse(std::vector<std::string> arguments);
   /// Whether the user gave the option. Throws for one that was not declared.
   [[nodiscard]] bool was_given(const std::string& option) const;
+  /// Of --model, where it may name a directory.
+  [[nodiscard]] std::vector<std::string> names_of_models() const;
 
  private:
   /// Throws for arguments that belong to no option.

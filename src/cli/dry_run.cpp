@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cli/output.h"
-#include "model/config.h"
+#include "model/flop_conventions.h"
 #include "record/config.h"
 #include "report/tables/typed_columns.h"
 
@@ -56,7 +56,8 @@ Table points_table(const std::vector<lab::Point>& points) {
                  [field](Of of) { return of.config.text(field->key); }});
   }
   const auto model_flop = [](Of of) {
-    return static_cast<double>(model::model_flop_per_token(of.point->config, of.point->seq)) *
+    return static_cast<double>(model::model_flop_per_token(of.point->config, of.point->seq,
+                                                           model::trained_beside(of.point->step.lora))) *
            static_cast<double>(of.point->tokens());
   };
   columns.add(

@@ -27,6 +27,7 @@
 #include "core/process.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "lab/model_file.h"
 #include "ranks/transport.h"
 
 namespace rooflm::cli {
@@ -90,6 +91,14 @@ void say_defaults(const Command& command, const CommandLine& line, const UserDef
   }
 }
 
+/// Once a command, whatever reads the model and however often.
+void say_presets(const CommandLine& line) {
+  for (const std::string& model : line.names_of_models()) {
+    if (lab::has_namesake(model))
+      note("--model {} is the preset; the directory of that name is ./{}", model, model);
+  }
+}
+
 int run_command(const Command& command, const std::vector<std::string>& arguments) {
   const auto start = std::chrono::steady_clock::now();
   CommandLine line(command.name, command.summary);
@@ -101,6 +110,7 @@ int run_command(const Command& command, const std::vector<std::string>& argument
   if (common.quiet && common.verbose) throw core::UsageError("-q and -v contradict each other");
   lab::set_talk(common.quiet ? lab::Talk::quiet : common.verbose ? lab::Talk::verbose : lab::Talk::normal);
   say_defaults(command, line, defaults);
+  say_presets(line);
   try {
     const int code = body();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

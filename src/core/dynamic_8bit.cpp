@@ -2,8 +2,9 @@
 #include "core/dynamic_8bit.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstddef>
+#include <limits>
 
 namespace rooflm::core {
 
@@ -23,11 +24,16 @@ Dynamic8Bit::Dynamic8Bit(bool is_signed) {
   add(0);
   add(1);
   std::ranges::sort(values_);
-  for (std::size_t i = 0; i < borders_.size(); ++i) borders_[i] = (values_[i] + values_[i + 1]) / 2;
-}
-
-std::uint8_t Dynamic8Bit::code(float x) const {
-  return static_cast<std::uint8_t>(std::ranges::lower_bound(borders_, x) - borders_.begin());
+  borders_.back() = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i + 1 < borders_.size(); ++i) borders_[i] = (values_[i] + values_[i + 1]) / 2;
+  for (std::uint32_t i = 0; i < kCells; ++i) {
+    const auto number = [](std::uint32_t upper) { return std::bit_cast<float>(upper << 16U); };
+    const float least = i == 0 ? 0 : number(kLeast + i);
+    const float above = number(kLeast + i + 1);  // no number of the cell has this magnitude
+    first_codes_[i] = static_cast<std::uint8_t>(std::ranges::lower_bound(borders_, least) - borders_.begin());
+    first_codes_[kCells + i] =
+        static_cast<std::uint8_t>(std::ranges::upper_bound(borders_, -above) - borders_.begin());
+  }
 }
 
 }  // namespace rooflm::core

@@ -12,11 +12,12 @@ inline std::optional<double> ratio_of(const std::optional<double>& numerator,
   return *numerator / *denominator;
 }
 
-/// The formula as it is printed beside an MFU: tokens/s are those of all ranks, the peak is that of one.
-inline constexpr const char* kMfuFormula = "(6N + 12LCT) * tokens/s / (ranks * peak)";
+/// MFU is model FLOPs per token times this: tokens/s are those of all ranks, the peak is that of one.
+inline constexpr const char* kMfuFormula = "tokens/s / (ranks * peak)";
 
 /// Model FLOP utilisation (PaLM, appendix B): model_flop / seconds / peak, where model_flop is (6N + 12 L C
-/// T) times the tokens computed in that time. Nothing unless all three are known.
+/// T), with frozen weights (4N + 12 L C T), times the tokens computed in that time. Nothing unless all three
+/// are known.
 inline std::optional<double> mfu_of(const std::optional<double>& model_flop,
                                     const std::optional<double>& seconds,
                                     const std::optional<double>& peak_flop_per_s) {

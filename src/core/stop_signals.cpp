@@ -1,14 +1,17 @@
 // Remembers SIGINT and SIGTERM, or ends the process.
 #include "core/stop_signals.h"
 
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <string_view>
 #include <vector>
 
 namespace rooflm::core {
@@ -31,11 +34,23 @@ std::int64_t now_ns() {
   return now.tv_sec * kSecond + now.tv_nsec;
 }
 
+/// To whoever pressed Ctrl-C at a terminal: a step, or planning, may take minutes.
+void say_how_to_end() {
+  constexpr std::string_view kText = "\nstopping after what is running now; Ctrl-C again ends it at once\n";
+  const int interrupted = errno;
+  termios terminal{};
+  if (::tcgetattr(STDERR_FILENO, &terminal) == 0) {
+    [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText.data(), kText.size());
+  }
+  errno = interrupted;
+}
+
 extern "C" void on_stop(int signal) {
   const std::int64_t now = now_ns();
   std::int64_t first = 0;
   if (g_first_ns.compare_exchange_strong(first, now)) {
     g_received = signal;
+    if (g_watchers > 0 && signal == SIGINT) say_how_to_end();
     if (g_watchers > 0 || g_holds > 0) return;
   } else if (now - first < kSameRequestNs) {
     return;

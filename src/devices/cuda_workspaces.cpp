@@ -33,7 +33,7 @@ std::int64_t divisor(std::int64_t count, std::int64_t most) {
   return 1;
 }
 
-/// Blocks of a norm's gradient: BackwardShape of kernels/norm_backward.cu.
+/// Blocks of a norm's gradient: BackwardShape of kernels/norm/norm_backward.cu.
 std::int64_t norm_gradient_blocks(std::int64_t rows, std::int64_t cols, int multiprocessors, bool is_layer,
                                   bool is_narrow, bool is_aligned) {
   constexpr std::int64_t kPack = 8, kWarp = 32, kMostThreads = 512, kFewerThreads = 384, kRowsOfBlock = 4,
@@ -137,6 +137,26 @@ std::int64_t cudnn_gradient_bytes(const AttentionSizes& sizes, bool deterministi
   const std::int64_t of_heads = part.heads == part.kv_heads ? 0 : aligned(rows * part.head_dim);
   if (!deterministic) return aligned(rows) + aligned(rows * part.head_dim) + of_heads;
   return aligned(rows) + part.batch * part.kv_heads * score_bytes_of_group(part) + of_heads;
+}
+
+std::int64_t latent_head_dim(std::int64_t qk_dim, std::int64_t v_dim) {
+  constexpr std::int64_t kPack = 8;
+  return ceil_div(std::max(qk_dim, v_dim), kPack) * kPack;
+}
+
+std::int64_t latent_padded_bytes(const AttentionSizes& sizes, std::int64_t element_bytes) {
+  return aligned(core::Count(sizes.batch) * sizes.seq * sizes.heads * sizes.head_dim * element_bytes);
+}
+
+std::int64_t latent_packed_bytes(const AttentionSizes& sizes, std::int64_t element_bytes) {
+  return 3 * core::Count(latent_padded_bytes(sizes, element_bytes));
+}
+
+std::int64_t latent_attention_bytes(const AttentionSizes& sizes, std::int64_t element_bytes,
+                                    bool is_gradient) {
+  const core::Count packed = latent_packed_bytes(sizes, element_bytes);
+  const core::Count padded = latent_padded_bytes(sizes, element_bytes);
+  return is_gradient ? 2 * packed + 2 * padded + own_gradient_bytes(sizes) : packed + padded;
 }
 
 std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors, int arrays) {

@@ -65,7 +65,18 @@ struct AttentionSizes {
 /// row, in fp32, of whole tiles of queries.
 [[nodiscard]] std::int64_t one_pass_gradient_bytes(const AttentionSizes& sizes);
 
-/// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block (kernels/norm_backward.cu).
+/// Latent attention, whose queries and keys have another size than values, runs as flash attention of heads
+/// of this size: the larger of both, a whole number of packs.
+[[nodiscard]] std::int64_t latent_head_dim(std::int64_t qk_dim, std::int64_t v_dim);
+/// `sizes` with that head size. Packed queries, keys and values; padded results; and all that latent
+/// attention or its gradient needs of both, and of flash attention's gradient.
+[[nodiscard]] std::int64_t latent_packed_bytes(const AttentionSizes& sizes, std::int64_t element_bytes);
+[[nodiscard]] std::int64_t latent_padded_bytes(const AttentionSizes& sizes, std::int64_t element_bytes);
+[[nodiscard]] std::int64_t latent_attention_bytes(const AttentionSizes& sizes, std::int64_t element_bytes,
+                                                  bool is_gradient);
+
+/// Of the gradients of layernorm and rmsnorm: sums of weight gradients by block
+/// (kernels/norm/norm_backward.cu).
 [[nodiscard]] std::int64_t norm_gradient_bytes(std::int64_t rows, std::int64_t cols, int multiprocessors,
                                                int arrays);
 

@@ -131,6 +131,11 @@ bool is_model_directory(const std::string& model) {
   return !is_preset(model) && fs::is_directory(model, ignored);
 }
 
+bool has_namesake(const std::string& model) {
+  std::error_code ignored;
+  return is_preset(model) && fs::is_directory(model, ignored);
+}
+
 model::ModelConfig find_model(const std::string& model) {
   if (is_preset(model)) return model::preset(model);
   if (is_model_directory(model)) return train::read_model_config(train::resolve_model_directory(model));

@@ -18,4 +18,7 @@ model::ModelConfig find_model(const std::string& model);
 /// Whether `model` is a directory (and may hold weights) rather than a preset or a file of sizes.
 bool is_model_directory(const std::string& model);
 
+/// Whether `model` is a preset and a directory of that name is there, too: the preset wins.
+bool has_namesake(const std::string& model);
+
 }  // namespace rooflm::lab

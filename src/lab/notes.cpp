@@ -2,8 +2,12 @@
 #include "lab/notes.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 #include "core/printable.h"
 
@@ -24,5 +28,17 @@ void write_note(std::string_view line) {
   std::fflush(stdout);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
+
+StillAt::StillAt(std::string what, std::chrono::milliseconds every)
+    : thread_([what = std::move(what), every](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any wake;
+        std::unique_lock lock(mutex);
+        auto passed = every;
+        while (!wake.wait_for(lock, stop, every, [] { return false; }) && !stop.stop_requested()) {
+          note("{}, {:.1f} s so far", what, std::chrono::duration<double>(passed).count());
+          passed += every;
+        }
+      }) {}
 
 }  // namespace rooflm::lab

@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace rooflm::lab {
@@ -30,5 +33,16 @@ template <class... Args>
 void detail(fmt::format_string<Args...> format, Args&&... args) {
   if (talk() == Talk::verbose) write_note(fmt::format(format, std::forward<Args>(args)...));
 }
+
+/// While it lives, a line every so often says that something still goes on: work of unknown length that
+/// prints nothing before its end.
+class StillAt {
+ public:
+  /// "planning a step": goes before ", 10.0 s so far".
+  explicit StillAt(std::string what, std::chrono::milliseconds every = std::chrono::seconds(10));
+
+ private:
+  std::jthread thread_;
+};
 
 }  // namespace rooflm::lab

@@ -14,6 +14,7 @@
 #include "lab/machine_info.h"
 #include "lab/notes.h"
 #include "measure/machine_load.h"
+#include "model/flop_conventions.h"
 #include "model/forward.h"
 #include "perfmodel/program_totals.h"
 #include "perfmodel/roofline.h"
@@ -48,8 +49,9 @@ record::Run run_row(const Point& point) { return {.label = describe(point), .con
 std::vector<record::Fact> step_facts(const Point& point, const program::Program& program) {
   const engines::MemoryNeed need = engines::memory_need(program, point.step.engine);
   const auto tokens = static_cast<double>(point.tokens());
+  const model::Trained trained = model::trained_beside(point.step.lora);
   const double model_flop =
-      static_cast<double>(model::model_flop_per_token(point.config, point.seq)) * tokens;
+      static_cast<double>(model::model_flop_per_token(point.config, point.seq, trained)) * tokens;
   std::vector<record::Fact> facts;
   const auto add = [&](const char* key, double value, const char* unit, std::string text = "") {
     facts.push_back({.key = key, .value = value, .unit = unit, .text = std::move(text)});
@@ -57,7 +59,8 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   add("tokens", tokens, "tokens");
   // The formula is of a training step.
   if (point.phase == RunPhase::step)
-    add("model_flop", model_flop, "flop", "(6 N + 12 L C T) tokens (PaLM, appendix B)");
+    add("model_flop", model_flop, "flop",
+        fmt::format("{} tokens (PaLM, appendix B)", model::model_flop_formula(trained)));
   add("matmul_flop", static_cast<double>(perfmodel::step_totals(program).cost.matmul_flop), "flop");
   add("needed_matmul_flop", perfmodel::needed_matmul_flop(program), "flop", "without what a mask hides");
   add("plan_bytes", static_cast<double>(need.transient_bytes), "B");

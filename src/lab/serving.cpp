@@ -56,16 +56,19 @@ class ListService : public serve::Service {
     texts_[slot] = {.request = request};
     return true;
   }
-  void decode() override { server_->decode(); }
-  bool took_token(std::size_t slot, double now_s) override {
+  train::StepTokens decode() override {
+    server_->decode();
+    return {};
+  }
+  Took took_tokens(std::size_t slot, double now_s) override {
     Text& text = texts_[slot];
     ServedRequest& request = served_[text.request];
     if (text.tokens == 0) request.first_token_s = now_s;
-    if (++text.tokens < request.request.new_tokens) return false;
+    if (++text.tokens < request.request.new_tokens) return {};
     request.finish_s = now_s;
     server_->leave(slot);
     ++done_;
-    return true;
+    return {.is_done = true};
   }
 
   [[nodiscard]] static bool is_interrupted() { return core::StopSignals::received() != 0; }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,6 +26,12 @@ struct ServingRequest {
 struct ServedRequest {
   ServingRequest request{};
   double admitted_s = 0, first_token_s = 0, finish_s = 0;
+  std::int64_t guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::string finish{};                                  ///< why it ended, where that is known
+
+  /// Times that it never reached are negative.
+  [[nodiscard]] bool was_admitted() const { return admitted_s >= 0; }
+  [[nodiscard]] bool has_token() const { return first_token_s >= 0; }
 };
 
 /// Uniform whole numbers, both ends included.

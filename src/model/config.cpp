@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "core/names.h"
 #include "model/family_table.h"
+#include "model/flop_conventions.h"
 #include "model/huggingface.h"
 #include "model/parameters.h"
 #include "model/rotary_scaling.h"
@@ -282,6 +283,10 @@ std::int64_t counted_pairs(std::int64_t seq, std::int64_t window, bool chunked) 
 }
 
 std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
+  return model_flop_per_token(c, seq, Trained::all);
+}
+
+std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq, Trained trained) {
   std::int64_t n = active_parameter_count(c);
   if (!c.tied_head) n -= Count(c.vocab) * c.d_model;
   if (c.has_learned_positions()) n -= (Count(c.max_seq) + c.arch.position_offset) * c.d_model;
@@ -294,7 +299,7 @@ std::int64_t model_flop_per_token(const ModelConfig& c, std::int64_t seq) {
   } else {
     attention = Count(c.layers) * flop_of(0);
   }
-  return 6 * Count(n) + attention;
+  return (trained == Trained::all ? 6 : 4) * Count(n) + attention;
 }
 
 }  // namespace rooflm::model

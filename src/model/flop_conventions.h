@@ -28,6 +28,23 @@ struct FlopConvention {
 /// layers forward once more in each training step. Throws core::UsageError beyond 64 bits.
 std::array<FlopConvention, 5> flop_conventions(const ModelConfig& config, std::int64_t seq);
 
+/// What a step computes gradients of.
+enum class Trained : std::uint8_t { all, adapters };
+
+/// Of a step with these adapters (compile::StepOptions::lora; "": none).
+constexpr Trained trained_beside(std::string_view lora) {
+  return lora.empty() ? Trained::all : Trained::adapters;
+}
+
+/// What MFU counts: model_flop_per_token of config.h, or with frozen weights (4 N + 12 L H D T), without the
+/// adapters' own.
+std::int64_t model_flop_per_token(const ModelConfig& config, std::int64_t seq, Trained trained);
+
+/// As it stands in front of MFU's formula.
+constexpr std::string_view model_flop_formula(Trained trained) {
+  return trained == Trained::all ? "(6N + 12LCT)" : "(4N + 12LCT)";
+}
+
 /// Parameters by block, layers added up ("h.*/attention/qkv"), in the order of the model.
 std::vector<std::pair<std::string, std::int64_t>> parameters_by_block(const ModelConfig& config);
 

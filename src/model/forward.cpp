@@ -8,12 +8,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/large_pages.h"
 #include "core/scope.h"
+#include "model/forward_paged.h"
 #include "model/forward_writer.h"
 #include "program/ops.h"
 
@@ -41,6 +41,17 @@ void Writer::keep(std::int64_t positions, TensorId first, std::int64_t keys) {
 void Writer::keep_in(TensorId slots, std::int64_t count) {
   slots_ = slots;
   places_ = count;
+}
+
+void Writer::keep_in_blocks(TensorId table, std::int64_t count, std::int64_t block) {
+  table_ = table;
+  places_ = count;
+  block_ = block;
+}
+
+TensorId Writer::picked(TensorId x, TensorId rows) {
+  const auto scope = builder_.scope("ln_f");
+  return builder_.op(ops::kPickRows, {x, rows}, {}, "picked");
 }
 
 TensorId Writer::last_rows(TensorId x, TensorId lengths) {
@@ -253,6 +264,30 @@ program::Program decode(const ModelConfig& config, const CacheSize& size, std::i
   Writer writer(p, config, size.batch, 1);
   writer.keep(size.positions, first, keys);
   make_result(p, write_logits(writer, config, tokens));
+  return p;
+}
+
+program::Program paged_step(const ModelConfig& config, const PagedSize& size) {
+  check_extents(config, size.rows, size.positions);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.latent.kv_rank > 0 || config.attention_of(layer).values_are_keys)
+      throw core::Unavailable(
+          fmt::format("{}: keys and values of its attention are not kept in blocks", config.name));
+  }
+  program::Program p;
+  const auto input = [&](const char* name, const core::Shape& shape) {
+    return p.add_tensor(
+        {.name = name, .shape = shape, .dtype = core::DType::i32, .role = program::Role::input});
+  };
+  const TensorId tokens = input("tokens", {size.rows, 1});
+  const TensorId first = input("first", {size.rows});
+  const TensorId blocks = input("blocks", {size.rows, size.table()});
+  const TensorId rows = input("picked", {size.results});
+  Writer writer(p, config, size.rows, 1);
+  writer.keep(size.positions, first, size.positions);
+  writer.keep_in_blocks(blocks, size.blocks, size.block);
+  const TensorId x = write_layers(writer, config, tokens);
+  make_result(p, write_head(writer, writer.picked(x, rows)));
   return p;
 }
 

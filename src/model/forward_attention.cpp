@@ -213,10 +213,11 @@ std::vector<TensorId> Writer::with_first(std::vector<TensorId> inputs) const {
 }
 
 TensorId Writer::cache(const std::string& name, const Attributes& heads) {
-  return builder_.program().add_tensor({.name = name,
-                                        .shape = {places_ > 0 ? places_ : batch_, heads.integer("kv_heads"),
-                                                  positions_, heads.integer("head_dim")},
-                                        .role = program::Role::cache});
+  return builder_.program().add_tensor(
+      {.name = name,
+       .shape = {places_ > 0 ? places_ : batch_, heads.integer("kv_heads"), block_ > 0 ? block_ : positions_,
+                 heads.integer("head_dim")},
+       .role = program::Role::cache});
 }
 
 TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string& prefix,
@@ -231,7 +232,12 @@ TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string&
     builder_.op_into(ops::kAppendCache, inputs, heads, {keys, values});
   }
   std::vector<TensorId> inputs = {qkv};
-  if (first_ != program::kNone) inputs.insert(inputs.end(), {first_, keys, values});
+  const bool is_paged = table_ != program::kNone;
+  if (is_paged) {
+    inputs.insert(inputs.end(), {first_, table_, keys, values});
+  } else if (first_ != program::kNone) {
+    inputs.insert(inputs.end(), {first_, keys, values});
+  }
   if (sinks != program::kNone) inputs.push_back(sinks);
   if (first_ == program::kNone) return builder_.op(ops::kAttention, inputs, attrs, "attention");
   const auto part = builder_.scope("flash");
@@ -241,7 +247,7 @@ TensorId Writer::kept_attention(TensorId qkv, TensorId sinks, const std::string&
                               : attrs.has("chunk") ? attrs.integer("chunk")
                                                    : 0;
   attrs.set("keys", window > 0 ? std::min(keys_, window) : keys_);
-  builder_.op_into(ops::kDecodeAttention, inputs, attrs, {y, keys, values});
+  builder_.op_into(is_paged ? ops::kPagedAttention : ops::kDecodeAttention, inputs, attrs, {y, keys, values});
   return y;
 }
 

@@ -42,6 +42,10 @@ class Writer {
   void keep(std::int64_t positions, TensorId first, std::int64_t keys);
   /// The keys and values of text b go into slot slots[b] of `count`.
   void keep_in(TensorId slots, std::int64_t count);
+  /// They are in a pool of `count` blocks of `block` positions, of which each row has its table.
+  void keep_in_blocks(TensorId table, std::int64_t count, std::int64_t block);
+  /// x [R, 1, C] of some of the rows [N, 1, C].
+  TensorId picked(TensorId x, TensorId rows);
   /// x [B, 1, C] of the last tokens of texts [B, T, C].
   TensorId last_rows(TensorId x, TensorId lengths);
 
@@ -136,7 +140,9 @@ class Writer {
   TensorId next_weight_;
   std::int64_t positions_ = 0;  ///< positions per cache; 0: no cache
   std::int64_t keys_ = 0;
-  std::int64_t places_ = 0;  ///< slots of the caches; 0: one per text of the batch
+  std::int64_t places_ = 0;  ///< slots or blocks of the caches; 0: one per text of the batch
+  std::int64_t block_ = 0;   ///< positions of a block; 0: caches are not in blocks
+  TensorId table_ = program::kNone;
   TensorId first_ = program::kNone, slots_ = program::kNone;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
@@ -175,6 +176,48 @@ void read_piece(const StoredTensor& stored, const FileTensor& tensor, const Piec
   if (row < 0) from_file(tensor, piece, scratch, values);
 }
 
+/// The parameters of a directory's model, by number.
+class Contents {
+ public:
+  Contents(const std::filesystem::path& directory, const ModelConfig& config)
+      : weights_(directory, config), pieces_(plan().parameters.size()) {
+    for (const FileTensor& tensor : plan().tensors)
+      for (const Piece& piece : tensor.pieces) pieces_[piece.parameter].emplace_back(&tensor, &piece);
+  }
+  [[nodiscard]] const Plan& plan() const { return weights_.plan(); }
+
+  void read(std::size_t number, std::span<float> values, std::vector<float>& scratch) const {
+    std::ranges::fill(values, 0.0F);
+    for (const auto& [tensor, piece] : pieces_[number]) {
+      if (weights_.is_packed(*tensor)) {
+        unpack_piece(weights_, *tensor, *piece, values);
+      } else {
+        read_piece(weights_.at(*tensor), *tensor, *piece, values, scratch);
+      }
+    }
+  }
+  [[nodiscard]] bool is_packed(std::size_t number) const {
+    return !pieces_[number].empty() &&
+           std::ranges::all_of(pieces_[number], [&](const auto& p) { return weights_.is_packed(*p.first); });
+  }
+  /// Of one that is packed.
+  [[nodiscard]] std::vector<std::byte> codes(std::size_t number) const {
+    const core::DType dtype = core::dtype_of(weights_.format());
+    const core::Shape& shape = plan().parameters[number].shape;
+    std::vector<std::byte> codes(
+        static_cast<std::size_t>(core::packed_bytes(dtype, shape.numel(), shape[-1])));
+    for (const auto& [tensor, piece] : pieces_[number]) {
+      const std::vector<std::byte> own = weights_.packed(*tensor);
+      copy_packed_rows({dtype, tensor->rows, tensor->width, own.data()}, *piece, true, shape[0], codes);
+    }
+    return codes;
+  }
+
+ private:
+  Weights weights_;
+  std::vector<std::vector<std::pair<const FileTensor*, const Piece*>>> pieces_;  ///< of each parameter
+};
+
 /// Asks for each parameter once, in their order, and keeps it while tensors need it.
 class Fetcher {
  public:
@@ -244,36 +287,40 @@ void check_weights(const std::filesystem::path& directory, const ModelConfig& co
 
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink,
                   const PackedSink& packed_sink) {
-  const Weights weights(directory, config);
-  const auto& [parameters, tensors] = weights.plan();
-  std::vector<std::vector<std::pair<const FileTensor*, const Piece*>>> pieces(parameters.size());
-  for (const FileTensor& tensor : tensors)
-    for (const Piece& piece : tensor.pieces) pieces[piece.parameter].emplace_back(&tensor, &piece);
+  const Contents contents(directory, config);
+  const std::vector<Parameter>& parameters = contents.plan().parameters;
   std::vector<float> values, scratch;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto is_packed = [&](const auto& each) { return weights.is_packed(*each.first); };
-    const core::Shape& shape = parameters[i].shape;
-    if (packed_sink && !pieces[i].empty() && std::ranges::all_of(pieces[i], is_packed)) {
-      const core::DType dtype = core::dtype_of(weights.format());
-      std::vector<std::byte> codes(
-          static_cast<std::size_t>(core::packed_bytes(dtype, shape.numel(), shape[-1])));
-      for (const auto& [tensor, piece] : pieces[i]) {
-        const std::vector<std::byte> own = weights.packed(*tensor);
-        copy_packed_rows({dtype, tensor->rows, tensor->width, own.data()}, *piece, true, shape[0], codes);
-      }
-      packed_sink(parameters[i].name, codes);
+    if (packed_sink && contents.is_packed(i)) {
+      packed_sink(parameters[i].name, contents.codes(i));
       continue;
     }
-    values.assign(static_cast<std::size_t>(shape.numel()), 0.0F);
-    for (const auto& [tensor, piece] : pieces[i]) {
-      if (weights.is_packed(*tensor)) {
-        unpack_piece(weights, *tensor, *piece, values);
-      } else {
-        read_piece(weights.at(*tensor), *tensor, *piece, values, scratch);
-      }
-    }
+    values.resize(static_cast<std::size_t>(parameters[i].shape.numel()));
+    contents.read(i, values, scratch);
     sink(parameters[i].name, values);
   }
+}
+
+WeightSource open_weights(const std::filesystem::path& directory, const ModelConfig& config) {
+  auto contents = std::make_shared<const Contents>(directory, config);
+  std::map<std::string, std::size_t> numbers;
+  for (const Parameter& parameter : contents->plan().parameters)
+    numbers.emplace(parameter.name, numbers.size());
+  return [contents, numbers](const std::string& name, std::span<float> values) {
+    std::vector<float> scratch;
+    contents->read(numbers.at(name), values, scratch);
+  };
+}
+
+core::DType stored_dtype(const std::filesystem::path& directory) {
+  core::DType widest = core::DType::f16;
+  for (const SafetensorsFile& file : open_safetensors_directory(directory)) {
+    for (const StoredTensor& tensor : file.tensors()) {
+      const auto dtype = core::find_dtype(&core::DTypeFacts::stored_name, tensor.dtype);
+      if (dtype && is_float(tensor)) widest = std::min(widest, *dtype);
+    }
+  }
+  return std::max(widest, core::DType::f32);
 }
 
 void save_config(const std::filesystem::path& directory, const ModelConfig& config, core::DType dtype,
@@ -298,8 +345,9 @@ void save_model(const std::filesystem::path& directory, const ModelConfig& confi
 
 void save_quantized(const std::filesystem::path& directory, const ModelConfig& config,
                     core::WeightFormat format, const WeightSource& source, const PackedWeights& packed,
-                    const TextEnds& ends, const core::OnProgress& on_progress) {
-  const std::string text = with_weight_format(config_json(config, core::DType::f32, ends), format);
+                    core::DType rest, const TextEnds& ends) {
+  check_format(config, format);
+  const std::string text = with_weight_format(config_json(config, rest, ends), format);
   const core::DType dtype = core::dtype_of(format);
   const Plan plan(config);
   Fetcher fetcher(source, plan);
@@ -308,14 +356,10 @@ void save_quantized(const std::filesystem::path& directory, const ModelConfig& c
   for (const FileTensor& tensor : plan.tensors) {
     const Parameter& parameter = plan.parameters[tensor.pieces.front().parameter];
     if (!is_quantized(tensor, parameter)) {
-      tensors.push_back({tensor.name, core::DType::f32, tensor.shape, [&fetcher, &tensor](const auto& to) {
-                           fetcher.write(tensor, core::DType::f32, to);
-                         }});
+      tensors.push_back({tensor.name, rest, tensor.shape,
+                         [&fetcher, &tensor, rest](const auto& to) { fetcher.write(tensor, rest, to); }});
       continue;
     }
-    const std::string why = core::why_not_packed(dtype, tensor.rows, tensor.width);
-    if (!why.empty())
-      throw core::Unavailable(fmt::format("--weights {}: {}: {}", name_of(format), tensor.name, why));
     const auto pack = [&, dtype] {
       std::vector<std::byte> codes(
           static_cast<std::size_t>(core::packed_bytes(dtype, tensor.rows * tensor.width, tensor.width)));
@@ -341,7 +385,7 @@ void save_quantized(const std::filesystem::path& directory, const ModelConfig& c
                          names[i].dtype});
     }
   }
-  write_safetensors_directory(directory, tensors, kMaxShardBytes, on_progress);
+  write_safetensors_directory(directory, tensors, kMaxShardBytes, {});
   core::write_file_atomically(directory / "config.json", text);
 }
 

@@ -51,6 +51,12 @@ using PackedSink = std::function<void(const std::string& name, std::span<const s
 void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink,
                   const PackedSink& packed = {});
 
+/// The same one parameter at a time, in any order: the files stay open, and nothing is kept in memory.
+WeightSource open_weights(const std::filesystem::path& directory, const ModelConfig& config);
+
+/// The widest of the floating-point dtypes that the directory's tensors are stored as; fp32 for fp64.
+core::DType stored_dtype(const std::filesystem::path& directory);
+
 /// Throws what load_weights would throw before its first call of `sink`. Reads headers alone.
 void check_weights(const std::filesystem::path& directory, const ModelConfig& config);
 

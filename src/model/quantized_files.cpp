@@ -208,10 +208,18 @@ std::string with_weight_format(const std::string& config, WeightFormat format) {
 }
 
 bool is_quantized(const FileTensor& tensor, const Parameter& parameter) {
-  const auto has = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
-  return parameter.shape.rank() == 2 && parameter.name.starts_with("h.") &&
-         parameter.name.ends_with(".weight") && !has("norm") && !has("router") && !has("shared_gate") &&
-         tensor.matrices == 1 && tensor.pieces.size() == 1 && tensor.name.ends_with(".weight");
+  return is_layer_matrix(parameter.name, parameter.shape) && tensor.matrices == 1 &&
+         tensor.pieces.size() == 1 && tensor.name.ends_with(".weight");
+}
+
+void check_format(const ModelConfig& config, WeightFormat format) {
+  const std::vector<Parameter> parameters = model::parameters(config);
+  for (const FileTensor& tensor : file_tensors(parameters, config)) {
+    if (!is_quantized(tensor, parameters[tensor.pieces.front().parameter])) continue;
+    const std::string why = core::why_not_packed(core::dtype_of(format), tensor.rows, tensor.width);
+    if (!why.empty())
+      throw core::UsageError(fmt::format("--weights {}: {}: {}", name_of(format), tensor.name, why));
+  }
 }
 
 std::vector<QuantizedPart> quantized_parts(const std::string& name, WeightFormat format, std::int64_t out,

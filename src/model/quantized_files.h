@@ -24,8 +24,11 @@ core::WeightFormat read_weight_format(const std::filesystem::path& directory);
 /// A config.json of a plain model, with what other tools need to read weights in `format`.
 std::string with_weight_format(const std::string& config, core::WeightFormat format);
 
-/// Whether files have a tensor of that parameter packed: a matrix of a layer that one matmul reads.
+/// Whether files have a tensor of that parameter packed.
 bool is_quantized(const FileTensor& tensor, const Parameter& parameter);
+
+/// Throws core::UsageError for the first matrix that the format cannot hold.
+void check_format(const ModelConfig& config, core::WeightFormat format);
 
 /// The tensors that hold a packed matrix [out, in] called `name`, which ends in ".weight".
 struct QuantizedPart {
@@ -54,10 +57,9 @@ void copy_packed_rows(const core::PackedMatrix& from, const Piece& piece, bool t
 /// Parameters in memory form, by name.
 using PackedWeights = std::map<std::string, std::vector<std::byte>>;
 /// Writes the directory of a quantised model: what `packed` has as it is, other matrices of layers rounded to
-/// nearest, all else as fp32. Otherwise as model::save_model. Throws core::Unavailable for matrices that the
-/// format cannot hold.
+/// nearest, all else as `rest`. Otherwise as model::save_model. Throws as check_format.
 void save_quantized(const std::filesystem::path& directory, const ModelConfig& config,
                     core::WeightFormat format, const WeightSource& source, const PackedWeights& packed,
-                    const TextEnds& ends = {}, const core::OnProgress& on_progress = {});
+                    core::DType rest = core::DType::f32, const TextEnds& ends = {});
 
 }  // namespace rooflm::model

@@ -43,6 +43,20 @@ std::int64_t attention_gradient_bytes(const Program& p, const Op& op, const devi
   return devices::own_gradient_bytes(sizes);
 }
 
+/// Of latent attention or its gradient; `q`: its input with the queries.
+std::int64_t latent_scratch_bytes(const Program& p, const Op& op, std::size_t q) {
+  const program::Tensor& queries = p.tensor(op.inputs.at(q));
+  const std::int64_t heads = op.attrs.integer("heads");
+  const AttentionSizes sizes{
+      .batch = queries.shape[0],
+      .seq = queries.shape[1],
+      .heads = heads,
+      .kv_heads = heads,
+      .head_dim = devices::latent_head_dim(op.attrs.integer("qk_dim"), op.attrs.integer("v_dim"))};
+  return devices::latent_attention_bytes(sizes, static_cast<std::int64_t>(core::size_of(queries.dtype)),
+                                         q > 0);
+}
+
 std::int64_t norm_scratch_bytes(const Program& p, const Op& op, const devices::Device& device) {
   const core::Shape& x = p.shape(op.inputs.at(1));
   const std::int64_t cols = x[-1];
@@ -94,6 +108,8 @@ double kernel_workspace_bytes(const Program& program, const devices::Device& dev
     }
     if (op.is(ops::kFlashAttentionBackward))
       scratch.reserve(attention_gradient_bytes(program, op, device, is_deterministic));
+    if (op.is(ops::kLatentAttention)) scratch.reserve(latent_scratch_bytes(program, op, 0));
+    if (op.is(ops::kLatentAttentionBackward)) scratch.reserve(latent_scratch_bytes(program, op, 3));
     if (op.is(ops::kLayerNormBackward) || op.is(ops::kRmsNormBackward))
       scratch.reserve(norm_scratch_bytes(program, op, device));
     if (op.is(ops::kDispatch)) {

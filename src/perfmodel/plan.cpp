@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/flop_conventions.h"
 #include "perfmodel/role.h"
 
 namespace rooflm::perfmodel {
@@ -349,7 +350,8 @@ Plan make_plan(const PlanPoint& point, const Setting& setting, Forwards& forward
   const StageRole& slowest = roles[role_index(pipeline.last_stage)];
   take_times(plan, slowest, pipeline, stages > 1);
   if (times.power().is_known()) plan.clock_hz = slowest.step.clock_share * times.power().table_hz;
-  plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq)) *
+  plan.model_flop = static_cast<double>(model::model_flop_per_token(point.config, point.seq,
+                                                                    model::trained_beside(point.step.lora))) *
                     static_cast<double>(point.tokens());
   return plan;
 }

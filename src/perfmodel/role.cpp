@@ -59,10 +59,9 @@ Collective kind_of(const Op& op) {
   return Collective::point_to_point;
 }
 
-/// What was sent has been on its way since the other stage was done with it: only a receive takes time here.
-OpTime collective_time(const Program& program, const Op& op, const PlanPoint& point, const Setting& setting) {
+OpTime collective_time(const Program& program, const Op& op, const compile::Sharding& sharding,
+                       const Setting& setting) {
   const Cluster& cluster = setting.cluster;
-  const compile::Sharding& sharding = point.step.sharding;
   OpTime time{.spread = cluster.spread, .basis = cluster.basis};
   if (op.is(program::ops::kSend)) return time;
   const Collective kind = kind_of(op);
@@ -83,6 +82,27 @@ OpTime collective_time(const Program& program, const Op& op, const PlanPoint& po
   time.seconds += collective_seconds(cluster, kind, bytes, ranks);
   return time;
 }
+
+/// What a record says of this kind of work.
+OpTime calibrated(OpTime time, const Op& op, const Setting& setting) {
+  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
+  if (found == setting.calibration.end()) return time;
+  for (const auto member :
+       {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
+    time.*member *= found->second;
+  time.basis = Basis::calibrated;
+  return time;
+}
+
+}  // namespace
+
+OpTime time_alone(const Program& program, const Op& op, const compile::Sharding& sharding,
+                  const Setting& setting, const OpTimes& times) {
+  if (moves_between_ranks(op)) return collective_time(program, op, sharding, setting);
+  return calibrated(times.time_of(program, op), op, setting);
+}
+
+namespace {
 
 /// An update that reads the gradients of all ranks (passes/sum_in_update.h) takes as long as its memory or
 /// the link needs, whichever is slower.
@@ -162,6 +182,7 @@ Program program_of(const PlanPoint& point, Forwards& forwards, int stage, int mi
   config.padded_vocab = planned_vocabulary(config, options.sharding);
   config.layers = layers * options.sharding.parts() - (options.sharding.short_ends ? 2 : 0);
   options.micro_batches = micro_batches;
+  options.adapters = passes::find_adapters(config, options.lora);  // of as many layers
   options.rank = {.tensor = 0, .data = 0, .pipeline = built_stage_of(point.step.sharding, stage)};
   return compile::training_step(forwards.of(point, config, options), options);
 }
@@ -184,7 +205,8 @@ const compile::RankForward& Forwards::of(const PlanPoint& point, const model::Mo
                 .is_sequence_parallel = sharding.sequence_parallel,
                 .is_vocab_parallel = sharding.vocab_parallel,
                 .has_short_ends = sharding.short_ends,
-                .is_split = sharding.ranks() > 1};
+                .is_split = sharding.ranks() > 1,
+                .lora = options.lora};
   const auto [entry, is_new] = known_.try_emplace(key);
   if (is_new)
     entry->second = compile::rank_forward(model::forward(config, point.micro_batch, key.seq), options);
@@ -240,7 +262,8 @@ struct Priced {
   PowerMix mix{};
 };
 
-/// Updates and collectives are left out: a power limit holds for parts of a step already.
+}  // namespace
+
 void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   if (op.phase != Phase::forward && op.phase != Phase::backward) return;
   PowerMix::Arithmetic& arithmetic = mix.arithmetic[time.most_share];
@@ -251,16 +274,7 @@ void add_to_mix(PowerMix& mix, const Op& op, const OpTime& time) {
   mix.byte_j += time.byte_j;
 }
 
-/// What a record says of this kind of work.
-void calibrate(OpTime& time, const Op& op, const Setting& setting) {
-  if (setting.calibration.empty()) return;
-  const auto found = setting.calibration.find(std::string(program::name_of(op.def->work)));
-  if (found == setting.calibration.end()) return;
-  for (const auto member :
-       {&OpTime::seconds, &OpTime::work_s, &OpTime::moved_s, &OpTime::hidden_s, &OpTime::launch_s})
-    time.*member *= found->second;
-  time.basis = Basis::calibrated;
-}
+namespace {
 
 /// Tensor-parallel ranks talk within their node while weights and gradients travel between nodes: other
 /// communicators on other streams. Collectives of one link come one after the other.
@@ -288,10 +302,8 @@ Priced price_layers(const PlanPoint& point, const Setting& setting, const OpTime
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     if (op.phase == Phase::setup) continue;
-    const bool talks = moves_between_ranks(op);
-    priced.times[i] = talks ? collective_time(program, op, point, setting) : times.time_of(program, op);
-    if (talks) continue;
-    calibrate(priced.times[i], op, setting);
+    priced.times[i] = time_alone(program, op, point.step.sharding, setting, times);
+    if (moves_between_ranks(op)) continue;
     priced.times[i] = with_link(priced.times[i], program, op, point, setting);
     add_to_mix(priced.mix, op, priced.times[i]);
   }

@@ -51,9 +51,10 @@ class Forwards {
     std::int64_t layers, batch, seq;
     int tensor, pipeline, interleave, stage;
     bool is_sequence_parallel, is_vocab_parallel, has_short_ends, is_split;
+    std::string lora;
     [[nodiscard]] auto parts() const {
       return std::tie(layers, batch, seq, tensor, pipeline, interleave, stage, is_sequence_parallel,
-                      is_vocab_parallel, has_short_ends, is_split);
+                      is_vocab_parallel, has_short_ends, is_split, lora);
     }
     bool operator<(const Key& other) const { return parts() < other.parts(); }
   };
@@ -83,6 +84,13 @@ bool is_memory_of_few_layers_enough(const PlanPoint& point, const Setting& setti
 /// Memory of that rank, from a program with all its layers.
 RankMemory memory_of_all_layers(const PlanPoint& point, const Setting& setting, Forwards& forwards, int stage,
                                 int micro_batches);
+
+/// Of one op, alone, as the setting's record calibrates it. What was sent has been on its way since the other
+/// stage was done with it: of what moves between stages only a receive takes time.
+OpTime time_alone(const program::Program& program, const program::Op& op, const compile::Sharding& sharding,
+                  const Setting& setting, const OpTimes& times);
+/// Updates and collectives are left out: a power limit holds for parts of a step already.
+void add_to_mix(PowerMix& mix, const program::Op& op, const OpTime& time);
 
 /// A program of a role with when each of its ops runs: for pictures.
 struct TimedRole {

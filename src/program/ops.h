@@ -49,7 +49,7 @@ extern const OpDef kLatentAttention, kLatentAttentionBackward;
 // ring.cpp
 extern const OpDef kTakeKeysValues, kAttentionBlock, kJoinBlocks, kAttentionBlockBackward, kJoinGradients;
 // cache.cpp
-extern const OpDef kAppendCache, kDecodeAttention, kLastRows;
+extern const OpDef kAppendCache, kDecodeAttention, kPagedAttention, kLastRows, kPickRows;
 // latent_cache.cpp
 extern const OpDef kAppendLatents, kDecodeLatentAttention;
 // argmax.cpp

@@ -40,7 +40,8 @@ double Scores::slope(std::int64_t head, std::int64_t heads) const {
 TensorId sinks_of(const Op& op) {
   const std::pair<const OpDef*, std::size_t> inputs[] = {
       {&ops::kAttention, 1},     {&ops::kFlashAttention, 1},        {&ops::kFlashAttentionBackward, 4},
-      {&ops::kCausalSoftmax, 1}, {&ops::kCausalSoftmaxBackward, 3}, {&ops::kDecodeAttention, 4}};
+      {&ops::kCausalSoftmax, 1}, {&ops::kCausalSoftmaxBackward, 3}, {&ops::kDecodeAttention, 4},
+      {&ops::kPagedAttention, 5}};
   for (const auto& [def, index] : inputs) {
     if (op.is(*def)) return index < op.inputs.size() ? op.inputs[index] : kNone;
   }
@@ -49,15 +50,11 @@ TensorId sinks_of(const Op& op) {
 
 std::string processors_only(const Op& op) {
   constexpr std::pair<const char*, const char*> kAttributes[] = {
-      {"groups", "experts that are chosen by groups"},
-      {"jitter", "a sparse mixer"},
-      {"head_biases", "biases of the norms of heads"},
-      {"weighs_input", "weights of experts that scale what they read"},
       {"capacity", "experts with a capacity"},
       {"chunk", "windows that begin at multiples of their size"},
       {"temperature", "scores that grow with the position"},
-      {"offset", "positions with an offset"},
       {"slopes", "linear biases (ALiBi) with other slopes"}};
+  if (op.is(ops::kPagedAttention) || op.is(ops::kPickRows)) return "keys and values in blocks";
   std::string words;
   for (const auto& [name, what] : kAttributes)
     if (op.attrs.has(name)) words += (words.empty() ? "" : ", ") + std::string(what);

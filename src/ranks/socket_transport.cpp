@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "core/printable.h"
@@ -132,6 +133,8 @@ class SocketTransport final : public Transport {
   }
 
  private:
+  static constexpr std::string_view kEnded = "has ended";
+
   [[nodiscard]] bool has_socket(std::size_t rank) const { return peers_[rank].socket.get() >= 0; }
   static Header header_of(Tag tag, std::span<const std::byte> bytes) {
     return {.tag = tag, .bytes = bytes.size()};
@@ -178,7 +181,7 @@ class SocketTransport final : public Transport {
     Peer& peer = peers_[static_cast<std::size_t>(to)];
     if (leaving.owned.empty()) ++open_out_;
     peer.out.push_back(std::move(leaving));
-    if (peer.out.size() == 1 && !write_to(peer)) lose(peer);
+    if (peer.out.size() == 1 && !write_to(peer)) lose_while_writing(peer);
   }
 
   /// Moves what can be moved within so many milliseconds; whether anything was.
@@ -195,7 +198,8 @@ class SocketTransport final : public Transport {
     for (std::size_t k = 0; has_news && k < waited.size(); ++k) {
       Peer& peer = peers_[ranks[k]];
       if ((waited[k].revents & ~POLLOUT) != 0 && !read_from(peer)) lose(peer);
-      if ((waited[k].revents & POLLOUT) != 0 && has_socket(ranks[k]) && !write_to(peer)) lose(peer);
+      if ((waited[k].revents & POLLOUT) != 0 && has_socket(ranks[k]) && !write_to(peer))
+        lose_while_writing(peer);
     }
     for (const Peer& peer : peers_) {
       if (peer.has_left && !peer.posted.empty()) throw_lost(rank_of(peer), "has finished its work before");
@@ -211,13 +215,24 @@ class SocketTransport final : public Transport {
     open_out_ -=
         std::ranges::count_if(peer.out, [](const Leaving& leaving) { return leaving.owned.empty(); });
     peer.out.clear();
-    if (!peer.has_left && peer.lost.empty()) peer.lost = "has ended";
+    if (!peer.has_left && peer.lost.empty()) peer.lost = kEnded;
   }
 
-  void throw_if_lost() const {
-    for (const Peer& peer : peers_) {
-      if (!peer.lost.empty()) throw_lost(rank_of(peer), peer.lost);
-    }
+  /// What it said last may have come already.
+  void lose_while_writing(Peer& peer) {
+    static_cast<void>(read_from(peer));
+    lose(peer);
+  }
+
+  /// One that said why goes before those that have only ended: they may have ended because of it.
+  void throw_if_lost() {
+    const auto is_lost = [](const Peer& peer) { return !peer.lost.empty(); };
+    if (std::ranges::none_of(peers_, is_lost)) return;
+    static_cast<void>(progress(0));
+    const auto said_why = [](const Peer& peer) { return !peer.lost.empty() && peer.lost != kEnded; };
+    auto first = std::ranges::find_if(peers_, said_why);
+    if (first == peers_.end()) first = std::ranges::find_if(peers_, is_lost);
+    throw_lost(rank_of(*first), first->lost);
   }
 
   /// False when the connection is closed.

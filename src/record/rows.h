@@ -299,8 +299,12 @@ inline constexpr const char* kAloneWall = "wall_s";
 
 /// Series of cells of served loads. One row per load: schedule, slots, request rate (absent if all arrived at
 /// once). One row per request: its load's row, user, tokens, and the times of arrival, slot, first token and
-/// last token.
+/// last token, and why it ended (`finish`); a request that ended before has no time of it. One row per batch
+/// (a server's record): its load's row, begin and end, steps, texts, and the tokens of prompts and new ones.
+/// The load of a server is whatever arrived: `arrivals` is kObserved, and there is no rate.
 inline constexpr const char* kServingSeries = "serving";
 inline constexpr const char* kServingRequestSeries = "serving_requests";
+inline constexpr const char* kServingBatchSeries = "serving_batches";
+inline constexpr const char* kObserved = "observed";
 
 }  // namespace rooflm::record

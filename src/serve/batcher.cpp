@@ -29,7 +29,8 @@ class Batcher {
   void fill_slots() {
     if (is_static_ && taken_ > 0) return;
     for (std::size_t slot = 0; slot < users_.size(); ++slot) {
-      while (!users_[slot] && !queue_.is_empty() && !join(slot, queue_.take())) {
+      while (!users_[slot] && !queue_.is_empty() && service_->has_room(queue_.next().request) &&
+             !join(slot, queue_.take())) {
       }
       if (!is_static_) service_->look_for_arrivals(queue_);
     }
@@ -39,28 +40,36 @@ class Batcher {
     const double begin_s = service_->now_s();
     if (!service_->join(slot, waiting.request)) return false;
     const double end_s = service_->now_s();
-    times_.prefill_s += end_s - begin_s;
     users_[slot] = waiting.user;
     ++taken_;
-    add_token(slot, end_s);
+    if (!service_->has_news(slot)) return true;
+    times_.prefill_s += end_s - begin_s;
+    service_->ran({.begin_s = begin_s, .end_s = end_s, .texts = 1, .prefill_tokens = waiting.prompt_tokens});
+    add_tokens(slot, end_s);
     return true;
   }
 
   void decode() {
     const double begin_s = service_->now_s();
-    service_->decode();
+    const train::StepTokens tokens = service_->decode();
     const double end_s = service_->now_s();
     ++times_.decode_steps;
     times_.decode_s += end_s - begin_s;
     times_.used_slot_s += static_cast<double>(taken_) * (end_s - begin_s);
+    service_->ran({.begin_s = begin_s,
+                   .end_s = end_s,
+                   .texts = static_cast<std::int64_t>(taken_),
+                   .prefill_tokens = tokens.prefill,
+                   .decode_tokens = tokens.texts});
     for (std::size_t slot = 0; slot < users_.size(); ++slot) {
-      if (users_[slot]) add_token(slot, end_s);
+      if (users_[slot] && service_->has_news(slot)) add_tokens(slot, end_s);
     }
   }
 
-  void add_token(std::size_t slot, double now_s) {
-    queue_.count_token(*users_[slot]);
-    if (!service_->took_token(slot, now_s)) return;
+  void add_tokens(std::size_t slot, double now_s) {
+    const Service::Took took = service_->took_tokens(slot, now_s);
+    queue_.count_tokens(*users_[slot], took.tokens);
+    if (!took.is_done) return;
     users_[slot].reset();
     --taken_;
   }

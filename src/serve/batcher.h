@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "serve/schedule.h"
+#include "serve/server_log.h"
+#include "train/batch_decoder.h"
 
 namespace rooflm::serve {
 
@@ -26,13 +28,23 @@ class Service {
   virtual void wait() = 0;
   /// Whether nothing more is to be done.
   [[nodiscard]] virtual bool is_over() = 0;
-  /// Reads the prompt into a free slot; the first token is there when it returns true. False: the request is
-  /// given up, and the slot stays free.
+  /// Whether there is memory for one more text. Where not, it is waited for, also by those that came later.
+  [[nodiscard]] virtual bool has_room(std::uint64_t /*request*/) { return true; }
+  /// Gives a free slot to the request. False: the request is given up, and the slot stays free.
   virtual bool join(std::size_t slot, std::uint64_t request) = 0;
-  /// One more token of every slot that is taken.
-  virtual void decode() = 0;
-  /// The newest token of the slot came at `now_s`. True when its text is done, and the slot free.
-  virtual bool took_token(std::size_t slot, double now_s) = 0;
+  /// One more step of every slot that is taken; what it read.
+  virtual train::StepTokens decode() = 0;
+  /// Whether the last join or decode made a token of the slot's text, or the text is to end: not while its
+  /// prompt is read.
+  [[nodiscard]] virtual bool has_news(std::size_t /*slot*/) { return true; }
+  /// The newest tokens of the slot came at `now_s`. When its text is done, the slot is free.
+  struct Took {
+    std::int64_t tokens = 1;
+    bool is_done = false;
+  };
+  virtual Took took_tokens(std::size_t slot, double now_s) = 0;
+  /// An engine ran. Called before the tokens of that step are taken.
+  virtual void ran(const BatchStep& /*step*/) {}
 };
 
 /// Where the time went.
@@ -42,8 +54,7 @@ struct BatchTimes {
   double used_slot_s = 0;  ///< the decode steps' time, each times its slots that had a text
 };
 
-/// Serves until the service is over. Between two tokens those that wait are given slots, whose prompts are
-/// read one after another, while the other texts wait.
+/// Serves until the service is over. Between two steps those that wait are given slots.
 BatchTimes run_batches(Service& service, Schedule schedule);
 
 }  // namespace rooflm::serve

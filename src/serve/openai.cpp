@@ -23,6 +23,9 @@ constexpr std::size_t kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 1024;
 constexpr std::int64_t kDefaultTokens = 16;  // of completions, as OpenAI has it
 
+/// Requests of no user are of user 0.
+std::uint64_t user_of(const std::string& name) { return name.empty() ? 0 : std::hash<std::string>{}(name); }
+
 [[noreturn]] void refuse(const std::string& param, const std::string& message) {
   throw ApiError{.status = 400, .type = "invalid_request_error", .message = message, .param = param};
 }
@@ -285,7 +288,7 @@ ApiRequest read_request(std::string_view body, bool is_chat, const ServedModel& 
   TextRequest text{.sampling = sampling_of(keys),
                    .stop = stop_words(keys),
                    .top_logprobs = logprobs_of(keys, is_chat),
-                   .user = std::hash<std::string>{}(keys.text("user"))};
+                   .user = user_of(keys.text("user"))};
   if (is_chat) {
     for (const std::string& word : model.chat->stop()) {
       const auto id = model.tokenizer.special_id(word);

@@ -18,13 +18,18 @@ void RequestQueue::arrive(const Waiting& waiting) {
   waiting_.push_back(waiting);
 }
 
-Waiting RequestQueue::take() {
+std::deque<Waiting>::iterator RequestQueue::find_next() {
   auto next = waiting_.begin();
   if (schedule_ == Schedule::fair) {
     next = std::ranges::min_element(waiting_, {}, [&](const Waiting& w) { return served_[w.user]; });
   } else if (schedule_ == Schedule::shortest) {
     next = std::ranges::min_element(waiting_, {}, &Waiting::prompt_tokens);
   }
+  return next;
+}
+
+Waiting RequestQueue::take() {
+  const auto next = find_next();
   const Waiting taken = *next;
   waiting_.erase(next);
   last_user_ = taken.user;
@@ -32,8 +37,8 @@ Waiting RequestQueue::take() {
   return taken;
 }
 
-void RequestQueue::count_token(std::uint64_t user) {
-  if (schedule_ == Schedule::fair) served_[user] += kNewToken;
+void RequestQueue::count_tokens(std::uint64_t user, std::int64_t tokens) {
+  if (schedule_ == Schedule::fair) served_[user] += kNewToken * static_cast<double>(tokens);
 }
 
 /// Nobody saves up service by not asking for it.

@@ -42,12 +42,15 @@ class RequestQueue {
   [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
   /// Users whose service is known.
   [[nodiscard]] std::size_t remembered_users() const { return served_.size(); }
-  /// The next one by the schedule, which leaves the queue. There must be one.
+  /// The next one by the schedule. There must be one.
+  [[nodiscard]] const Waiting& next() { return *find_next(); }
+  /// The same, which leaves the queue.
   Waiting take();
-  /// A new token for a request of the user.
-  void count_token(std::uint64_t user);
+  /// New tokens for a request of the user.
+  void count_tokens(std::uint64_t user, std::int64_t tokens);
 
  private:
+  std::deque<Waiting>::iterator find_next();
   void lift(std::uint64_t user);
   void forget_idle_users();
 

@@ -43,6 +43,10 @@ std::string ServerMetrics::text() const {
       single("rooflm:num_requests_waiting", "gauge", "Requests that wait for a slot.", waiting) +
       single("rooflm:prompt_tokens_total", "counter", "Tokens of prompts that were read.", prompt_tokens) +
       single("rooflm:generation_tokens_total", "counter", "Tokens that were made.", generation_tokens) +
+      single("rooflm:spec_decode_num_draft_tokens_total", "counter", "Tokens that were guessed.",
+             guessed_tokens) +
+      single("rooflm:spec_decode_num_accepted_tokens_total", "counter",
+             "Guessed tokens that the model chose, too.", accepted_tokens) +
       single("rooflm:request_refused_total", "counter", "Requests refused because too many waited.", refused);
   const std::string success = "rooflm:request_success_total";
   text += header(success, "counter", "Requests that ended, by reason.");

@@ -29,8 +29,9 @@ class Histogram {
 struct ServerMetrics {
   std::int64_t running = 0, waiting = 0;  ///< requests
   std::uint64_t prompt_tokens = 0, generation_tokens = 0;
-  std::uint64_t refused = 0;                        ///< since too many waited
-  std::map<std::string, std::uint64_t> finished{};  ///< by reason
+  std::uint64_t guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::uint64_t refused = 0;                              ///< since too many waited
+  std::map<std::string, std::uint64_t> finished{};        ///< by reason
   Histogram ttft{{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                   1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}};
   Histogram inter_token{{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,

@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/named.h"
 #include "serve/batcher.h"
+#include "serve/server_log.h"
 #include "serve/server_metrics.h"
 #include "serve/stop_filter.h"
 #include "text/tokenizer.h"
+#include "train/batch_decoder.h"
 #include "train/generate.h"
-#include "train/slot_decoder.h"
 
 namespace rooflm::serve {
 
@@ -36,15 +36,6 @@ struct TextRequest {
   std::optional<std::int64_t> top_logprobs{};  ///< log-probabilities of so many tokens beside the chosen one
   std::uint64_t user = 0;
 };
-
-/// Why a text ended.
-enum class Finish : std::uint8_t { stop, length, cancelled, failed };
-constexpr auto names_of(Finish) {
-  return core::named<Finish>("finish reason", {{Finish::stop, "stop"},
-                                               {Finish::length, "length"},
-                                               {Finish::cancelled, "cancelled"},
-                                               {Finish::failed, "error"}});
-}
 
 /// A token that was made.
 struct MadeToken {
@@ -95,9 +86,11 @@ struct Stopping : std::runtime_error {
 /// are NaN, memory runs out) ends alone.
 class TextService : public Service {
  public:
-  /// `decoder` lets its caller choose tokens. At most `most_waiting` requests wait for a slot.
-  TextService(train::SlotDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
-              std::chrono::milliseconds most_time);
+  /// `decoder` lets its caller choose tokens. With `guesses` a text's next tokens are guessed from its own
+  /// (n-grams: Saxena, "Prompt Lookup Decoding", 2023), which changes how many are made in a step and not
+  /// which. At most `most_waiting` requests wait for a slot.
+  TextService(train::BatchDecoder& decoder, text::Tokenizer tokenizer, std::size_t most_waiting,
+              std::chrono::milliseconds most_time, ServerLog* log = nullptr);
 
   /// Throws TooManyWaiting, Stopping; std::logic_error for a prompt that is empty or too long.
   std::shared_ptr<Answer> submit(TextRequest request);
@@ -112,27 +105,43 @@ class TextService : public Service {
   void look_for_arrivals(RequestQueue& queue) override;
   void wait() override;
   [[nodiscard]] bool is_over() override;
+  [[nodiscard]] bool has_room(std::uint64_t request) override;
   bool join(std::size_t slot, std::uint64_t request) override;
-  void decode() override { static_cast<void>(decoder_->decode()); }
-  bool took_token(std::size_t slot, double now_s) override;
+  train::StepTokens decode() override { return decoder_->step(); }
+  [[nodiscard]] bool has_news(std::size_t slot) override;
+  Took took_tokens(std::size_t slot, double now_s) override;
+  void ran(const BatchStep& step) override {
+    if (log_ != nullptr) log_->ran(step);
+  }
 
  private:
   struct Text {
     TextRequest request{};
     std::shared_ptr<Answer> answer{};
-    double arrival_s = 0, admitted_s = 0, first_s = 0, last_s = 0;
+    double arrival_s = 0, last_s = 0;
+    std::optional<double> admitted_s{}, first_s{};
     std::int64_t made = 0;
+    std::vector<std::int32_t> tokens{};   ///< prompt and made ones, where tokens are guessed
+    std::vector<std::int32_t> guessed{};  ///< that the running step reads
+    std::int64_t all_guessed = 0, accepted = 0;
+    [[nodiscard]] std::int64_t most_tokens() const {
+      return static_cast<std::int64_t>(request.prompt.size()) + request.sampling.tokens;
+    }
     train::Utf8Stream stream{};
     StopFilter filter{{}};
   };
   [[nodiscard]] MadeToken choose(const Text& text, std::span<const float> logits) const;
+  bool took_token(std::size_t slot, std::size_t i, double now_s);
+  void guess(std::size_t slot);
+  void tell_log(const Text& text, Finish how);
   void finish(Text& text, Finish how, const std::string& rest, std::optional<MadeToken> token,
               const std::string& error = {});
 
-  train::SlotDecoder* decoder_;
+  train::BatchDecoder* decoder_;
   text::Tokenizer tokenizer_;
   std::size_t most_waiting_;
   double most_s_;
+  ServerLog* log_;  ///< nullptr: nobody keeps it
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 
   mutable std::mutex mutex_;  ///< of what follows, up to the metrics

@@ -67,9 +67,7 @@ void SlotDecoder::warm_up() {
 
 std::int32_t SlotDecoder::join(std::size_t slot, std::span<const std::int32_t> text) {
   if (tokens_.at(slot) != kNoToken) throw std::logic_error(fmt::format("slot {} is taken", slot));
-  const auto length = static_cast<std::int64_t>(text.size());
-  if (length < 1 || length > longest_prompt_)
-    throw std::logic_error(fmt::format("a prompt of {} tokens, of at most {}", length, longest_prompt_));
+  const std::int64_t length = checked_length(text);
   const auto fits = std::ranges::find_if(prefills_, [&](const Prefill& p) { return p.seq >= length; });
   engines::Engine& engine = *fits->engine;
   std::vector<std::int32_t> padded(static_cast<std::size_t>(fits->seq), 0);
@@ -113,12 +111,18 @@ const std::vector<std::int32_t>& SlotDecoder::decode() {
   return tokens_;
 }
 
+StepTokens SlotDecoder::step() {
+  const auto taken = std::ranges::count_if(tokens_, [](std::int32_t token) { return token != kNoToken; });
+  static_cast<void>(decode());
+  return {.texts = taken};
+}
+
 void SlotDecoder::read_logits(engines::Engine& engine, std::size_t first_slot) {
   const std::vector<float> read = engine.io().read<float>("logits");  // [texts, 1, padded V]
   std::ranges::copy(read, logits_.begin() + static_cast<std::ptrdiff_t>(first_slot * padded_vocab_));
 }
 
-std::span<const float> SlotDecoder::logits(std::size_t slot) const {
+std::span<const float> SlotDecoder::next_logits(std::size_t slot, std::size_t /*i*/) const {
   if (choice_ == Choice::device || slot >= tokens_.size())
     throw std::logic_error(fmt::format("no logits of slot {}", slot));
   return std::span(logits_).subspan(slot * padded_vocab_, vocab_);

@@ -10,6 +10,7 @@
 #include "engines/engine.h"
 #include "engines/tensor_store.h"
 #include "model/forward.h"
+#include "train/batch_decoder.h"
 #include "train/session.h"
 
 namespace rooflm::train {
@@ -18,7 +19,7 @@ namespace rooflm::train {
 /// other slots wait, and from then on each step reads one more token of every slot. Prompts are read one at a
 /// time, padded on the right to a power of two, by one engine for each such length; another engine reads on.
 /// All are made in the constructor, so that nothing is built while texts are served. Used by one thread.
-class SlotDecoder {
+class SlotDecoder : public BatchDecoder {
  public:
   /// The token of a slot without a text.
   static constexpr std::int32_t kNoToken = -1;
@@ -32,7 +33,7 @@ class SlotDecoder {
               Choice choice = Choice::device);
 
   /// Runs every engine until it is recorded, once the weights are there. Slots are free afterwards.
-  void warm_up();
+  void warm_up() override;
 
   /// Prefills a free slot with a text and returns the next token (0 where the caller chooses).
   /// std::logic_error if the slot is taken, or the text is empty or longer than the longest prompt.
@@ -40,20 +41,25 @@ class SlotDecoder {
   /// Reads the last token of every slot that is taken; returns the next of each (0 where the caller chooses),
   /// kNoToken of free slots. std::logic_error where a text fills its slot.
   const std::vector<std::int32_t>& decode();
-  /// Logits [V] of the slot's next token, padding of the vocabulary left out, until the next join or decode.
-  /// std::logic_error where the device chooses.
-  [[nodiscard]] std::span<const float> logits(std::size_t slot) const;
-  /// The next token of a slot that is taken, where the caller chooses.
-  void choose(std::size_t slot, std::int32_t token) { tokens_.at(slot) = token; }
   /// Frees the slot.
-  void leave(std::size_t slot);
+  void leave(std::size_t slot) override;
 
-  [[nodiscard]] std::size_t slots() const { return tokens_.size(); }
-  [[nodiscard]] std::int64_t longest_prompt() const { return longest_prompt_; }
-  /// Most tokens of a text.
-  [[nodiscard]] std::int64_t positions() const { return size_.positions; }
-  /// Tokens of the slot's text whose keys and values are kept.
-  [[nodiscard]] std::int32_t length(std::size_t slot) const { return lengths_.at(slot); }
+  void add(std::size_t slot, std::span<const std::int32_t> text, std::int64_t /*most*/) override {
+    static_cast<void>(join(slot, text));
+  }
+  StepTokens step() override;
+  [[nodiscard]] std::size_t computed(std::size_t slot) const override {
+    return tokens_.at(slot) == kNoToken ? 0 : 1;
+  }
+  /// std::logic_error where the device chooses.
+  [[nodiscard]] std::span<const float> next_logits(std::size_t slot, std::size_t i) const override;
+  void choose_next(std::size_t slot, std::size_t /*i*/, std::int32_t token) override {
+    tokens_.at(slot) = token;
+  }
+  [[nodiscard]] std::size_t slots() const override { return tokens_.size(); }
+  [[nodiscard]] std::int64_t longest_prompt() const override { return longest_prompt_; }
+  [[nodiscard]] std::int64_t positions() const override { return size_.positions; }
+  [[nodiscard]] std::int32_t length(std::size_t slot) const override { return lengths_.at(slot); }
 
  private:
   struct Prefill {

@@ -15,6 +15,7 @@
 #include "core/ratio.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "model/flop_conventions.h"
 #include "text/tokenizer.h"
 #include "train/adapter_files.h"
 #include "train/data_loader.h"
@@ -47,9 +48,11 @@ class Trainer::Loop {
       : options_(checked(options)),
         step_tokens_(core::Count(options_.batch) * options_.seq * options_.step.micro_batches *
                      options_.step.sharding.data),
-        model_flop_(static_cast<double>(core::Count(model::model_flop_per_token(config, options_.seq)) *
-                                        step_tokens_) /
-                    options_.step.sharding.ranks()),
+        model_flop_(
+            static_cast<double>(core::Count(model::model_flop_per_token(
+                                    config, options_.seq, model::trained_beside(options_.step.lora))) *
+                                step_tokens_) /
+            options_.step.sharding.ranks()),
         data_(data),
         session_(backend, config, options_.step, options_.memory_limit_bytes, options_.ranks.get()),
         progress_(options_.schedule.steps, options_.line_every, options_.is_first() ? stream : nullptr) {
@@ -252,8 +255,9 @@ void Trainer::Loop::describe_run(const model::ModelConfig& config) {
     overlap_.emplace(session_.training_engine(), options_.ranks.get(), options_.collectives);
   }
   if (options_.peak_flop_per_s) {
-    progress_.message(fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula,
-                                  core::format_si(*options_.peak_flop_per_s)));
+    progress_.message(fmt::format("MFU = {} * {}, peak {}FLOP/s",
+                                  model::model_flop_formula(model::trained_beside(options_.step.lora)),
+                                  core::kMfuFormula, core::format_si(*options_.peak_flop_per_s)));
   }
   if (!validation_) progress_.message("no validation: there are no validation tokens, or fewer than --seq");
   if (!summary_.checkpoint.empty()) {

@@ -210,5 +210,149 @@ TEST_F(CudaExperts, ChoiceSortCopiesAndSums) {
   }
 }
 
+Attributes choice(std::int64_t experts, std::int64_t active) {
+  return {{"experts", experts}, {"active", active}, {"sigmoid", false}, {"normalised", false},
+          {"scale", 2.5},       {"balance", 0.3},   {"z_loss", 0.1},    {"share", 0.5}};
+}
+
+/// The best groups by the sums of their best scores, with a bias and without; fewer groups than lanes, and
+/// more.
+TEST_F(CudaExperts, ChoiceByGroups) {
+  struct Groups {
+    std::int64_t groups, active_groups, best, experts, active;
+  };
+  for (const Groups& g : {Groups{8, 4, 2, 256, 8}, {3, 2, 1, 15, 4}, {5, 1, 7, 35, 6}, {40, 3, 2, 80, 5}}) {
+    for (const bool sigmoid : {false, true}) {
+      for (const DType dtype : kDtypes) {
+        CaseWriter w(std::to_string(g.groups) + " groups " + std::string(core::name_of(dtype)));
+        Attributes routing = choice(g.experts, g.active);
+        routing.set("sigmoid", sigmoid);
+        routing.set("normalised", sigmoid);
+        routing.set("groups", g.groups);
+        routing.set("active_groups", g.active_groups);
+        routing.set("group_best", g.best);
+        std::vector<TensorId> inputs{w.activation({67, g.experts})};
+        if (sigmoid) inputs.push_back(w.weight({g.experts}));
+        expect_as_reference(w.done({w.op(ops::kRoute, inputs, routing)[0]}), dtype);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(CudaExperts, ChoiceByASparseMixer) {
+  for (const std::int64_t experts : {5, 16, 70}) {
+    for (const DType dtype : kDtypes) {
+      CaseWriter w("mixer of " + std::to_string(experts) + " " + std::string(core::name_of(dtype)));
+      Attributes routing = choice(experts, 3);
+      routing.set("jitter", 0.2);
+      expect_as_reference(w.done({w.op(ops::kRoute, {w.activation({131, experts})}, routing)[0]}), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Weights that scale what experts read, and sums without weights.
+TEST_F(CudaExperts, RowsWeighedBeforeExperts) {
+  for (const LayerSizes& s : kLayers) {
+    for (const DType dtype : kDtypes) {
+      CaseWriter w("weighed rows " + std::to_string(s.cols) + " " + std::string(core::name_of(dtype)));
+      Attributes places{{"experts", s.experts}, {"active", s.active}};
+      const TensorId x = w.activation({s.tokens, s.cols});
+      const auto routed =
+          w.op(ops::kRoute, {w.activation({s.tokens, s.experts})}, choice(s.experts, s.active));
+      const auto sorted = w.op(ops::kDispatch, {routed[1]}, places);
+      places.set("weighs_input", true);
+      const TensorId rows = w.op(ops::kGatherRows, {x, sorted[0], sorted[1], routed[0]}, places)[0];
+      expect_as_reference(w.done({w.op(ops::kCombine, {rows, program::kNone, sorted[1]}, places)[0]}), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(CudaExperts, BiasesOfAllLoads) {
+  for (const GroupedSizes& s : kSizes) {
+    for (const Load& load : loads()) {
+      for (const DType dtype : kDtypes) {
+        CaseWriter w(load.name + ", biases of " + std::to_string(s.n) + " " +
+                     std::string(core::name_of(dtype)));
+        const TensorId offsets = w.ids({s.experts + 1}, s.rows + 1);
+        w.fix(offsets, load.offsets(s.rows, s.experts));
+        const TensorId bias = w.weight({s.experts, s.n});
+        const TensorId x = w.activation({s.rows, s.n});
+        const TensorId once = w.op(ops::kGroupedBiasAdd, {x, bias, offsets}, {})[0];
+        expect_as_reference(w.done({w.op(ops::kGroupedBiasAdd, {once, bias, offsets}, {})[0]}), dtype);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(CudaExperts, BiasesThatBalanceAndGates) {
+  for (const std::int64_t experts : {5, 300}) {
+    CaseWriter w("balance of " + std::to_string(experts));
+    std::vector<TensorId> inputs{w.weight({experts})};
+    for (const Load& load : loads()) {  // each a micro-batch
+      inputs.push_back(w.ids({experts + 1}, 1000));
+      w.fix(inputs.back(), load.offsets(999, experts));
+    }
+    w.op_into(ops::kBalanceBias, inputs, {{"rate", 0.01}}, {inputs[0]});
+    expect_as_reference(w.done(), DType::f32);
+    if (HasFatalFailure()) return;
+  }
+  for (const std::int64_t cols : {37, 256, 2056}) {
+    for (const DType dtype : kDtypes) {
+      CaseWriter w("gates of " + std::to_string(cols) + " " + std::string(core::name_of(dtype)));
+      const TensorId x = w.activation({129, cols});
+      expect_as_reference(w.done(w.op(ops::kGateRows, {x, w.activation({129, 1})}, {})), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Sizes of DeepSeek's heads and odd ones; values that are wider than keys.
+TEST_F(CudaExperts, LatentAttention) {
+  struct Heads {
+    std::int64_t seq, heads, plain, rotary, v_dim;
+  };
+  for (const Heads& h :
+       {Heads{70, 3, 128, 64, 128}, {33, 5, 7, 4, 9}, {130, 2, 24, 8, 48}, {1, 2, 16, 8, 16}}) {
+    for (const DType dtype : kDtypes) {
+      CaseWriter w("heads of " + std::to_string(h.plain) + " + " + std::to_string(h.rotary) + ", " +
+                   std::to_string(h.v_dim) + " " + std::string(core::name_of(dtype)));
+      const TensorId q = w.activation({2, h.seq, h.heads * (h.plain + h.rotary)});
+      const TensorId kv = w.activation({2, h.seq, h.heads * (h.plain + h.v_dim)});
+      const TensorId rotary = w.activation({2, h.seq, h.rotary});
+      const Attributes attrs{{"heads", h.heads}, {"qk_dim", h.plain + h.rotary}, {"v_dim", h.v_dim}};
+      expect_as_reference(w.done({w.op(ops::kLatentAttention, {q, kv, rotary}, attrs)[0]}), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// More cached rows than a block reads at a time, and the first one alone.
+TEST_F(CudaExperts, DecodingFromLatents) {
+  constexpr std::int64_t kPositions = 700;
+  for (const std::int64_t rank : {64, 21}) {
+    for (const DType dtype : kDtypes) {
+      CaseWriter w("latents of " + std::to_string(rank) + " " + std::string(core::name_of(dtype)));
+      const std::int64_t heads = 3, plain = 11, rotary = 8, v_dim = 5, batch = 3;
+      const TensorId latents = w.add("latents", {batch, 1, kPositions, rank}, program::Role::cache);
+      const TensorId keys = w.add("keys", {batch, 1, kPositions, rotary}, program::Role::cache);
+      const TensorId first = w.ids({batch}, kPositions);
+      w.fix(first, {0, 255, number(kPositions - 1)});
+      const TensorId y = w.add("y", {batch, 1, heads * v_dim}, program::Role::activation);
+      w.op_into(
+          ops::kDecodeLatentAttention,
+          {w.activation({batch, 1, heads * (plain + rotary)}), w.activation({batch, 1, rank}),
+           w.activation({batch, 1, rotary}), first, w.weight({heads * (plain + v_dim), rank}), latents, keys},
+          {{"heads", heads}, {"qk_dim", plain + rotary}, {"v_dim", v_dim}, {"keys", kPositions}},
+          {y, latents, keys});
+      expect_as_reference(w.done(), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rooflm::tests

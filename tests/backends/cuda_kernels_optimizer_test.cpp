@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "core/moving_average.h"
 #include "tests/backends/cuda_testing.h"
 
@@ -136,6 +136,72 @@ TEST_F(CudaKernels, Updates) {
       expect_close(t.dv->read(), t.v, 1e-5);
       if (t.copy != nullptr) expect_close(t.copy->read(), t.dp->read(), 4e-3);
     }
+  }
+}
+
+TEST_F(CudaKernels, LionMovesBySigns) {
+  const Values hyper{0.01, 0.19, 0.0975, 0};
+  const DeviceArray d_hyper(DType::f32, hyper);
+  const DeviceArray d_norm(DType::f32, Values{4});
+  const double clip = 1 / (4 + 1e-6);
+  for (const std::int64_t n : {1, 7, 70001}) {
+    Values p = random_values(DType::f32, n, 1);
+    Values m = random_values(DType::f32, n, 2);
+    Values g = random_values(DType::f32, n, 3);
+    m[0] = g[0] = 0;  // has no sign
+    const DeviceArray dp(DType::f32, p), dm(DType::f32, m), dg(DType::f32, g);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double d = clip * g[i];
+      const double u = 0.9 * m[i] + 0.1 * d;
+      p[i] -= hyper[0] * ((u > 0 ? 1 : u < 0 ? -1 : 0) + 0.1 * p[i]);
+      m[i] = 0.95 * m[i] + 0.05 * d;
+    }
+    const UpdateStep step{.hyper = d_hyper.floats(),
+                          .norm = d_norm.floats(),
+                          .max_norm = 1,
+                          .weight_decay = 0.1F,
+                          .beta1 = core::MovingAverage(0.9),
+                          .beta2 = core::MovingAverage(0.95)};
+    const UpdatedTensor tensor{
+        .count = n, .parameter = dp.floats(), .gradient = dg.data(), .moment1 = dm.floats()};
+    launch_lion(nullptr, step, std::array{tensor});
+    expect_close(dp.read(), p, 1e-5);
+    expect_close(dm.read(), m, 1e-5);
+  }
+}
+
+/// Moments of bf16 get one of the two neighbours of what they should be, and on average what they should be.
+TEST_F(CudaKernels, MomentsOfBf16AreRoundedToEitherSide) {
+  constexpr std::int64_t kCount = 40001;
+  const DeviceArray hyper(DType::f32, Values{0.01, 0.1, 0.05, 0});
+  for (const std::size_t shift : {0, 1}) {
+    const DeviceArray p(DType::f32, Values(kCount, 1.0), shift);
+    const DeviceArray g(DType::bf16, Values(kCount, 0.5), shift);
+    const DeviceArray m(DType::bf16, Values(kCount, 1.0), shift);
+    const DeviceArray v(DType::bf16, Values(kCount, 1.0), shift);
+    const UpdateStep step{.hyper = hyper.floats(),
+                          .beta1 = core::MovingAverage(0.9),
+                          .beta2 = core::MovingAverage(0.95),
+                          .half_moments = true};
+    const UpdatedTensor tensor{.count = kCount,
+                               .parameter = p.floats(),
+                               .gradient = g.data(),
+                               .moment1 = m.data(),
+                               .moment2 = v.data(),
+                               .gradient_dtype = DType::bf16};
+    launch_adamw(nullptr, step, std::array{tensor});
+    const auto check = [](const Values& values, double expected) {
+      double sum = 0;
+      for (const double x : values) {
+        ASSERT_NEAR(x, expected, 0x1p-8);  // the step of bf16 below 1
+        sum += x;
+      }
+      EXPECT_NEAR(sum / kCount, expected, 1e-4);
+    };
+    check(m.read(), 0.9 + 0.1 * 0.5);
+    check(v.read(), 0.95 + 0.05 * 0.25);
+    const double moved = 1 - 0.01 * (0.95 / 0.1) / std::sqrt(0.9625 / 0.05);  // by moments before rounding
+    expect_close(p.read(), Values(kCount, moved), 1e-5);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "backends/cuda/kernels/peer_barrier.h"
 #include "backends/cuda/kernels/peer_sum.h"
 #include "tests/backends/cuda_testing.h"

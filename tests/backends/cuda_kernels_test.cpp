@@ -13,7 +13,7 @@
 #include "backends/cuda/kernels/fill.h"
 #include "backends/cuda/kernels/gelu_backward.h"
 #include "backends/cuda/kernels/heads.h"
-#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/norm/norm.h"
 #include "tests/backends/cuda_testing.h"
 
 namespace rooflm::tests {

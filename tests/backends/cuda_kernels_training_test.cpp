@@ -12,7 +12,7 @@
 
 #include "backends/cuda/kernels/cross_entropy.h"
 #include "backends/cuda/kernels/embedding.h"
-#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/norm/norm.h"
 #include "tests/backends/cuda_testing.h"
 
 namespace rooflm::tests {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/elementwise.h"
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "core/error.h"
 #include "core/own_file.h"
 #include "tests/record/record_testing.h"

@@ -46,14 +46,7 @@ inline bool is_of_split_steps(const program::OpDef& def) {
 }
 
 /// Ops that no GPU has kernels for.
-inline bool is_of_processors(const program::Op& op) {
-  namespace ops = program::ops;
-  return op.is(ops::kGateRows) || op.is(ops::kGroupedBiasAdd) || op.is(ops::kLatentAttention) ||
-         op.is(ops::kAppendLatents) || op.is(ops::kDecodeLatentAttention) || op.is(ops::kBalanceBias) ||
-         !program::processors_only(op).empty() || op.is(ops::kLion) || op.is(ops::kAdamW8Bit) ||
-         op.is(ops::kMomentum) || op.is(ops::kNormalize) || op.is(ops::kMatrixPolynomial) ||
-         op.is(ops::kAddColumns);
-}
+inline bool is_of_processors(const program::Op& op) { return !program::processors_only(op).empty(); }
 
 /// Together the cases and their backward programs hold every op but `attention` and those of split steps.
 std::vector<Case> all_cases(const Sizes& sizes);

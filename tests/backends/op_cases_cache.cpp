@@ -28,6 +28,35 @@ constexpr std::int64_t kShared = 2;
 struct Caches {
   TensorId keys, values;
 };
+
+/// Two rows of each text, one after the other, in blocks that lie in the pool from its end on. Block 0 is
+/// nobody's.
+void add_paged_case(std::vector<Case>& cases, const Sizes& s, const std::string& suffix, Attributes heads) {
+  constexpr std::int64_t kTable = 4;
+  const std::int64_t block = s.seq / 2 + 1;
+  const std::int64_t rows = 2 * s.batch;
+  const std::int64_t kv_heads = heads.integer("kv_heads");
+  CaseWriter w("paged_attention" + suffix);
+  const Shape shape{s.batch * kTable + 1, kv_heads, block, s.head_dim};
+  const Caches pool{w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
+  const TensorId first = w.ids({rows}, kTable * block);
+  const TensorId tables = w.ids({rows, kTable}, shape[0]);
+  std::vector<double> positions, blocks;
+  for (std::int64_t n = 0; n < rows; ++n) {
+    const std::int64_t text = n / 2;
+    positions.push_back(number((kTable * block - 2) * (text + 1) / s.batch + n % 2));
+    for (std::int64_t i = 0; i < kTable; ++i) blocks.push_back(number(shape[0] - 1 - text * kTable - i));
+  }
+  w.fix(first, positions);
+  w.fix(tables, blocks);
+  heads.set("keys", kTable * block);
+  const TensorId y = w.add("y", {rows, 1, s.heads * s.head_dim}, Role::activation);
+  w.op_into(
+      ops::kPagedAttention,
+      {w.activation({rows, 1, (s.heads + 2 * kv_heads) * s.head_dim}), first, tables, pool.keys, pool.values},
+      heads, {y, pool.keys, pool.values});
+  cases.push_back(w.done());
+}
 Caches caches(CaseWriter& w, const Sizes& s, std::int64_t kv_heads, std::int64_t positions) {
   const Shape shape{s.batch, kv_heads, positions, s.head_dim};
   return {w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
@@ -112,6 +141,7 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
                    {decode.activation({s.batch, 1, width}), first, read.keys, read.values}, attrs,
                    {y, read.keys, read.values});
     cases.push_back(decode.done());
+    add_paged_case(cases, s, suffix, heads);
 
     CaseWriter rope("rope first" + suffix);
     Attributes turned = heads;
@@ -148,6 +178,13 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
   last.fix(lengths, values);
   last.op(ops::kLastRows, {last.activation(x), lengths});
   cases.push_back(last.done());
+  CaseWriter pick("pick_rows");
+  const TensorId rows = pick.ids({s.batch + 1}, s.batch);
+  std::vector<double> picked;
+  for (std::int64_t r = 0; r <= s.batch; ++r) picked.push_back(number((s.batch - r) % s.batch));
+  pick.fix(rows, picked);
+  pick.op(ops::kPickRows, {pick.activation({s.batch, 1, s.channels}), rows});
+  cases.push_back(pick.done());
 }
 
 }  // namespace rooflm::tests

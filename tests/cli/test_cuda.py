@@ -123,6 +123,13 @@ class Commands(OnGpu):
         for row in rows:
             self.assertLess(abs(row["loss"] - expected["loss"]), 0.01 * expected["loss"], row)
 
+    def test_every_optimizer_runs_on_both_engines(self):
+        methods = [("--optimizer", "adamw,lion,muon,shampoo"), ("--states", "bf16,8bit"), ("--optimizer", "muon", "--states", "8bit"),
+                   ("--lora", "4"), ("--lora", "4,targets=all-linear")]
+        for method in methods:
+            rows = self.rows("bench", *SMALL, *method, "--dtype", "fp32,bf16", "--engine", "eager,fused", *FEW)
+            self.assertEqual({row["status"] for row in rows}, {"success"}, method)
+
     def has(self, dtype):
         return dtype in json.loads(rooflm("info", "--format", "json").stdout)["dtypes"]["cuda"]
 

@@ -313,7 +313,7 @@ class LatentAttention(TrainingRuns):
                     self.fails(3, *command, "--model", model, "--device", "cpu", "--seq", 16, "--batch", 1, says=["config.json: "])
         model = self.directory()
         for option, text in ((("--expert-capacity", "-1"), "--expert-capacity"), (("--expert-bias-rate", "-1"), "--expert-bias-rate"),
-                             (("--clip", "-1"), "--clip -1: expected a number of at least 0"), (("--clip", "inf"), "--clip"),
+                             (("--clip", "-1"), "--clip must be at least 0, got -1"), (("--clip", "inf"), "--clip"),
                              (("--expert-bias-rate", "nan"), "--expert-bias-rate"), (("--ep", "3", "--dp", "3"), "--ep 3 does not divide"),
                              (("--ep", "2", "--dp", "2", "--expert-capacity", "1"), "--expert-capacity and --ep"),
                              (("--dp", "2", "--expert-bias-rate", "1"), "needs one rank")):

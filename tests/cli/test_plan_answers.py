@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import test_plan
@@ -111,6 +112,111 @@ class Answers(unittest.TestCase):
     def test_whose_memory_it_is_is_said_where_no_framework_is_named(self):
         self.assertIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp").stdout)
         self.assertNotIn("rooflm's own engine", rooflm("plan", *EIGHT, "--fsdp", "--framework", "torchtitan").stdout)
+
+
+class Namesakes(unittest.TestCase):
+    def test_a_preset_says_that_it_wins_over_a_directory(self):
+        said = "--model gpt2 is the preset; the directory of that name is ./gpt2"
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "gpt2"))
+            for models, count in (("gpt2", 1), ("gpt2,gpt2-medium", 1), ("gpt2-medium", 0)):
+                done = subprocess.run([os.path.abspath(test_plan.BINARY), "plan", "--model", models, "--device", "h100,a100", "--seq",
+                                       "128,256"], capture_output=True, text=True, cwd=folder, check=True)
+                self.assertEqual(done.stderr.count(said), count, done.stderr)
+
+
+class Inference(unittest.TestCase):
+    ONE = ("--model", "llama3-8b", "--device", "h100", "--phase", "decode")
+
+    def test_answers_are_in_80_columns(self):
+        for options in (self.ONE, (*self.ONE, "--batch", "1,64"), ("--model", "llama3-70b", "--device", "h100", "--phase", "serve",
+                                                                   "--weights", "fp8", "--tp", 2)):
+            text = in_terminal(80, *options)
+            for answer in ("status", "TTFT", "ITL", "tokens/s", "memory", "max B", "max T", "GPUs"):
+                self.assertIn(answer, titles(text), text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
+        self.assertIn("bound by bytes of weights", in_terminal(80, *self.ONE))
+
+    def test_formats_of_weights_are_read_faster(self):
+        rows = plan(*self.ONE, "--weights", "bf16,int8,int4,nf4")
+        self.assertEqual([row["weights"] for row in rows], ["bf16", "int8", "int4", "nf4"])
+        times = [row["itl_s"] for row in rows[:3]]
+        self.assertEqual(times, sorted(times, reverse=True))
+        self.assertLess(rows[2]["weight_bytes"], 0.4 * rows[0]["weight_bytes"])
+        parts = "weights_s cache_s activations_s arithmetic_s launches_s collectives_s host_s".split()
+        for row in rows:
+            self.assertAlmostEqual(sum(row[part] for part in parts) / row["itl_s"], 1, places=9)
+            self.assertLess(row["tokens_per_s_low"], row["tokens_per_s"])
+            self.assertLess(row["tokens_per_s"], row["tokens_per_s_high"])
+
+    def test_what_does_not_fit_says_how_many_devices_it_needs(self):
+        row, = plan("--model", "llama3-70b", "--device", "h100", "--phase", "serve")
+        self.assertEqual((row["status"], row["tokens_per_s"], row["gpus_needed"]), ("oom", None, 2))
+        fits, = plan("--model", "llama3-70b", "--device", "h100", "--phase", "serve", "--gpus", 2)
+        self.assertEqual((fits["status"], fits["tp"]), ("planned", 2))
+
+    def test_options_of_training_are_refused(self):
+        serve = ("--model", "gpt2", "--device", "h100", "--phase", "serve")
+        split = ("--model", "gpt2", "--device", "h100", "--phase", "decode")
+        train = ("--model", "gpt2", "--device", "h100")
+        experts = ("--model", "mixtral-8x7b", "--device", "h100", "--phase", "decode")
+        for options, said in (((*self.ONE, "--fsdp"), "--fsdp is about training"), ((*self.ONE, "--pp", 2), "only --tp splits it"),
+                              ((*self.ONE, "--optimizer", "sgd"), "--optimizer is about training"),
+                              ((*self.ONE, "--recompute", "full"), "--recompute is about training"),
+                              ((*self.ONE, "--output-len", 5), "about --phase serve"), ((*self.ONE, "--weights", "int3"), "int3"),
+                              ((*self.ONE, "--framework", "megatron"), "megatron"),
+                              ((*train, "--weights", "int4"), "--weights is about inference"),
+                              ((*train, "--phase", "train", "--concurrency", 4), "--concurrency is about inference"),
+                              ((*serve, "--batch", 8), "it is --concurrency"),
+                              ((*split, "--tp", 5), "--tp 5 does not divide the 12 heads of gpt2"),
+                              ((*serve, "--output-len", 1), "--seq 1024 and --output-len 1 are beyond the 1024 positions of gpt2"),
+                              ((*serve, "--output-len", 2 ** 63 - 1), "positions of gpt2"),
+                              ((*serve[2:], "--model", "small", "--arch", "llama", "--output-len", 2 ** 63 - 1), "beyond the")):
+            done = rooflm("plan", *options)
+            self.assertEqual((done.returncode, said in done.stderr, done.stderr.count("\n")), (2, True, 1), done.stderr)
+        done = rooflm("plan", *experts, "--tp", 2)
+        self.assertEqual((done.returncode, "experts of mixtral-8x7b cannot be split" in done.stderr), (5, True), done.stderr)
+        longer, = plan(*serve, "--positions", 4096)
+        self.assertEqual(longer["status"], "planned")
+
+    def test_a_dry_run_plans_nothing(self):
+        done = rooflm("plan", *self.ONE, "--batch", "1,2", "--dry-run")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("plan 2 configurations", done.stdout)
+        self.assertNotIn("TTFT", done.stdout)
+
+
+class Adapters(unittest.TestCase):
+    def test_frozen_weights_have_no_gradients(self):
+        options = ("--model", "llama3-8b", "--device", "h100", "--framework", "torchtune", "--batch", 2, "--seq", 2048,
+                   "--recompute", "full", "--memory-limit", "1TB")
+        whole, = plan(*options)
+        some, = plan(*options, "--lora", 8)
+        more, = plan(*options, "--lora", "64,targets=all-linear")
+        self.assertLess(some["optimizer_bytes"], 0.01 * whole["optimizer_bytes"])
+        self.assertLess(some["step_s"], 0.9 * whole["step_s"])
+        frozen_share = some["mfu"] * some["step_s"] / (whole["mfu"] * whole["step_s"])
+        self.assertAlmostEqual(frozen_share, 4 / 6, delta=0.03)  # and attention, which has no weights
+        self.assertLess(some["peak_bytes"], 0.5 * whole["peak_bytes"])
+        self.assertGreater(more["optimizer_bytes"], 20 * some["optimizer_bytes"])
+        narrow, = plan(*options, "--states", "8bit")
+        self.assertLess(narrow["optimizer_bytes"], 0.6 * whole["optimizer_bytes"])
+
+    def test_frozen_weights_may_be_packed(self):
+        options = ("--model", "llama3-8b", "--device", "h100", "--batch", 1, "--seq", 2048, "--recompute", "full")
+        wide, = plan(*options, "--lora", 8)
+        packed, = plan(*options, "--lora", 8, "--base", "nf4")
+        layers = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)  # numbers of their matrices
+        saved = layers * (2 - (4 + 8 / 64 + 64 / 4096) / 8)
+        self.assertAlmostEqual(wide["weight_bytes"] - packed["weight_bytes"], saved, delta=0.001 * saved)
+        self.assertAlmostEqual(packed["optimizer_bytes"], wide["optimizer_bytes"])
+        self.assertLess(packed["peak_bytes"], 7.4 * 2 ** 30)
+        for more, says in ((("--base", "nf4"), "train adapters beside them"), (("--lora", 8, "--base", "nf4", "--tp", 2), "leave out"),
+                           (("--lora", 8, "--base", "nf5"), "did you mean 'nf4'"),
+                           (("--lora", 8, "--base", "nf4", "--phase", "decode"), "about training")):
+            done = rooflm("plan", *options[:-2], *more)
+            self.assertNotEqual(done.returncode, 0, more)
+            self.assertIn(says, done.stderr + done.stdout)
 
 
 class Experts(unittest.TestCase):

@@ -8,12 +8,10 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import xml.etree.ElementTree as xml
 
@@ -328,43 +326,6 @@ class Profile(unittest.TestCase):
         result = self.rooflm("profile", *SMALL, *QUICK, "--seq", "32,64", "--memory-limit", "1500kB", "--view", "sweep")
         self.assertIn("oom", result.stdout)
         self.assertIn(result.returncode, (0, 4))
-
-    def wait_for_a_run(self, path):
-        """Until the record has one: its ceilings are measured and it is about to step."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-                    if db.execute("SELECT COUNT(*) FROM run").fetchone()[0] > 0:
-                        return
-            except sqlite3.Error:
-                pass
-            time.sleep(0.05)
-        self.fail("no run began")
-
-    def test_killed_runs_leave_a_record_that_opens(self):
-        path = self.folder / "killed.rooflm"
-        process = subprocess.Popen([BINARY, "profile", *SMALL, "--max-steps", "100000", "--precision", "0",
-                                    "--max-seconds", "60", "-o", str(path)], stderr=subprocess.PIPE, env=self.environment)
-        self.wait_for_a_run(path)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        self.assertIn("partial", self.ok("report", path, "--view", "overview").lower())
-
-    def test_interrupted_runs_keep_what_was_measured(self):
-        for command in (["profile", "--max-steps", "100000", "--precision", "0", "--max-seconds", "60"], ["bench", "--steps", "100000000"]):
-            path = self.folder / f"interrupted_{command[0]}.rooflm"
-            process = subprocess.Popen([BINARY, *command, *SMALL, "-o", str(path)], stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, env=self.environment)
-            self.wait_for_a_run(path)
-            time.sleep(1)
-            process.send_signal(signal.SIGINT)
-            shown, said = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 130, said)
-            self.assertIn(b"interrupted", shown)
-            with sqlite3.connect(path) as db:
-                self.assertEqual(db.execute("SELECT status FROM run").fetchone()[0], "interrupted")
-                self.assertGreater(db.execute("SELECT COUNT(*) FROM sample").fetchone()[0], 0)
 
     def test_compare(self):
         other = self.folder / "b.rooflm"

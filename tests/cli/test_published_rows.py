@@ -6,6 +6,7 @@ Usage: test_published_rows.py BINARY [unittest options]"""
 import csv
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -89,6 +90,38 @@ class PublishedRows(unittest.TestCase):
         for _, reason in refused.values():
             self.assertTrue(any(re.search(reason, line) for line in refusals), f"{reason}: {refusals}")
         self.assertIn("micro-batch not said", done.stdout)
+
+    def test_rows_of_inference_are_planned_as_such(self):
+        base = dict(model="Llama 3 8B", hardware="A100-SXM4-80GB", n_gpus=1, weights="bf16", kv_cache="bf16", phase="decode", batch=1,
+                    input_tokens="", output_tokens=200, TP=1, PP=1, engine="gpt-fast (torch.compile)", vocab=128256, layers=32,
+                    hidden=4096, heads=32, kv_heads=8, ffn_hidden=14336, mlp="swiglu", tokens_per_s=95.64)
+        planned = [{}, dict(weights="int8", tokens_per_s=153.03), dict(weights="int4 g64", tokens_per_s=180.8),
+                   dict(phase="serving", engine="TensorRT-LLM", hardware="H100 SXM", weights="fp8", batch="as many as fit",
+                        input_tokens=1000, output_tokens=1000, tokens_per_s=15000)]
+        refused = [(dict(PP=2), "pipelines of inference"), (dict(engine="mlc"), "has no profile"), (dict(weights="int3"), "int3"),
+                   (dict(tokens_per_s=0), "tokens_per_s '0' is not above 0"), (dict(tokens_per_s=""), "tokens_per_s '' is not above 0"),
+                   (dict(hardware="RTX 3090", hidden=8192, ffn_hidden=28672, layers=80, heads=64), "planned as too large")]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "rows.csv"
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, base)
+                writer.writeheader()
+                writer.writerows([base | change for change in [*planned, *(change for change, _ in refused)]])
+            done = validate(path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        alone = re.search(r"tokens/s of one text: median ([0-9.]+) %.*coverage 3 of 9", done.stdout)
+        self.assertLess(float(alone[1]), 8, done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^- tokens/s: median .*coverage 1 of 1$")
+        for _, reason in refused:
+            self.assertIn(reason, done.stdout)
+
+    def test_a_reader_may_leave(self):
+        rows = ROOT / "data" / "validation" / "rooflm_h200.csv"
+        script = subprocess.Popen([ROOT / "scripts" / "validate_plan", "--binary", BINARY, rows], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        script.stdout.close()
+        self.assertEqual((script.stderr.read(), script.wait()), ("", -signal.SIGPIPE))
+        script.stderr.close()
 
     def test_files_without_rows_are_refused(self):
         with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:

@@ -10,7 +10,7 @@ import struct
 import sys
 import unittest
 
-from training_runs import TrainingRuns
+from training_runs import TINY, TrainingRuns
 
 WIDE = ["--model", "tiny", "--arch", "llama", "--layers", "2", "--d-model", "128", "--heads", "2", "--d-ff", "256",
         "--batch", "4", "--seq", "32", "--lr", "0.01", "--no-peak", "--threads", "1"]
@@ -75,6 +75,36 @@ class Quantised(TrainingRuns):
         self.fails(2, "train", "--data", self.data, "--out", self.folder / "x", "--model", self.folder / "q", "--batch", 4,
                    "--seq", 32, "--steps", 2, "--no-peak", "--threads", 1, says=("--base nf4", "--lora"))
 
+    def test_both_engines_read_the_same_numbers(self):
+        self.ok("quantize", "--model", self.base, "-o", self.folder / "q", "--weights", "int4")
+        losses = [self.val_loss(self.folder / "q", "--engine", engine) for engine in ("eager", "fused")]
+        self.assertAlmostEqual(*losses, delta=1e-5)
+        self.assertAlmostEqual(self.val_loss(self.base, "--base", "int4"), losses[1], delta=1e-5)
+        texts = {self.ok("generate", "--model", self.folder / "q", "--prompt", "the cat", "--max-tokens", 8, "--threads", 1,
+                         "--engine", engine) for engine in ("eager", "fused")}
+        self.assertEqual(len(texts), 1)
+
+    def test_what_is_not_packed_keeps_its_dtype(self):
+        """Files of 16 bits: embeddings stay so, and need no more room."""
+        path = self.base / "model.safetensors"
+        raw = path.read_bytes()
+        start = 8 + struct.unpack("<Q", raw[:8])[0]
+        header, data, parts = json.loads(raw[8:start]), raw[start:], []
+        for tensor in sorted((t for name, t in header.items() if name != "__metadata__"), key=lambda t: t["data_offsets"]):
+            first, end = tensor["data_offsets"]
+            words = struct.unpack(f"<{(end - first) // 4}I", data[first:end])
+            parts.append(struct.pack(f"<{len(words)}H", *(word >> 16 for word in words)))
+            tensor |= {"dtype": "BF16", "data_offsets": [first // 2, end // 2]}
+        text = json.dumps(header).encode()
+        plain = self.folder / "bf16"
+        plain.mkdir()
+        (plain / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+        shutil.copy(self.base / "config.json", plain)
+        self.ok("quantize", "--model", plain, "-o", self.folder / "q", "--weights", "int8")
+        tensors = header_of(self.folder / "q" / "model.safetensors")
+        self.assertEqual(tensors["model.embed_tokens.weight"]["dtype"], "BF16")
+        self.assertEqual(json.loads((self.folder / "q" / "config.json").read_text())["torch_dtype"], "bfloat16")
+
     def test_bytes_and_flops_are_those_of_codes(self):
         def step(base):
             rows = json.loads(self.ok("program", "--model", "gpt2", "--layers", 2, "--batch", 1, "--seq", 64, "--phase", "decode",
@@ -103,6 +133,18 @@ class Quantised(TrainingRuns):
         self.fails(3, "quantize", "--model", self.base, "--weights", "int4", "--method", "gptq", "--data", self.data, "--seq", 32,
                    "--samples", 100000, "-o", out, says=("100000",))
         self.fails(2, "eval", "--model", self.folder / "q", "--data", self.data, "--base", "int4", says=("int8 already",))
+        for split in (("--tp", 2), ("--pp", 2), ("--zero", 1, "--dp", 2)):
+            self.fails(5, "program", "--model", "gpt2", "--batch", 2, "--base", "int8", *split,
+                       says=("--base int8", "leave out"))
+        self.fails(2, "quantize", "--model", "gpt2", "--weights", "int4", "-o", out, says=("gpt2",))
+        empty = self.folder / "empty"
+        empty.mkdir()
+        shutil.copy(self.base / "config.json", empty)
+        self.fails(3, "quantize", "--model", empty, "--weights", "int4", "-o", out, says=("model.safetensors",))
+        self.ok("train", "--data", self.data, "--out", self.out.with_name("narrow"), *TINY, "--steps", 1)
+        narrow = ("quantize", "--model", self.out.with_name("narrow"), "-o", out, "--weights")
+        self.fails(2, *narrow, "int4", says=("rows of 32", "multiple of 128"))
+        self.fails(2, *narrow, "int4", "--method", "gptq", "--data", self.data, "--seq", 16, says=("rows of 32", "multiple of 128"))
         path = self.folder / "q" / "config.json"
         config = json.loads(path.read_text())
         config["quantization_config"] = {"quant_method": "awq", "bits": 4}

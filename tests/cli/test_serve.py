@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -96,13 +97,72 @@ class Serve(TrainingRuns):
         server.wait()
         self.fails(5, *load, says="/v1/models")
 
+    def test_a_server_records_what_it_served(self):
+        record = self.folder / "serve.rooflm"
+        server, url = self.start("-o", record)
+        self.ok("bench-serve", "--url", url, "--requests", 6, "--prompt-tokens", "2-5", "--new-tokens", 4, "--users", "2,1")
+        gone = self.post(url, "/v1/completions", {"prompt": "a", "max_tokens": 0})
+        self.assertEqual(gone[0], 400)
+        deadline = time.monotonic() + 60
+        while len(self.rows(record, "requests")) < 6 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        server.kill()  # what ended more than a second ago is there
+        server.wait()
+        requests = self.rows(record, "requests")
+        self.assertEqual([row["new_tokens"] for row in requests], 6 * [4])
+        self.assertEqual({row["finish"] for row in requests}, {"length"})
+        self.assertEqual(len({row["user"] for row in requests}), 2)
+        for row in requests:
+            self.assertLessEqual(row["queue_s"], row["ttft_s"])
+            self.assertLessEqual(row["ttft_s"], row["latency_s"])
+            self.assertAlmostEqual(row["latency_s"], row["ttft_s"] + 3 * row["tpot_s"], delta=0.01)
+        batches = self.rows(record, "batches")
+        self.assertEqual(sum(row["prefill_tokens"] for row in batches), sum(row["prompt_tokens"] for row in requests))
+        self.assertEqual(sum(row["decode_tokens"] for row in batches), 6 * 3, "a prompt gives the first token")
+        self.assertEqual(self.rows(record, "cells"), [], "what has a view of its own is not shown twice")
+        load = self.rows(record, "serving")[0]
+        self.assertEqual((load["model"], load["slots"], load["requests"]), ("out", 2, 6))
+        self.ok("verify", record)
+
+    def test_chunks_blocks_and_guesses_change_no_answer(self):
+        body = {"prompt": "the cat the cat the", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+        texts = []
+        for options in (["--prefill-chunk", 0], ["--prefill-chunk", 2, "--kv-tokens", 64, "--seq", 64], ["--guess", 4]):
+            server, url = self.start(*options)
+            status, answer = self.post(url, "/v1/completions", body)
+            self.assertEqual(status, 200, answer)
+            texts.append(answer["choices"][0]["text"])
+            metrics = urllib.request.urlopen(url + "/metrics").read().decode()
+            guessed = int(re.search(r"^rooflm:spec_decode_num_draft_tokens_total (\d+)$", metrics, re.MULTILINE)[1])
+            self.assertEqual(guessed > 0, "--guess" in options, metrics)
+            server.kill()
+            server.wait()
+        self.assertEqual(texts, 3 * texts[:1])
+
+    def rows(self, record, view):
+        tables = json.loads(self.ok("report", record, "--view", view, "--format", "json"))[0]["tables"]
+        return tables[0]["rows"] if tables else []
+
+    def test_a_server_that_is_stopped_ends_its_record(self):
+        record = self.folder / "serve.rooflm"
+        server, url = self.start("-o", record)
+        self.fails(3, "serve", "--model", self.out, "--port", 0, "-o", record, says=str(record))
+        client = threading.Thread(target=lambda: self.post(url, "/v1/completions", {"prompt": "a", "max_tokens": 5, "ignore_eos": True}))
+        client.start()
+        client.join()
+        server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.wait(30), 0)
+        self.assertEqual([row["new_tokens"] for row in self.rows(record, "requests")], [5])
+
     def test_wrong_options(self):
         for code, *arguments in [(2, "serve", "--model", "tiny"), (2, "serve", "--model", self.out, "--schedule", "fares"),
                                  (2, "serve", "--model", self.out, "--port", 70000), (2, "serve", "--model", self.out, "--slots", 0),
                                  (2, "serve", "--model", self.out, "--seq", 1), (2, "serve", "--model", self.out, "--chat-template", "chatmll"),
                                  (3, "serve", "--model", self.out, "--host", "192.0.2.1", "--port", 0), (2, "bench-serve", "--url", "localhost"),
                                  (2, "bench-serve", "--goodput", "ttfm:1"), (2, "bench-serve", "--percentiles", "101"),
-                                 (2, "bench-serve", "--rate", "1,2", "--result", self.folder / "x.json"), (2, "bench-serve", "--chat")]:
+                                 (2, "bench-serve", "--rate", "1,2", "--result", self.folder / "x.json"), (2, "bench-serve", "--chat"), (2, "serve", "--model", self.out, "--kv-tokens", 10),
+                                 (2, "serve", "--model", self.out, "--guess", 33), (2, "serve", "--model", self.out, "--prefill-chunk", -1),
+                                 (2, "serve", "--model", self.out, "--guess", 2, "--prefill-chunk", 0)]:
             with self.subTest(arguments=arguments):
                 self.fails(code, *arguments)
         self.ok("serve", "--model", self.out, "--dry-run")

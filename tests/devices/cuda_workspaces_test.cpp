@@ -72,5 +72,16 @@ TEST(CudaWorkspaces, OfExpertsHaveCountsOfWarps) {
   EXPECT_EQ(devices::route_gradient_bytes(128), 4 * 128);
 }
 
+/// DeepSeek's heads of 192 and 128, 16 of them, 2 texts of 512, bf16: q, k, v and y with heads of 192, twice
+/// for the gradient, and dy y of each row.
+TEST(CudaWorkspaces, OfLatentAttention) {
+  EXPECT_EQ(devices::latent_head_dim(192, 128), 192);
+  EXPECT_EQ(devices::latent_head_dim(9, 20), 24);
+  const devices::AttentionSizes sizes{.batch = 2, .seq = 512, .heads = 16, .kv_heads = 16, .head_dim = 192};
+  const std::int64_t results = 2 * 512 * 16 * 192 * 2;
+  EXPECT_EQ(devices::latent_attention_bytes(sizes, 2, false), 4 * results);
+  EXPECT_EQ(devices::latent_attention_bytes(sizes, 2, true), 8 * results + 2 * 512 * 16 * 4);
+}
+
 }  // namespace
 }  // namespace rooflm

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "model/flop_conventions.h"
 #include "model/forward.h"
 #include "model/parameters.h"
 
@@ -27,6 +28,18 @@ TEST(Config, HeadsMustDivide) {
   EXPECT_THROW((void)with_overrides(preset("tiny"), {.kv_heads = 3}), core::UsageError);
   EXPECT_THROW((void)with_overrides(preset("tiny"), {.layers = 0}), core::UsageError);
   EXPECT_THROW((void)with_overrides(preset("tiny"), {.heads = -4}), core::UsageError);
+}
+
+/// Frozen weights have a forward product (2 N) and a gradient of their input (2 N), and no gradient of their
+/// own.
+TEST(Config, FrozenWeightsCountFourPerParameter) {
+  const ModelConfig config = preset("gpt2");
+  const std::int64_t n = parameter_count(config) - 1024 * 768;  // positions are looked up
+  const std::int64_t attention = std::int64_t{12} * 12 * 768 * 64;
+  EXPECT_EQ(model_flop_per_token(config, 64, Trained::all), 6 * n + attention);
+  EXPECT_EQ(model_flop_per_token(config, 64, Trained::adapters), 4 * n + attention);
+  EXPECT_EQ(trained_beside("8,alpha=16"), Trained::adapters);
+  EXPECT_EQ(trained_beside(""), Trained::all);
 }
 
 TEST(Config, MorePositionsAndOtherHeadSizes) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <latch>
 #include <string>
 #include <thread>
 #include <utility>
@@ -84,10 +85,12 @@ TEST(Transport, KeepsTheOrderOfLongMessages) {
 }
 
 TEST(Transport, NamesARankThatHasEnded) {
-  const auto thrown = run_over_sockets(3, [](const auto& transport) {
-    if (transport->rank() == 1) throw core::InputError("no such shard");
+  std::latch joined(3);  // or it fails while the others still start
+  const auto thrown = run_over_sockets(3, [&joined](const auto& transport) {
     transport->set_step(12);
     transport->set_op("all_reduce in h.3/gradients");
+    joined.arrive_and_wait();
+    if (transport->rank() == 1) throw core::InputError("no such shard");
     meet(*transport);
   });
   EXPECT_EQ(thrown[1], "no such shard");

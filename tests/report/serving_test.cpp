@@ -92,6 +92,71 @@ TEST(Serving, JainsIndexIsOneWhereAllAreEqual) {
   EXPECT_FALSE(jain_index(std::array{0.0, 0.0}));
 }
 
+/// A server takes what comes: three requests within two seconds, of which one failed before it was admitted.
+TEST(Serving, AServersRecordHasItsRequestsAndBatches) {
+  const record::TemporaryFolder folder;
+  std::vector<record::Cell> cells;
+  add_load(cells, 0, std::nullopt);
+  std::erase_if(cells, [](const record::Cell& cell) { return cell.col.ends_with("_s"); });
+  cells.push_back({record::kServingSeries, 0, "arrivals", {}, record::kObserved, ""});
+  add_request(cells, 0, 0, {0, 10, 5, 1, 1, 2, 4});
+  add_request(cells, 1, 0, {1, 20, 3, 2, 2.5, 3, 5});
+  const auto number = [&](const char* series, std::int64_t row, const char* column, double value) {
+    cells.push_back({series, row, column, value, "", ""});
+  };
+  for (const auto& [column, value] :
+       {std::pair{"load", 0.0}, {"prompt_tokens", 4}, {"arrival_s", 3}, {"finish_s", 3.5}})
+    number(record::kServingRequestSeries, 2, column, value);
+  cells.push_back({record::kServingRequestSeries, 2, "finish", {}, "cancelled", ""});
+  for (const auto& [column, value] :
+       {std::pair{"begin_s", 1.0}, {"end_s", 2}, {"steps", 1}, {"texts", 1}, {"prefill_tokens", 10}})
+    number(record::kServingBatchSeries, 0, column, value);
+  for (const auto& [column, value] :
+       {std::pair{"begin_s", 3.0}, {"end_s", 4}, {"steps", 4}, {"texts", 2}, {"decode_tokens", 8}})
+    number(record::kServingBatchSeries, 1, column, value);
+  record::Writer(folder / "a.rooflm", "serve").add(cells);
+  const RecordSet set = load(std::vector<std::filesystem::path>{folder / "a.rooflm"});
+  const auto loads = loads_of(set.files[0]);
+  ASSERT_EQ(loads.size(), 1U);
+  EXPECT_EQ(loads[0].rate, 1) << "three arrivals, two seconds from the first to the last";
+  EXPECT_EQ(loads[0].failed.size(), 1U);
+  EXPECT_EQ(loads[0].prefill_s, 1);
+  EXPECT_EQ(loads[0].batch_share(), 1.0) << "both slots had a text while tokens were made";
+  EXPECT_TRUE(saturations(loads).empty()) << "nobody chose the rate";
+  const View requests = make_view("requests", set);
+  ASSERT_EQ(requests.tables.at(0).table.rows.size(), 3U);
+  EXPECT_EQ(requests.tables[0].table.rows[1].number("queue_s"), 0.5);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(*requests.tables[0].table.rows[2].find("ttft_s")));
+  EXPECT_EQ(requests.tables[0].table.rows[2].text("finish"), "cancelled");
+  ASSERT_EQ(requests.charts.size(), 2U) << "the timeline, and latency over the rate";
+  double running = 0;
+  double waiting = 0;
+  for (const ChartPoint& point : requests.charts[0].series.at(0).points) running += point.y / 200 * 4;
+  for (const ChartPoint& point : requests.charts[0].series.at(1).points) waiting += point.y / 200 * 4;
+  EXPECT_NEAR(running, 3 + 2.5, 1e-9);
+  EXPECT_NEAR(waiting, 0.5 + 0.5, 1e-9);
+  const View batches = make_view("batches", set);
+  EXPECT_EQ(batches.tables.at(0).table.rows.at(1).number("step_s"), 0.25);
+  EXPECT_EQ(batches.charts.at(0).series.at(0).points.size(), 1U) << "prompts are no steps";
+}
+
+/// A client that sends all at once sends them at 0.
+TEST(Serving, ARequestThatFailedAtTheBeginHasNoTimeToAToken) {
+  const record::TemporaryFolder folder;
+  std::vector<record::Cell> cells;
+  add_load(cells, 0, std::nullopt);
+  add_request(cells, 0, 0, {0, 10, 5, 0, 0, 1, 3});
+  for (const char* column : {"load", "arrival_s", "finish_s"})
+    cells.push_back({record::kServingRequestSeries, 1, column, 0.0, "", ""});
+  cells.push_back({record::kServingRequestSeries, 1, "finish", {}, "error", ""});
+  record::Writer(folder / "a.rooflm", "bench-serve").add(cells);
+  const View view = make_view("requests", load(std::vector<std::filesystem::path>{folder / "a.rooflm"}));
+  ASSERT_EQ(view.tables.at(0).table.rows.size(), 2U);
+  EXPECT_EQ(view.tables[0].table.rows[0].number("ttft_s"), 1);
+  for (const char* column : {"queue_s", "ttft_s", "tpot_s"})
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(*view.tables[0].table.rows[1].find(column))) << column;
+}
+
 TEST(Serving, TheViewHasRatesUsersAndWhereItSaturates) {
   const record::TemporaryFolder folder;
   const View view = make_view("serving", made_up(folder, 3));

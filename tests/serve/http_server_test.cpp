@@ -13,6 +13,8 @@
 #include "serve/batcher.h"
 #include "tests/train/training_testing.h"
 #include "train/decoder.h"
+#include "train/paged_decoder.h"
+#include "train/slot_decoder.h"
 
 namespace rooflm::serve {
 namespace {
@@ -103,7 +105,7 @@ class Http : public ::testing::Test {
 
   std::unique_ptr<backends::Backend> backend_;
   std::unique_ptr<train::Session> session_;
-  std::unique_ptr<train::SlotDecoder> decoder_;
+  std::unique_ptr<train::BatchDecoder> decoder_;
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<TextService> service_;
   std::unique_ptr<HttpServer> server_;
@@ -134,6 +136,65 @@ TEST_F(Http, ManyClientsGetWhatTheModelSaysAlone) {
     EXPECT_EQ(body["usage"]["completion_tokens"], 9);
     EXPECT_EQ(body["usage"]["prompt_tokens"], prompts[i].size());
   }
+}
+
+/// Keys and values in few blocks, prompts in chunks, guessed tokens.
+class PagedHttp : public Http {
+ protected:
+  PagedHttp() {
+    decoder_ = std::make_unique<train::PagedDecoder>(*session_, train::PagedOptions{.slots = 4,
+                                                                                    .positions = kPositions,
+                                                                                    .longest_prompt = 32,
+                                                                                    .chunk = 4,
+                                                                                    .block = 4,
+                                                                                    .pool = 60,
+                                                                                    .guesses = 3});
+    decoder_->warm_up();
+  }
+};
+
+TEST_F(PagedHttp, ManyClientsGetWhatTheModelSaysAlone) {
+  const std::vector<std::string> prompts = {"In the beginning", "a",   "and God said",
+                                            "abababababab",     "xyz", "12345"};
+  std::vector<std::string> expected;
+  for (const std::string& prompt : prompts) expected.push_back(alone(prompt, 15));
+  start();
+  std::vector<std::future<std::pair<int, json>>> answers;
+  for (const std::string& prompt : prompts) {
+    answers.push_back(std::async(std::launch::async, [&, prompt] {
+      return post({{"prompt", prompt}, {"max_tokens", 15}, {"temperature", 0}, {"ignore_eos", true}});
+    }));
+  }
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto [status, body] = answers[i].get();
+    ASSERT_EQ(status, 200) << body;
+    EXPECT_EQ(body["choices"][0]["text"], expected[i]) << prompts[i];
+    EXPECT_EQ(body["usage"]["completion_tokens"], 15);
+  }
+  const ServerMetrics counts = service_->metrics();
+  EXPECT_GT(counts.guessed_tokens, 0U);
+  EXPECT_LE(counts.accepted_tokens, counts.guessed_tokens);
+  EXPECT_EQ(counts.generation_tokens, 6U * 15);
+  const auto& paged = dynamic_cast<const train::PagedDecoder&>(*decoder_);
+  stop();
+  EXPECT_EQ(paged.free_blocks(), 15U) << "who is done gives its blocks back";
+}
+
+/// Sampling: a guess is kept where it is what would have been drawn.
+TEST_F(PagedHttp, GuessesDoNotChangeWhatASeedGives) {
+  const json body = {{"prompt", "abcabcabcabc"}, {"max_tokens", 20},   {"seed", 5},
+                     {"temperature", 0.7},       {"ignore_eos", true}, {"logprobs", 2}};
+  start();
+  const json guessed = post(body).second.at("choices");
+  stop();
+  decoder_ =
+      std::make_unique<train::SlotDecoder>(*session_, model::CacheSize{.batch = 2, .positions = kPositions},
+                                           32, train::SlotDecoder::Choice::caller);
+  decoder_->warm_up();
+  start();
+  const json plain = post(body).second.at("choices");
+  EXPECT_EQ(guessed[0]["text"], plain[0]["text"]);
+  EXPECT_EQ(guessed[0]["logprobs"]["tokens"], plain[0]["logprobs"]["tokens"]);
 }
 
 /// The events of a stream, joined, are the answer that comes at once.

@@ -23,12 +23,12 @@ TEST(RequestQueue, FairTakesTheUserWhoWasServedLeast) {
   RequestQueue queue(Schedule::fair);
   for (std::uint64_t i = 0; i < 3; ++i) queue.arrive({.request = i, .user = 1, .prompt_tokens = 10});
   EXPECT_EQ(queue.take().user, 1U);
-  queue.count_token(1);
+  queue.count_tokens(1, 1);
   queue.arrive({.request = 9, .user = 2, .prompt_tokens = 10});
   queue.arrive({.request = 10, .user = 2, .prompt_tokens = 10});
   EXPECT_EQ(queue.take().user, 1U) << "who comes later begins where the others are";
   EXPECT_EQ(queue.take().user, 2U);
-  queue.count_token(1);
+  queue.count_tokens(1, 1);
   EXPECT_EQ(queue.take().user, 2U) << "user 1 had two prompts and two tokens by now";
 }
 

@@ -3,61 +3,28 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <map>
 
+#include "batch_testing.h"
 #include "core/error.h"
-#include "train/decoder.h"
-#include "training_testing.h"
 
 namespace rooflm::train {
 namespace {
 
-using TokenList = std::vector<std::int32_t>;
+using testing::BatchCase;
+using testing::kPrompts;
+using testing::TokenList;
 
-struct SlotCase {
-  compile::EngineKind engine;
-  model::Arch arch;
-};
-
-class Slots : public ::testing::TestWithParam<SlotCase> {
- protected:
-  Slots() : backend_(testing::backend_for(GetParam().engine)) {
-    model::ModelConfig config = testing::tiny_model(GetParam().arch);
-    config.vocab = 257;
-    config.padded_vocab = 320;
-    const compile::StepOptions step{.engine = GetParam().engine,
-                                    .attention = compile::default_attention(GetParam().engine)};
-    session_ = std::make_unique<Session>(*backend_, config, step);
-    session_->initialise(3);
-  }
-
-  /// `count` tokens after the prompt, the most likely one each time, read alone.
-  TokenList alone(const TokenList& prompt, std::size_t count) {
-    Decoder decoder(*session_, {.batch = 1, .positions = 32});
-    const std::span<const std::int32_t> seen(prompt);
-    const auto most_likely = [](const std::vector<float>& logits) {
-      return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
-    };
-    TokenList text = {most_likely(decoder.prefill({&seen, 1}).at(0))};
-    while (text.size() < count) text.push_back(most_likely(decoder.decode({&text.back(), 1}).at(0)));
-    return text;
-  }
-
-  std::unique_ptr<backends::Backend> backend_;
-  std::unique_ptr<Session> session_;
-};
+class Slots : public testing::BatchTest {};
 
 /// The second text joins while the first is read on, the third takes the first's slot while the second stays.
 TEST_P(Slots, TextsAreThoseThatAreReadAlone) {
-  const std::vector<TokenList> prompts = {
-      {5, 9, 200, 31, 7}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, {250}};
   SlotDecoder decoder(*session_, {.batch = 3, .positions = 32}, 20);
   decoder.warm_up();
   std::vector<TokenList> texts(3);
   std::map<std::size_t, std::size_t> in_slot;  // text by slot
   const auto join = [&](std::size_t text, std::size_t slot) {
-    texts[text].push_back(decoder.join(slot, prompts[text]));
+    texts[text].push_back(decoder.join(slot, kPrompts[text]));
     in_slot[slot] = text;
   };
   const auto decode = [&](int steps) {
@@ -79,9 +46,9 @@ TEST_P(Slots, TextsAreThoseThatAreReadAlone) {
   decode(1);
   join(2, 2);
   decode(4);
-  EXPECT_EQ(texts[0], alone(prompts[0], 6));
-  EXPECT_EQ(texts[1], alone(prompts[1], 8));
-  EXPECT_EQ(texts[2], alone(prompts[2], 5));
+  EXPECT_EQ(texts[0], alone(kPrompts[0], 6));
+  EXPECT_EQ(texts[1], alone(kPrompts[1], 8));
+  EXPECT_EQ(texts[2], alone(kPrompts[2], 5));
 }
 
 TEST_P(Slots, RefusesWhatDoesNotFit) {
@@ -97,13 +64,10 @@ TEST_P(Slots, RefusesWhatDoesNotFit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, Slots,
-                         ::testing::Values(SlotCase{compile::EngineKind::eager, model::Arch::gpt2},
-                                           SlotCase{compile::EngineKind::fused, model::Arch::gpt2},
-                                           SlotCase{compile::EngineKind::fused, model::Arch::llama}),
-                         [](const auto& test) {
-                           return std::string(compile::name_of(test.param.engine)) + "_" +
-                                  std::string(model::name_of(test.param.arch));
-                         });
+                         ::testing::Values(BatchCase{compile::EngineKind::eager, model::Arch::gpt2},
+                                           BatchCase{compile::EngineKind::fused, model::Arch::gpt2},
+                                           BatchCase{compile::EngineKind::fused, model::Arch::llama}),
+                         testing::name_of_case);
 
 }  // namespace
 }  // namespace rooflm::train

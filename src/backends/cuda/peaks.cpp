@@ -12,7 +12,7 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/kernels/memory_loops.h"
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "backends/cuda/peaks_bench.h"
 #include "core/units.h"
 

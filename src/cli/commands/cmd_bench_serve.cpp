@@ -27,6 +27,7 @@
 #include "core/text_input.h"
 #include "lab/serving_cells.h"
 #include "serve/load_client.h"
+#include "serve/server_log.h"
 
 namespace rooflm::cli {
 namespace {
@@ -152,14 +153,15 @@ void add_to(lab::ServingCells& cells, const serve::LoadReport& report, const ser
       .limits = {.ttft_s = report.goodput.ttft_s.value_or(0), .tpot_s = report.goodput.tpot_s.value_or(0)}};
   std::vector<lab::ServedRequest> requests;
   for (const serve::LoadResult& result : report.results) {
-    if (!result.is_ok()) continue;
+    const bool has_token = result.new_tokens > 0;
     requests.push_back({.request = {.user = result.user,
                                     .prompt_tokens = result.prompt_tokens,
                                     .new_tokens = result.new_tokens,
                                     .arrival_s = result.arrival_s},
                         .admitted_s = result.sent_s,
-                        .first_token_s = result.first_s,
-                        .finish_s = result.last_s});
+                        .first_token_s = has_token ? result.first_s : -1,
+                        .finish_s = has_token ? result.last_s : result.sent_s,
+                        .finish = result.is_ok() ? "" : std::string(name_of(serve::Finish::failed))});
   }
   if (!requests.empty()) cells.add(row, requests);
 }
@@ -207,13 +209,14 @@ int run(const BenchServeOptions& options) {
     has_failed =
         has_failed || std::ranges::any_of(report.results, [](const auto& one) { return !one.is_ok(); });
     add_to(cells, report, target);
+    if (record) {
+      record->writer().add(cells.take());
+      record->writer().commit();
+    }
     if (!options.result.empty()) core::write_file_atomically(options.result, report.json(target));
     if (core::StopSignals::received() != 0) break;
   }
-  if (record) {
-    record->writer().add(cells.take());
-    record->finish();
-  }
+  if (record) record->finish();
   core::StopSignals::check();
   return has_failed ? static_cast<int>(core::ExitCode::check_failed) : 0;
 }

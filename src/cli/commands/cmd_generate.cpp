@@ -310,6 +310,7 @@ void agree(const lab::Ranks& ranks, const GenerateOptions& options) {
                      {"--temperature", options.temperature},
                      {"--top-k", options.top_k},
                      {"--top-p", options.top_p},
+                     {"--min-p", options.min_p},
                      {"--seed", options.seed},
                      {"--window", options.window},
                      {"--no-cache", options.no_cache ? "yes" : "no"},

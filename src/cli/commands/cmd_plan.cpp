@@ -15,6 +15,7 @@
 #include "cli/dry_run.h"
 #include "cli/output.h"
 #include "cli/plans/plan_against.h"
+#include "cli/plans/plan_inference.h"
 #include "cli/plans/plan_modes.h"
 #include "cli/plans/plan_options.h"
 #include "cli/plans/plan_page.h"
@@ -105,19 +106,9 @@ PlanOptions without_choices(PlanOptions options) {
 
 /// A record says what ran and how it was split: only the device and its catalog are asked for beside it.
 void refuse_beside_against(const PlanOptions& options) {
-  const std::pair<const char*, bool> others[] = {{"--framework", !options.framework.empty()},
-                                                 {"--search", options.search},
-                                                 {"--smallest", options.smallest},
-                                                 {"--largest", !options.largest.empty()},
-                                                 {"--scaling", !options.scaling.empty()},
-                                                 {"--what-if", !options.what_if.empty()},
-                                                 {"--calibrate", !options.calibrate.empty()},
-                                                 {"--gpus", !options.gpus.empty()},
-                                                 {"--memory-limit", !options.memory_limit.empty()}};
-  for (const auto& [option, is_given] : others) {
-    if (is_given)
-      throw core::UsageError(fmt::format("{} has no meaning with --against, which plans what ran", option));
-  }
+  options.refuse({"--framework", "--search", "--smallest", "--largest", "--scaling", "--what-if",
+                  "--calibrate", "--gpus", "--memory-limit"},
+                 " has no meaning with --against, which plans what ran");
 }
 
 /// Of models whose programs lack something.
@@ -198,6 +189,15 @@ int show_what_it_would(const PlanOptions& options) {
 
 int run(const PlanOptions& options) {
   const TableStyle style = options.table.style();
+  if (options.is_inference()) {
+    const auto [price, currency] = split_price(options.price.empty() ? "0" : options.price);
+    const Table table = plan_inferences(options, price, currency);
+    if (options.dry_run) show_dry_run(fmt::format("plan {} configurations", table.rows.size()), {});
+    if (!options.dry_run) write_out(show_table(table, style));
+    return 0;
+  }
+  options.refuse({"--weights", "--kv-cache", "--output-len", "--concurrency"},
+                 " is about inference: it wants --phase prefill, decode or serve");
   require_plan_columns(options, style);
   if (options.device.empty()) {
     std::string known;

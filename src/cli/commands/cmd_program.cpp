@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cli/program_report.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "lab/notes.h"
 #include "model/forward.h"
 
 namespace rooflm::cli {
@@ -77,10 +79,13 @@ int run(const ProgramOptions& options) {
   }
   lab::Point point = options.config.single(lab::ModelUse::plan);
   point.gemm_search = backends::GemmSearch::kept;  // looking at a program searches nothing
+  auto still = std::make_optional<lab::StillAt>(fmt::format(
+      "planning a step of {} layers and {} micro-batches", point.config.layers, point.step.micro_batches));
   const program::Program program = build(options, point);
   const passes::MemoryPlan plan = passes::plan_memory(program);
   const PlannedProgram planned{program, plan, point.config};
   const std::vector<backends::KernelInfo> kernels = kernels_of(options, point, program);
+  still.reset();
   if (style.format == Format::json) {
     program_json(planned, point.seq, options.scope, options.totals, kernels, write_out);
   } else {

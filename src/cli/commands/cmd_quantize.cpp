@@ -1,14 +1,14 @@
 // rooflm quantize: a model's directory with weights in fewer bits.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
-#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -18,15 +18,16 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/values.h"
-#include "compile/passes/pack_weights.h"
 #include "core/error.h"
 #include "core/packed_weights.h"
 #include "lab/notes.h"
 #include "model/huggingface.h"
+#include "model/parameters.h"
 #include "model/quantized_files.h"
 #include "report/tables/typed_columns.h"
-#include "text/prepare.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_parts.h"
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/gptq.h"
@@ -44,7 +45,7 @@ constexpr auto names_of(Method) {
 }
 
 struct QuantizeOptions {
-  InferenceOptions inference;
+  InferenceOptions inference = InferenceOptions::without_base();
   std::string output, weights, method = "rtn", sparse;
   std::vector<std::string> data;
   std::string seq = "256", samples = "64", batches = "16";
@@ -98,21 +99,61 @@ std::uint64_t bytes_of(const fs::path& directory) {
   return bytes;
 }
 
-/// Mean loss, or nothing without a text.
-std::optional<train::Evaluation> evaluate(train::Session& session, const fs::path& directory,
-                                          const train::EvalBatches* batches, std::uint64_t most) {
-  session.load(directory);
-  if (batches == nullptr) return std::nullopt;
-  return train::evaluate(session, *batches, most);
+/// Sequences to evaluate on and to calibrate on; nullptr: none.
+struct Batches {
+  std::unique_ptr<train::EvalBatches> evaluation, calibration;
+  std::uint64_t most = 0, samples = 0;  ///< of them
+};
+Batches batches_of(const QuantizeOptions& options, const Wish& wish, const lab::Point& point) {
+  Batches batches{.most = static_cast<std::uint64_t>(parse_integer("--batches", options.batches, 1)),
+                  .samples = static_cast<std::uint64_t>(parse_integer("--samples", options.samples, 1))};
+  if (options.data.empty()) return batches;
+  const Texts texts = texts_of(options.data);
+  const auto open = [&](const std::vector<fs::path>& shards) {
+    return std::make_unique<train::EvalBatches>(shards, 1, point.seq,
+                                                static_cast<std::uint32_t>(point.config.vocab));
+  };
+  batches.evaluation = open(texts.evaluation);
+  if (wish.method == Method::rtn) return batches;
+  batches.calibration = open(texts.calibration);
+  if (batches.calibration->size() < batches.samples)
+    throw core::InputError(
+        fmt::format("--data: the calibration text has {} sequences of {} tokens, --samples asks for {}",
+                    batches.calibration->size(), point.seq, batches.samples));
+  return batches;
 }
 
-void prune(train::Session& session) {
-  for (const auto& [name, entry] : session.store().entries()) {
-    if (!passes::has_format(entry.tensor)) continue;
-    std::vector<float> values = session.weight(name);
-    core::prune_2_of_4(values);
-    session.write_whole(name, values);
+/// The model's weights: from its files one at a time, unless the session's are others.
+model::WeightSource source_of(const LoadedModel& loaded, bool is_in_session) {
+  if (is_in_session) {
+    return [session = loaded.session.get()](const std::string& name, std::span<float> values) {
+      session->read_whole(name, values);
+    };
   }
+  if (auto parts = train::open_parts(loaded.directory)) {
+    return [shared = std::make_shared<train::PartFiles>(std::move(*parts))](
+               const std::string& name, std::span<float> values) { shared->read(name, values); };
+  }
+  return model::open_weights(loaded.directory, loaded.point.config);
+}
+
+/// The same with 2 of each 4 numbers of the matrices of layers.
+model::WeightSource pruned(const model::WeightSource& source, const model::ModelConfig& config) {
+  std::set<std::string> matrices;
+  for (const model::Parameter& parameter : model::parameters(config))
+    if (model::is_layer_matrix(parameter.name, parameter.shape)) matrices.insert(parameter.name);
+  return [source, matrices](const std::string& name, std::span<float> values) {
+    source(name, values);
+    if (matrices.contains(name)) core::prune_2_of_4(values);
+  };
+}
+
+std::optional<train::Evaluation> evaluate(train::Session& session, const fs::path& directory,
+                                          const Batches& batches, std::int64_t seq) {
+  if (batches.evaluation) session.make_loss_engine(1, seq);
+  session.load(directory);
+  if (!batches.evaluation) return std::nullopt;
+  return train::evaluate(session, *batches.evaluation, batches.most);
 }
 
 struct Row {
@@ -150,67 +191,57 @@ int run(const QuantizeOptions& options) {
   const Wish wish = wish_of(options);
   if (options.output.empty()) throw core::UsageError("quantize: name the directory to write with -o");
   refuse_existing(options.output);
-  const Texts texts = texts_of(options.data);
-  LoadedModel loaded = options.inference.open("1", options.seq);
-  const model::ModelConfig& config = loaded.point.config;
+  LoadedModel loaded = options.inference.describe("1", options.seq);
+  const model::ModelConfig config = loaded.point.config;
   if (const WeightFormat stored = model::read_weight_format(loaded.directory); stored != WeightFormat::plain)
     throw core::InputError(
         fmt::format("{}: its weights are {} already; quantise the model that they were made of",
                     loaded.directory.string(), name_of(stored)));
-  if (loaded.point.step.base != WeightFormat::plain)
-    throw core::UsageError("--base: quantize takes --weights");
+  if (wish.format != WeightFormat::plain) model::check_format(config, wish.format);
   train::require_same_tokenizer(loaded.directory, {options.data.begin(), options.data.end()});
-  const auto most = static_cast<std::uint64_t>(parse_integer("--batches", options.batches));
-  const auto samples = static_cast<std::uint64_t>(parse_integer("--samples", options.samples));
-  std::unique_ptr<train::EvalBatches> calibration, evaluation;
-  const auto open = [&](const std::vector<fs::path>& shards) {
-    return std::make_unique<train::EvalBatches>(shards, 1, loaded.point.seq,
-                                                static_cast<std::uint32_t>(config.vocab));
-  };
-  if (!options.data.empty()) evaluation = open(texts.evaluation);
-  if (wish.method == Method::gptq) {
-    calibration = open(texts.calibration);
-    if (calibration->size() < samples)
-      throw core::InputError(
-          fmt::format("--data: the calibration text has {} sequences of {} tokens, --samples asks for {}",
-                      calibration->size(), loaded.point.seq, samples));
-  }
+  const Batches batches = batches_of(options, wish, loaded.point);
   if (options.dry_run) {
     show_dry_run(fmt::format("quantize {}", loaded.directory.string()), {{"-o", options.output}});
     return 0;
   }
   train::verify_weights(loaded.directory, config);
-  train::Session& session = *loaded.session;
-  if (evaluation) session.make_loss_engine(1, loaded.point.seq);
-  std::vector<Row> rows{
-      row_of(loaded.directory, {}, evaluate(session, loaded.directory, evaluation.get(), most))};
-  if (wish.is_sparse) prune(session);
-  model::PackedWeights packed;
-  if (calibration) {
-    packed = train::quantize_by_gptq(session, wish.dtype(), *calibration, samples, [&](std::int64_t layer) {
-      lab::note("layer {} of {}", layer, config.layers);
-    });
+  const bool has_adapter = train::has_adapter(loaded.directory);
+  std::vector<Row> rows(1, row_of(loaded.directory, {}, {}));
+  if (batches.evaluation || has_adapter) {
+    loaded = options.inference.open("1", options.seq);
+    rows[0] =
+        row_of(loaded.directory, {}, evaluate(*loaded.session, loaded.directory, batches, loaded.point.seq));
   }
-  compile::StepOptions step = loaded.point.step;
-  step.base = wish.format;
+  model::PackedWeights packed;
+  if (batches.calibration) {
+    packed = train::quantize_by_gptq(
+        *loaded.session, wish.dtype(), *batches.calibration, batches.samples,
+        [&](std::int64_t layer) { lab::note("layer {} of {}", layer, config.layers); });
+  }
+  const bool is_in_session = has_adapter || !packed.empty();
+  if (!is_in_session) loaded.session.reset();
+  model::WeightSource source = source_of(loaded, is_in_session);
+  if (wish.is_sparse) source = pruned(source, config);
+  const bool is_plain_directory = !has_adapter && !train::open_parts(loaded.directory);
+  const core::DType rest = is_plain_directory ? model::stored_dtype(loaded.directory) : core::DType::f32;
   std::optional<train::Evaluation> result;
   write_directory(options.output, [&](const fs::path& directory) {
     const model::TextEnds ends = copy_tokenizer(loaded.directory, directory);
-    const model::WeightSource source = [&](const std::string& name, std::span<float> values) {
-      session.read_whole(name, values);
-    };
     if (wish.format == WeightFormat::plain) {
-      model::save_model(directory, config, source, core::DType::f32, model::kMaxShardBytes, {}, ends);
+      model::save_model(directory, config, source, rest, model::kMaxShardBytes, {}, ends);
     } else {
-      model::save_quantized(directory, config, wish.format, source, packed, ends);
+      model::save_quantized(directory, config, wish.format, source, packed, rest, ends);
     }
+    if (!batches.evaluation) return;
+    loaded.session.reset();
+    compile::StepOptions step = loaded.point.step;
+    step.base = wish.format;
     train::Session written(*loaded.backend, config, step);  // what was written is what is evaluated
-    if (evaluation) written.make_loss_engine(1, loaded.point.seq);
-    result = evaluate(written, directory, evaluation.get(), most);
+    result = evaluate(written, directory, batches, loaded.point.seq);
   });
   rows.push_back(row_of(options.output, wish, result));
   Table table = columns().table(rows);
-  if (evaluation)
+  if (result)
     table.notes = {fmt::format(
         "loss: mean cross-entropy in nats per token of {} tokens; perplexity = exp(loss)", result->tokens)};
   write_out(show_table(table, style));
@@ -241,7 +272,8 @@ Body declare_quantize(CommandLine& line) {
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Embeddings, head, norms and biases stay fp32. eval, generate and serve read the directory, and\n"
+      "Embeddings, head, norms and biases stay as they are. eval, generate and serve read the directory, "
+      "and\n"
       "train --lora trains beside it. docs/quantization.md names formats and tensors.\n\n"
       "Example: rooflm quantize --model out/ --weights int4 --method gptq --data data/ -o out-int4/");
   return [options] { return run(*options); };

@@ -8,25 +8,30 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/inference_options.h"
 #include "cli/output.h"
+#include "cli/output_rule.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "core/stop_signals.h"
 #include "core/units.h"
+#include "lab/server_record.h"
 #include "serve/batcher.h"
 #include "serve/http_server.h"
 #include "serve/text_service.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
+#include "train/paged_decoder.h"
 #include "train/slot_decoder.h"
 
 namespace rooflm::cli {
@@ -46,6 +51,9 @@ struct ServeOptions {
   std::string name;
   std::string key;
   std::string chat;
+  std::string chunk, pool, guesses = "0";
+  std::string record;
+  bool overwrite = false;
   bool dry_run = false;
 };
 
@@ -93,14 +101,51 @@ serve::ServedModel served_model(const ServeOptions& options, const LoadedModel& 
   return model;
 }
 
-/// Tells the service when a signal asks to stop.
+/// What -o says, or nothing: the record of a server is made for those who ask.
+class ServedRecord {
+ public:
+  ServedRecord(const ServeOptions& options, lab::LoadRow load) {
+    if (options.record.empty()) return;
+    file_.emplace(options.record, options.overwrite, "serve");
+    log_.emplace(file_->writer(), std::move(load));
+  }
+  [[nodiscard]] serve::ServerLog* log() { return log_ ? &*log_ : nullptr; }
+  /// A full disk ends the record and not the server.
+  void flush() {
+    if (!log_ || has_failed_) return;
+    try {
+      log_->flush();
+    } catch (const core::Error& error) {
+      has_failed_ = true;
+      note("the record ends here: {}", error.what());
+    }
+  }
+  /// Throws where it is not whole.
+  void finish() {
+    if (!log_) return;
+    log_->flush();
+    file_->finish();
+  }
+
+ private:
+  std::optional<CommandRecord> file_;
+  std::optional<lab::ServerRecord> log_;
+  bool has_failed_ = false;
+};
+
+/// Tells the service when a signal asks to stop, and has the record written every second until then.
 class StopWatch {
  public:
-  explicit StopWatch(serve::TextService& service)
-      : thread_([&service, this] {
+  StopWatch(serve::TextService& service, ServedRecord& record)
+      : thread_([&service, &record, this] {
           constexpr auto kLook = std::chrono::milliseconds(50);
-          while (!is_done_ && core::StopSignals::received() == 0) std::this_thread::sleep_for(kLook);
-          service.stop();
+          constexpr int kLooksPerFlush = 20;
+          int looks = 0;
+          while (!is_done_) {
+            std::this_thread::sleep_for(kLook);
+            if (core::StopSignals::received() != 0 && !service.is_stopping()) service.stop();
+            if (++looks % kLooksPerFlush == 0) record.flush();
+          }
         }) {}
   StopWatch(const StopWatch&) = delete;
   StopWatch& operator=(const StopWatch&) = delete;
@@ -113,6 +158,52 @@ class StopWatch {
   std::atomic<bool> is_done_ = false;
   std::thread thread_;
 };
+
+/// Keys and values in blocks where somebody asks for what needs them.
+std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, LoadedModel& loaded,
+                                                  const serve::ServedModel& model, std::int64_t slots) {
+  constexpr std::int64_t kMostChunk = 65536;
+  constexpr std::int64_t kMostGuesses = 32;
+  constexpr std::int64_t kUsualChunk = 256;
+  const std::int64_t guesses = parse_integer("--guess", options.guesses, 0);
+  const bool is_needed = guesses > 0 || !options.pool.empty();
+  const std::int64_t chunk = options.chunk.empty() ? (is_needed ? kUsualChunk : 0)
+                                                   : parse_integer("--prefill-chunk", options.chunk, 0);
+  if (chunk > kMostChunk) throw core::UsageError(fmt::format("--prefill-chunk is at most {}", kMostChunk));
+  if (guesses > kMostGuesses) throw core::UsageError(fmt::format("--guess is at most {}", kMostGuesses));
+  if (chunk == 0 && is_needed)
+    throw core::UsageError("--guess and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
+  if (chunk > 0 && loaded.point.device != "cpu")
+    throw core::UsageError(
+        "--prefill-chunk, --kv-tokens and --guess keep keys and values in blocks, for which processors alone "
+        "have kernels: give --device cpu");
+  if (chunk == 0) {
+    return std::make_unique<train::SlotDecoder>(
+        *loaded.session, model::CacheSize{.batch = slots, .positions = model.positions}, model.longest_prompt,
+        train::SlotDecoder::Choice::caller);
+  }
+  return std::make_unique<train::PagedDecoder>(
+      *loaded.session,
+      train::PagedOptions{.slots = slots,
+                          .positions = model.positions,
+                          .longest_prompt = model.longest_prompt,
+                          .chunk = std::min(chunk, model.longest_prompt),
+                          .pool = options.pool.empty() ? 0 : parse_integer("--kv-tokens", options.pool),
+                          .guesses = guesses});
+}
+
+lab::LoadRow load_row(const LoadedModel& loaded, const serve::ServedModel& model, std::int64_t slots,
+                      serve::Schedule schedule) {
+  const compile::StepOptions& step = loaded.point.step;
+  return {.model = model.name,
+          .configuration = fmt::format("{} with {} slots of {} tokens", model.name, slots, model.positions),
+          .device = loaded.point.device,
+          .dtype = std::string(compile::dtype_name(step)),
+          .engine = std::string(compile::name_of(step.engine)),
+          .slots = slots,
+          .positions = model.positions,
+          .schedule = std::string(name_of(schedule))};
+}
 
 int run(const ServeOptions& options) {
   const auto schedule = core::parse<serve::Schedule>(options.schedule);
@@ -127,6 +218,7 @@ int run(const ServeOptions& options) {
   const auto port = parse_integer("--port", options.port, 0);
   if (port > kMostPort) throw core::UsageError(fmt::format("--port is at most {}, got {}", kMostPort, port));
   const auto timeout = parse_integer("--request-timeout", options.timeout);
+  check_outputs({{"-o", options.record}}, {}, options.overwrite);
   LoadedModel loaded = options.inference.open(options.slots, "1");
   const std::int64_t positions = positions_of(options, loaded.point.config);
   const serve::ServedModel model = served_model(options, loaded, positions);
@@ -137,20 +229,23 @@ int run(const ServeOptions& options) {
     return 0;
   }
   train::verify_weights(loaded.directory, loaded.point.config);
-  train::SlotDecoder decoder(*loaded.session, {.batch = slots, .positions = positions}, model.longest_prompt,
-                             train::SlotDecoder::Choice::caller);
+  const auto decoder = make_decoder(options, loaded, model, slots);
   loaded.session->load(loaded.directory);
-  decoder.warm_up();
+  decoder->warm_up();
   const core::StopSignals signals;
-  serve::TextService service(decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
-                             std::chrono::seconds(timeout));
+  ServedRecord record(options, load_row(loaded, model, slots, schedule));
+  serve::TextService service(*decoder, model.tokenizer, static_cast<std::size_t>(most_waiting),
+                             std::chrono::seconds(timeout), record.log());
   const serve::HttpServer server(service, model,
                                  {.host = options.host, .port = static_cast<int>(port), .key = key});
   note("serving {} on {}: http://{}:{}/v1 ({} slots of {} tokens, {}{}{})", core::printable(model.name),
        loaded.point.device, options.host, server.port(), slots, positions, name_of(schedule),
        model.chat ? ", chat template " + model.chat->name() : "", key.empty() ? "" : ", with a key");
-  const StopWatch watch(service);
-  serve::run_batches(service, schedule);
+  {
+    const StopWatch watch(service, record);
+    serve::run_batches(service, schedule);
+  }
+  record.finish();
   const serve::ServerMetrics counts = service.metrics();
   note("stopped after {} prompt tokens and {} new ones", counts.prompt_tokens, counts.generation_tokens);
   return 0;
@@ -195,6 +290,22 @@ Body declare_serve(CommandLine& line) {
   line.add_option("--chat-template", o->chat,
                   "Form of conversations: " + names + " (default: as the model's own)")
       .type_name("NAME");
+  line.add_option(
+          "--prefill-chunk", o->chunk,
+          "Most tokens of prompts that a step reads beside the other texts (default: a prompt at once, "
+          "while they wait; 256 with --kv-tokens or --guess)")
+      .type_name("N");
+  line.add_option("--kv-tokens", o->pool,
+                  "Tokens whose keys and values fit, of all texts together (default: slots times --seq)")
+      .type_name("N");
+  line.add_option("--guess", o->guesses,
+                  "Speculative decoding: most tokens that a step guesses from the text's own n-grams")
+      .type_name("N")
+      .show_default();
+  line.add_option("-o,--output", o->record,
+                  "Write requests and batches to this run record, every second (report --view requests)")
+      .type_name("FILE.rooflm");
+  line.add_flag("--overwrite", o->overwrite, "Overwrite an existing record");
   add_dry_run(line, o->dry_run, "");
   line.footer(
       "POST /v1/completions and /v1/chat/completions, with streaming, GET /v1/models, /metrics (Prometheus) "

@@ -137,6 +137,12 @@ bool PlanOptions::is_given(std::string_view key) const {
   return splits.text(key) != (key == "dp" ? "" : record::find_field(key)->initial);
 }
 
+void PlanOptions::refuse(std::initializer_list<const char*> options, std::string_view why) const {
+  for (const char* const option : options) {
+    if (line_->was_given(option)) throw core::UsageError(fmt::format("{}{}", option, why));
+  }
+}
+
 int degree(std::string_view option, std::int64_t value) {
   constexpr std::int64_t kMost = 1 << 24;
   if (value > kMost) throw core::UsageError(fmt::format("{} {} is more than {}", option, value, kMost));
@@ -232,6 +238,7 @@ PlanPoint split_point(const PlanPoint& base, const perfmodel::Framework& framewo
 }
 
 void PlanOptions::add_to(CommandLine& line) {
+  line_ = &line;
   config.set("dtype", "bf16");
   config.set("seq", "1024");
   config.set("batch", "1");
@@ -247,7 +254,8 @@ void PlanOptions::add_to(CommandLine& line) {
   std::vector<std::string_view> names;
   for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);
   add("--framework", framework,
-      "Whose step and memory are planned (default: rooflm-fused, rooflm's own engine)",
+      "Whose step and memory are planned (default: rooflm-fused, rooflm's own engine); of --phase: rooflm, "
+      "gpt-fast, transformers, tensorrt-llm, vllm",
       fmt::format("{}", fmt::join(names, "|")), "Run");
   line.add_flag("--nondeterministic", nondeterministic,
                 "Sum attention gradients in any order, as other frameworks do")
@@ -311,6 +319,16 @@ void PlanOptions::add_to(CommandLine& line) {
                 "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; --gpus "
                 "is the most")
       .group("Search");
+  add("--phase", phase,
+      "Plan inference: --batch prompts of --seq tokens, one more token of --batch texts of --seq tokens, or "
+      "a "
+      "server of such prompts",
+      "train|prefill|decode|serve", "Inference");
+  add("--weights", weights, "How weights are stored; int4 and nf4 in groups of 64, int4:32 in groups of 32",
+      "bf16|fp8|int8|int4|nf4", "Inference");
+  add("--kv-cache", kv_cache, "Dtype of keys and values", "bf16|fp8", "Inference");
+  add("--output-len", output_len, "Of serve: tokens of an answer (default: --seq)", "N", "Inference");
+  add("--concurrency", concurrency, "Of serve: texts at once (default: as many as fit)", "N", "Inference");
   add("--explain", explain, "Explain how numbers are computed, term by term", "step_s|peak_bytes", "Output");
   add("--against", against, "Plan what this record measured on --device, and print both", "FILE", "Output");
   add("--calibrate", calibrate,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -15,8 +16,9 @@ namespace rooflm::cli {
 
 /// As typed; "" is not given. Most may be lists, and lists multiply.
 struct PlanOptions {
-  ConfigOptions config{"model", "arch", "layers", "heads",     "kv_heads", "d_model", "d_ff",
-                       "vocab", "seq",  "dtype",  "recompute", "batch",    "clip"};
+  ConfigOptions config{"model", "arch",      "layers", "heads", "kv_heads",  "d_model",
+                       "d_ff",  "vocab",     "seq",    "dtype", "recompute", "batch",
+                       "clip",  "optimizer", "states", "lora",  "base",      "positions"};
   std::string catalog;  ///< of the user's own devices
   std::string device, framework;
   std::string gpus, global_batch;
@@ -31,6 +33,8 @@ struct PlanOptions {
   std::string tokens, price, mtbf, checkpoint;
   std::string scaling, largest, what_if, top = "10";
   std::string explain, against, calibrate;
+  /// Of plans of inference (plan_inference.h): "" or train plan steps of training.
+  std::string phase, weights = "bf16", kv_cache = "bf16", output_len, concurrency;
   TableOptions table;
   std::string record, html;  ///< -o, --html
   bool overwrite = false, dry_run = false;
@@ -44,11 +48,17 @@ struct PlanOptions {
   /// Sets the options that PyTorch's words stand for. Throws core::UsageError for both at once.
   void take_words();
 
+  [[nodiscard]] bool is_inference() const { return !phase.empty() && phase != "train"; }
   /// Whether an option of `splits` has another value than its initial one.
   [[nodiscard]] bool is_given(std::string_view key) const;
+  /// Throws core::UsageError for the first of these options that was typed: its name, then `why`.
+  void refuse(std::initializer_list<const char*> options, std::string_view why) const;
 
   /// Declares them. `line` must not outlive this.
   void add_to(CommandLine& line);
+
+ private:
+  const CommandLine* line_ = nullptr;
 };
 
 /// The one device of --device, of both catalogs. Throws core::UsageError with a suggestion.

@@ -283,8 +283,9 @@ std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
     const std::string_view dtype = compile::dtype_name(run.point->step);
     if (const auto peak = device.peak(dtype)) {
       lines.insert(
-          fmt::format("MFU = {}, peak: {}FLOP/s, dense {} of the datasheet of {}; HFU counts all "
+          fmt::format("MFU = {} * {}, peak: {}FLOP/s, dense {} of the datasheet of {}; HFU counts all "
                       "GEMMs, including recomputed ones and those that several ranks repeat.",
+                      model::model_flop_formula(model::trained_beside(run.point->step.lora)),
                       core::kMfuFormula, core::format_si(*peak), dtype, device.key));
     }
     for (std::string& note : point_notes(run)) lines.insert(std::move(note));
@@ -329,8 +330,8 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
   return table;
 }
 
-Table with_heading(Table table) {
-  for (const report::PlanSetting& setting : report::plan_settings()) {
+Table with_heading(Table table, std::span<const report::PlanSetting> settings) {
+  for (const report::PlanSetting& setting : settings) {
     const auto text = [&](const Row& row) {
       const Cell* cell = row.find(setting.key);
       return cell == nullptr ? "" : format_cell(*cell, Show::plain);
@@ -339,7 +340,7 @@ Table with_heading(Table table) {
     const std::string first = text(table.rows.front());
     if (std::ranges::any_of(table.rows, [&](const Row& row) { return text(row) != first; })) continue;
     std::erase_if(table.columns, [&](const Column& column) { return column.key == setting.key; });
-    if (first.empty()) continue;
+    if (first.empty() || first == "-") continue;
     const std::string said = setting.speaks_for_itself ? first : fmt::format("{} {}", setting.title, first);
     table.heading += table.heading.empty() ? said : ", " + said;
   }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cli/table.h"
 #include "perfmodel/budget.h"
 #include "perfmodel/plan.h"
+#include "report/tables/plan_rows.h"
 
 namespace rooflm::cli {
 
@@ -32,7 +34,7 @@ std::vector<Column> columns_of_plans();
 Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
 /// Settings that all rows share go to the table's heading: the columns are those that tell rows apart, and
 /// the answers.
-Table with_heading(Table table);
+Table with_heading(Table table, std::span<const report::PlanSetting> settings = report::plan_settings());
 /// Whose memory and times are planned where no framework is named.
 std::string own_framework_note();
 /// peak_bytes of the fullest rank, by what holds them.

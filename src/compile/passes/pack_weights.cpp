@@ -9,6 +9,7 @@
 #include "compile/passes/adapters.h"
 #include "core/error.h"
 #include "core/packed_weights.h"
+#include "model/parameters.h"
 #include "program/ops.h"
 
 namespace rooflm::passes {
@@ -36,8 +37,8 @@ std::map<TensorId, TensorId> copies_of(const Program& p) {
 }  // namespace
 
 bool has_format(const program::Tensor& weight) {
-  return weight.role == program::Role::weight && weight.shape.rank() == 2 && weight.name.starts_with("h.") &&
-         weight.name.ends_with(".weight") && !is_adapter(weight.name) && weight.view_of == program::kNone;
+  return weight.role == program::Role::weight && weight.view_of == program::kNone &&
+         model::is_layer_matrix(weight.name, weight.shape) && !is_adapter(weight.name);
 }
 
 void pack_weights(Program& program, core::WeightFormat format) {

@@ -7,7 +7,14 @@
 //   that of qkv; then y = softmax(q k^T / sqrt(D)) v over rows 0 .. first[b]. Query head h uses key/value
 //   head h / (H/K). The attribute `keys` is the number of rows that the cost counts. Optional, as of
 //   attention: window, cap, scale, alibi, and a last input sinks [H].
+//   paged_attention (qkv [N, 1, (H + 2K) D], first [N], blocks [N, M] int32, k, v) -> y [N, 1, H D]: keys and
+//   values are in a pool [S, K, G, D] of S blocks of G positions (Kwon et al., "PagedAttention", SOSP 2023).
+//   Row n is at position first[n] of a text whose position p is row p % G of block blocks[n, p / G]. Rows may
+//   be of any texts, also several of one: a part of its prompt, or tokens that are only guessed. The keys and
+//   values of all rows are written before any is read; then y[n] is that of decode_attention. Rows that write
+//   to the same place must be padding.
 //   last_rows (x [B, T, C], lengths [B] int32) -> y [B, 1, C]: y[b] = x[b, lengths[b] - 1].
+//   pick_rows (x [N, 1, C], rows [R] int32) -> y [R, 1, C]: y[r] = x[rows[r]].
 // Attributes: heads, kv_heads, head_dim; keys.
 #include <fmt/format.h>
 
@@ -22,8 +29,11 @@ namespace {
 using core::Count;
 using core::Shape;
 
+/// Caches: one of each text, at least as many, or any number of blocks.
+enum class Places : std::uint8_t { own, slots, pool };
+
 /// The caches are inputs `keys` and `keys` + 1. They are outputs, too: the op writes them in place.
-std::vector<Tensor> cache_outputs(const Program& p, const Op& op, std::size_t keys, bool has_slots) {
+std::vector<Tensor> cache_outputs(const Program& p, const Op& op, std::size_t keys, Places places) {
   const Shape& qkv = p.shape(op.inputs.at(0));
   const std::int64_t kv_heads = op.attrs.integer("kv_heads");
   const Count d = op.attrs.integer("head_dim");
@@ -33,11 +43,14 @@ std::vector<Tensor> cache_outputs(const Program& p, const Op& op, std::size_t ke
   std::vector<Tensor> outputs;
   for (const std::size_t i : {keys, keys + 1}) {
     const Shape& cache = p.shape(op.inputs.at(i));
+    const std::int64_t fewest = places == Places::pool ? 1 : qkv[0];
     const bool fits = cache.rank() == 4 && cache == Shape{cache[0], kv_heads, cache[2], d} &&
-                      cache[2] >= qkv[1] && (has_slots ? cache[0] >= qkv[0] : cache[0] == qkv[0]);
+                      cache[2] >= qkv[1] && cache[0] >= fewest &&
+                      (places != Places::own || cache[0] == fewest);
     expect(fits, op, [&] {
-      return fmt::format("expected a cache [{}{}, {}, >= {}, {}], got {}", has_slots ? ">= " : "", qkv[0],
-                         kv_heads, qkv[1], std::int64_t{d}, cache.str());
+      return fmt::format("expected a cache [{}{}, {}, >= {}, {}], got {}",
+                         places == Places::own ? "" : ">= ", fewest, kv_heads, qkv[1], std::int64_t{d},
+                         cache.str());
     });
     outputs.push_back({.shape = cache, .role = Role::cache});
   }
@@ -59,7 +72,7 @@ std::vector<Tensor> infer_append(const Program& p, const Op& op) {
   constexpr std::size_t kWithSlots = 4;
   const bool has_slots = op.inputs.size() == kWithSlots;
   if (has_slots) expect_per_text(p, op, 1, p.shape(op.inputs.at(0))[0]);
-  return cache_outputs(p, op, op.inputs.size() - 2, has_slots);
+  return cache_outputs(p, op, op.inputs.size() - 2, has_slots ? Places::slots : Places::own);
 }
 
 /// Pure traffic: a copy.
@@ -68,11 +81,18 @@ Cost cost_append(const Program& p, const Op& op) {
   return {.bytes_read = bytes, .bytes_written = bytes};
 }
 
+/// Of decode_attention and paged_attention.
 std::vector<Tensor> infer_decode(const Program& p, const Op& op) {
   const Shape& qkv = p.shape(op.inputs.at(0));
-  std::vector<Tensor> caches = cache_outputs(p, op, 2, false);
+  const bool is_paged = op.is(kPagedAttention);
+  std::vector<Tensor> caches = cache_outputs(p, op, is_paged ? 3 : 2, is_paged ? Places::pool : Places::own);
   expect(qkv[1] == 1, op, [&] { return fmt::format("expected one row of each text, got {}", qkv[1]); });
   expect_per_text(p, op, 1, qkv[0]);
+  if (is_paged) {
+    const Tensor& blocks = p.tensor(op.inputs.at(2));
+    expect(blocks.dtype == core::DType::i32 && blocks.shape.rank() == 2 && blocks.shape[0] == qkv[0], op,
+           [&] { return fmt::format("expected a row of blocks for each of {} rows", qkv[0]); });
+  }
   expect_sinks(p, op, op.attrs.integer("heads"));
   const Count d = op.attrs.integer("head_dim");
   std::vector<Tensor> outputs = {{.shape = {qkv[0], 1, op.attrs.integer("heads") * d}}};
@@ -98,8 +118,17 @@ std::vector<Tensor> infer_last_rows(const Program& p, const Op& op) {
   return {{.shape = {x[0], 1, x[2]}}};
 }
 
-/// Pure traffic: a gather of one row per text.
-Cost cost_last_rows(const Program& p, const Op& op) {
+std::vector<Tensor> infer_pick(const Program& p, const Op& op) {
+  const Shape& x = p.shape(op.inputs.at(0));
+  const Tensor& rows = p.tensor(op.inputs.at(1));
+  expect(x.rank() == 3 && x[1] == 1, op, [&] { return fmt::format("expected [N, 1, C], got {}", x.str()); });
+  expect(rows.dtype == core::DType::i32 && rows.shape.rank() == 1, op,
+         [&] { return fmt::format("expected numbers of rows, got {}", rows.shape.str()); });
+  return {{.shape = {rows.shape[0], 1, x[2]}}};
+}
+
+/// Pure traffic: a gather of rows.
+Cost cost_gather(const Program& p, const Op& op) {
   const Count bytes = p.tensor(op.outputs.at(0)).bytes();
   return {.bytes_read = bytes, .bytes_written = bytes};
 }
@@ -110,7 +139,9 @@ const OpDef kAppendCache{
     .name = "append_cache", .work = Work::copy, .infer = infer_append, .cost = cost_append};
 const OpDef kDecodeAttention{
     .name = "decode_attention", .work = Work::attention, .infer = infer_decode, .cost = cost_decode};
-const OpDef kLastRows{
-    .name = "last_rows", .work = Work::copy, .infer = infer_last_rows, .cost = cost_last_rows};
+const OpDef kPagedAttention{
+    .name = "paged_attention", .work = Work::attention, .infer = infer_decode, .cost = cost_decode};
+const OpDef kLastRows{.name = "last_rows", .work = Work::copy, .infer = infer_last_rows, .cost = cost_gather};
+const OpDef kPickRows{.name = "pick_rows", .work = Work::copy, .infer = infer_pick, .cost = cost_gather};
 
 }  // namespace rooflm::program::ops

@@ -179,9 +179,10 @@ std::vector<std::string> method_sentences(const RecordSet& set) {
                                    [](const RunData& run) { return figures_of(run).mfu.has_value(); });
   if (has_mfu) {
     all.emplace_back(
-        "MFU = (6N + 12 L C T) tokens/s / (ranks x peak) (PaLM, appendix B). The peak is the sustained "
-        "matmul "
-        "rate of one device. If the datasheet peak is known, MFU by that peak is also shown.");
+        "MFU = (6N + 12 L C T) tokens/s / (ranks x peak) (PaLM, appendix B), with 4N where weights are "
+        "frozen. "
+        "The peak is the sustained matmul rate of one device. If the datasheet peak is known, MFU by that "
+        "peak is also shown.");
   }
   for (const RecordFile& file : set.files) {
     if (!file.is_complete) {

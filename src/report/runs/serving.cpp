@@ -21,9 +21,9 @@ using core::ratio_of;
 struct CellRow {
   std::map<std::string, double> numbers;
   std::map<std::string, std::string> texts;
-  [[nodiscard]] double number(const std::string& column) const {
+  [[nodiscard]] double number(const std::string& column, double otherwise = 0) const {
     const auto found = numbers.find(column);
-    return found == numbers.end() ? 0 : found->second;
+    return found == numbers.end() ? otherwise : found->second;
   }
   [[nodiscard]] std::string text(const std::string& column) const {
     const auto found = texts.find(column);
@@ -58,17 +58,54 @@ ServedLoad load_of(const CellRow& row) {
                   .ttft_limit_s = row.number("ttft_limit_s"),
                   .tpot_limit_s = row.number("tpot_limit_s")};
   if (row.numbers.contains("rate")) load.rate = row.number("rate");
+  load.is_observed = row.text("arrivals") == record::kObserved;
   return load;
 }
 
 RequestTimes request_of(const CellRow& row) {
+  constexpr double kNever = -1;  // before any arrival
   return {.user = static_cast<std::int64_t>(row.number("user")),
           .prompt_tokens = row.number("prompt_tokens"),
           .new_tokens = row.number("new_tokens"),
           .arrival_s = row.number("arrival_s"),
-          .admitted_s = row.number("admitted_s"),
-          .first_token_s = row.number("first_token_s"),
-          .finish_s = row.number("finish_s")};
+          .admitted_s = row.number("admitted_s", kNever),
+          .first_token_s = row.number("first_token_s", kNever),
+          .finish_s = row.number("finish_s"),
+          .guessed_tokens = row.number("guessed_tokens"),
+          .accepted_tokens = row.number("accepted_tokens"),
+          .finish = row.text("finish")};
+}
+
+ServedBatch batch_of(const CellRow& row) {
+  return {.begin_s = row.number("begin_s"),
+          .end_s = row.number("end_s"),
+          .steps = row.number("steps"),
+          .texts = row.number("texts"),
+          .prefill_tokens = row.number("prefill_tokens"),
+          .decode_tokens = row.number("decode_tokens")};
+}
+
+/// Whether all its times are there, and it has the tokens that it asked for.
+bool was_answered(const CellRow& row) {
+  const std::string finish = row.text("finish");
+  return row.numbers.contains("first_token_s") && finish != "error" && finish != "cancelled";
+}
+
+/// What a server did while it ran, from its batches.
+void add_observed(ServedLoad& load) {
+  for (const ServedBatch& batch : load.batches) {
+    const double busy_s = batch.end_s - batch.begin_s;
+    const bool is_decode = batch.decode_tokens > 0;  // a chunk of a prompt may be in it
+    (is_decode ? load.decode_s : load.prefill_s) += busy_s;
+    if (is_decode) load.used_slot_s += batch.texts * busy_s;
+  }
+  std::vector<double> arrivals;
+  for (const auto* list : {&load.requests, &load.failed}) {
+    for (const RequestTimes& request : *list) arrivals.push_back(request.arrival_s);
+  }
+  if (arrivals.empty()) return;
+  const auto [first, last] = std::ranges::minmax(arrivals);
+  load.rate = ratio_of(static_cast<double>(arrivals.size() - 1), last - first);
 }
 
 /// When the first of the users has all that it asked for.
@@ -137,7 +174,7 @@ std::optional<double> ServedLoad::slo_share() const {
     return (ttft_limit_s <= 0 || request.ttft_s() <= ttft_limit_s) &&
            (tpot_limit_s <= 0 || request.tpot_s().value_or(0) <= tpot_limit_s);
   });
-  return static_cast<double>(keeps) / static_cast<double>(requests.size());
+  return ratio_of(static_cast<double>(keeps), static_cast<double>(requests.size()));
 }
 
 std::vector<UserShare> users_of(const ServedLoad& load) {
@@ -175,13 +212,21 @@ std::optional<double> jain_index(std::span<const double> shares) {
 std::vector<ServedLoad> loads_of(const RecordFile& file) {
   std::map<std::int64_t, ServedLoad> by_row;
   for (const auto& [number, row] : rows_of(file, record::kServingSeries)) by_row[number] = load_of(row);
-  for (const auto& [number, row] : rows_of(file, record::kServingRequestSeries)) {
-    const auto load = by_row.find(static_cast<std::int64_t>(row.number("load")));
-    if (load != by_row.end()) load->second.requests.push_back(request_of(row));
-  }
+  const auto for_rows = [&](std::string_view series, auto add) {
+    for (const auto& [number, row] : rows_of(file, series)) {
+      const auto load = by_row.find(static_cast<std::int64_t>(row.number("load")));
+      if (load != by_row.end()) add(load->second, row);
+    }
+  };
+  for_rows(record::kServingRequestSeries, [](ServedLoad& load, const CellRow& row) {
+    (was_answered(row) ? load.requests : load.failed).push_back(request_of(row));
+  });
+  for_rows(record::kServingBatchSeries,
+           [](ServedLoad& load, const CellRow& row) { load.batches.push_back(batch_of(row)); });
   std::vector<ServedLoad> loads;
   for (auto& [number, load] : by_row) {
-    if (!load.requests.empty()) loads.push_back(std::move(load));
+    if (load.is_observed) add_observed(load);
+    if (!load.requests.empty() || !load.failed.empty()) loads.push_back(std::move(load));
   }
   return loads;
 }
@@ -195,6 +240,7 @@ bool is_same(const ServedLoad& a, const ServedLoad& b) {
 std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads) {
   std::vector<Saturation> found;
   for (const ServedLoad& load : loads) {
+    if (load.is_observed) continue;
     const auto known = std::ranges::find_if(found, [&](const Saturation& of) {
       const ServedLoad& other = *of.loads.front();
       return other.schedule == load.schedule && is_same(other, load);

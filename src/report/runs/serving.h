@@ -1,6 +1,7 @@
 // Figures of online inference (rooflm study serving).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,11 +12,13 @@
 
 namespace rooflm::report {
 
-/// One request; times are seconds since the load began.
+/// One request; times are seconds since the load began, negative where it was never admitted or has no token.
 struct RequestTimes {
   std::int64_t user = 0;
   double prompt_tokens = 0, new_tokens = 0;
   double arrival_s = 0, admitted_s = 0, first_token_s = 0, finish_s = 0;
+  double guessed_tokens = 0, accepted_tokens = 0;  ///< of speculative decoding
+  std::string finish{};                            ///< why it ended, where that is known
 
   /// Time to first token, from the arrival on: waiting in the queue and reading the prompt.
   [[nodiscard]] double ttft_s() const { return first_token_s - arrival_s; }
@@ -25,15 +28,25 @@ struct RequestTimes {
   [[nodiscard]] std::optional<double> tpot_s() const;
 };
 
+/// Steps of a server, one after another.
+struct ServedBatch {
+  double begin_s = 0, end_s = 0;
+  double steps = 0, texts = 0, prefill_tokens = 0, decode_tokens = 0;
+  [[nodiscard]] double step_s() const { return (end_s - begin_s) / std::max(steps, 1.0); }
+};
+
 /// A load: requests at one rate, served with one schedule.
 struct ServedLoad {
   std::string model{}, device{}, dtype{}, engine{}, schedule{};
   std::string configuration{};  ///< with sizes and shapes, as runs are named
   double slots = 0;
   std::optional<double> rate{};  ///< requests per second that arrived; nothing: all at once
+  bool is_observed = false;      ///< a server's: whatever arrived, at the mean rate `rate`
   double prefill_s = 0, decode_s = 0, used_slot_s = 0;
   double ttft_limit_s = 0, tpot_limit_s = 0;
-  std::vector<RequestTimes> requests{};
+  std::vector<RequestTimes> requests{};  ///< that were answered
+  std::vector<RequestTimes> failed{};    ///< that failed, or whose client left
+  std::vector<ServedBatch> batches{};    ///< of a server
 
   /// Seconds from the first arrival to the last token.
   [[nodiscard]] double duration_s() const;
@@ -63,7 +76,7 @@ std::vector<UserShare> users_of(const ServedLoad& load);
 /// "A quantitative measure of fairness and discrimination", DEC-TR-301, 1984). Nothing without any x > 0.
 std::optional<double> jain_index(std::span<const double> shares);
 
-/// The loads of a record in the order in which they were served. Those without requests are left out.
+/// The loads of a record in the order in which they were served. Those without any request are left out.
 std::vector<ServedLoad> loads_of(const RecordFile& file);
 
 /// Loads of one configuration and schedule.
@@ -79,6 +92,7 @@ struct Saturation {
 inline constexpr double kSloShare = 0.9;
 /// Whether the loads are of one configuration, whatever their schedule.
 bool is_same(const ServedLoad& a, const ServedLoad& b);
+/// Those of which somebody chose the rate.
 std::vector<Saturation> saturations(const std::vector<ServedLoad>& loads);
 
 /// The answer of the study `serving`.

@@ -344,7 +344,7 @@ void add_notes(Table& table, const std::vector<BenchRow>& rows) {
         "flash skips the masked half, so long sequences may exceed 100%.");
     table.notes.emplace_back(
         "MFU = (6 N + 12 L C T) tokens/s / (ranks x peak), at the median step time (PaLM, appendix B; N: "
-        "parameters without input embeddings unless tied).");
+        "parameters without input embeddings unless tied; 4 N where weights are frozen, as with LoRA).");
   }
   std::vector<std::string> peaks;
   for (const BenchRow& row : rows) {

@@ -28,8 +28,9 @@ void add_notes(Table& table, std::span<const RunData> runs) {
     if (const std::string why = why_no_peak(run); !why.empty())
       table.notes.push_back("no MFU: the matmul rate is no peak: " + why);
     if (const auto peak = peak_of(run)) {
-      table.notes.push_back(
-          fmt::format("MFU = {}, peak {}FLOP/s", core::kMfuFormula, core::format_si(*peak)));
+      table.notes.push_back(fmt::format("MFU = {} * {}, peak {}FLOP/s",
+                                        run.setting("lora").empty() ? "(6N + 12LCT)" : "(4N + 12LCT)",
+                                        core::kMfuFormula, core::format_si(*peak)));
     }
   }
 }

@@ -153,7 +153,7 @@ void add_charts(const std::string& series, const SeriesTable& table, const std::
 
 bool has_own_view(const std::string& series) {
   constexpr std::array kSeries = {record::kTrainingSeries, record::kServingSeries,
-                                  record::kServingRequestSeries};
+                                  record::kServingRequestSeries, record::kServingBatchSeries};
   return std::ranges::any_of(kSeries, [&](const char* own) { return series == own; });
 }
 

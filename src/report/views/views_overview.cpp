@@ -108,7 +108,7 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
   lines.add("tokens per second", figures.tokens_per_s, "tok/s", Show::si);
   lines.add("model FLOP rate", figures.model_flop_per_s, "flop/s", Show::si);
   lines.add("MFU", figures.mfu, "share", Show::percent,
-            fmt::format(" = (6N + 12 L C T) tokens/s / {} ({})",
+            fmt::format(" = ({}N + 12 L C T) tokens/s / {} ({})", run.setting("lora").empty() ? 6 : 4,
                         peak_of_ranks(run, figures.peak_flop_per_s.value_or(0)), figures.peak));
   if (const std::string why = why_no_peak(run); !why.empty())
     lines.add("MFU", "-: the matmul rate of this machine is no peak: " + why);

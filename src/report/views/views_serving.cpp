@@ -51,7 +51,9 @@ TypedColumns<ServedLoad> load_names(bool in_table) {
           {"schedule", "schedule", &ServedLoad::schedule}};
 }
 
-Cell rate_of(const ServedLoad& load) { return load.rate ? Cell(*load.rate) : Cell("all at once"); }
+Cell rate_of(const ServedLoad& load) {
+  return load.rate || load.is_observed ? cell_of(load.rate) : Cell("all at once");
+}
 
 const TypedColumns<ServedLoad>& load_columns() {
   static const TypedColumns<ServedLoad> columns = [] {
@@ -68,6 +70,11 @@ const TypedColumns<ServedLoad>& load_columns() {
     return all.add(
         {{"rate", "rate [req/s]", rate_of, Show::brief},
          {"requests", "requests", [](const ServedLoad& load) { return load.requests.size(); }},
+         {"failed", "failed",
+          [](const ServedLoad& load) {
+            return load.failed.empty() ? std::nullopt : std::optional(load.failed.size());
+          },
+          Seen::when_known},
          {"duration_s", &ServedLoad::duration_s},
          {"requests_per_s", "req/s", &ServedLoad::requests_per_s, Show::brief, "req/s"},
          {"tokens_per_s", "tok/s",
@@ -92,7 +99,8 @@ const TypedColumns<ServedLoad>& load_columns() {
          // At a rate below saturation users do not compete: theirs would be the shares that they asked for.
          {"fairness_served", "Jain, tokens",
           [](const ServedLoad& load) {
-            return load.rate ? std::nullopt : fairness_of(users_of(load), &UserShare::served);
+            return load.rate || load.is_observed ? std::nullopt
+                                                 : fairness_of(users_of(load), &UserShare::served);
           },
           Show::fixed3},
          {"fairness_latency", "Jain, latency",
@@ -136,7 +144,7 @@ struct ServedUser : UserShare {
   const ServedLoad* load = nullptr;
   double served_by_all = 0;
   [[nodiscard]] std::optional<double> served_share() const {
-    return load->rate ? std::nullopt : ratio_of(served, served_by_all);
+    return load->rate || load->is_observed ? std::nullopt : ratio_of(served, served_by_all);
   }
 };
 
@@ -266,7 +274,7 @@ constexpr std::array kServingViews = {ViewDef{
                  "medians of requests served alone. Jain: (sum x)^2 / (n sum x^2) over users, 1 if all are "
                  "equal; tokens, and of service: with all requests at once, until the first user has all its "
                  "tokens; latency: seconds per new token. saturates at: with all requests at once.",
-             .needs = "served requests (rooflm study serving)"},
+             .needs = "served requests (rooflm study serving, serve -o, bench-serve -o)"},
     .of_all = add_serving,
     .columns = [] { return columns_of(load_columns(), saturation_columns(), user_columns()); }}};
 

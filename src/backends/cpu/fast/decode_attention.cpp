@@ -1,10 +1,12 @@
-// Decode attention: one new query row per text against its key/value cache.
+// Decode attention: one new query row per text against its key/value cache, or any rows of texts against keys
+// and values in blocks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "backends/cpu/cache_table.h"
 #include "backends/cpu/fast/maker.h"
 #include "backends/cpu/fast/parallel.h"
 #include "backends/cpu/fast/vec_math.h"
@@ -16,7 +18,7 @@ namespace rooflm::backends::cpu::fast {
 namespace {
 
 struct Extents {
-  std::int64_t batch, heads, kv_heads, dim, positions;
+  std::int64_t batch, heads, kv_heads, dim;
   program::Scores scores;
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
 };
@@ -83,16 +85,29 @@ void attend(Head& head, const Extents& e, const S* keys, const S* values, std::i
   for (std::int64_t t = 0; t < count; ++t) add_row(p[t], values + t * dim, dim, head.output);
 }
 
-/// All query heads of one key/value head of one text. `qkv`: the text's row; k, v: the head's caches [P, D];
-/// y: the text's [H D]; `sinks` [H], or null; `work`: 2 group D floats.
+/// Copies the key and the value of one head from a row of qkv.
 template <Storage S>
-void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, const S* qkv, S* k, S* v,
-                 S* y, const float* sinks, float* work) {
-  const std::int64_t group = e.heads / e.kv_heads;
+void write_row(const Extents& e, std::int64_t kv_head, const S* qkv, S* k, S* v) {
   const auto row_bytes = static_cast<std::size_t>(e.dim) * sizeof(S);
   const S* new_key = qkv + (e.heads + kv_head) * e.dim;
-  std::memcpy(static_cast<void*>(k + position * e.dim), new_key, row_bytes);
-  std::memcpy(static_cast<void*>(v + position * e.dim), new_key + e.kv_heads * e.dim, row_bytes);
+  std::memcpy(static_cast<void*>(k), new_key, row_bytes);
+  std::memcpy(static_cast<void*>(v), new_key + e.kv_heads * e.dim, row_bytes);
+}
+
+/// Keys and values of positions that follow each other in memory.
+template <Storage S>
+struct Run {
+  const S *k, *v;
+  std::int64_t count;
+};
+
+/// All query heads of one key/value head of one row. `qkv`: the row; run_at(t): the head's keys and values
+/// from position t on, as many as lie together; y: the row's [H D]; `sinks` [H], or null; `work`: 2 group D
+/// floats.
+template <Storage S, class RunAt>
+void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, const S* qkv, RunAt run_at,
+                 S* y, const float* sinks, float* work) {
+  const std::int64_t group = e.heads / e.kv_heads;
   constexpr float kNothing = -3e38F;
   const float scale = kLog2e * static_cast<float>(e.scores.scale);
   constexpr std::int64_t kMostHeads = 16;
@@ -112,10 +127,11 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
         store_at(heads[i].output + j, Floats{}, n);
       });
     }
-    for (std::int64_t t = e.scores.first_key(position); t <= position; t += kTile) {
-      const std::int64_t keys = std::min(kTile, position + 1 - t);
-      for (std::int64_t i = 0; i < count; ++i)
-        attend(heads[i], e, k + t * e.dim, v + t * e.dim, position - t, keys);
+    for (std::int64_t t = e.scores.first_key(position); t <= position;) {
+      const Run<S> run = run_at(t);
+      const std::int64_t keys = std::min({kTile, run.count, position + 1 - t});
+      for (std::int64_t i = 0; i < count; ++i) attend(heads[i], e, run.k, run.v, position - t, keys);
+      t += keys;
     }
     for (std::int64_t i = 0; i < count; ++i) {
       S* to = y + (kv_head * group + begin + i) * e.dim;
@@ -128,34 +144,51 @@ void decode_head(const Extents& e, std::int64_t kv_head, std::int64_t position, 
 
 }  // namespace
 
-/// Inputs: qkv, first, k, v [, sinks]. Outputs: y, k, v.
+/// Of both ops. Inputs: qkv, first [, blocks], k, v [, sinks]. Outputs: y, k, v.
 Kernel make_decode_attention(const OpView& view) {
   if (has_reference_scores(view)) return {};
   const DType dtype = view.in(0).dtype;
-  const bool has_sinks = view.has_in(4);
-  if (!view.outputs_are({0, 1, 2}, dtype) || (has_sinks && !view.inputs_are({4}, DType::f32))) return {};
+  const CacheTable table(view);
+  const std::size_t sinks_in = table.keys + 2;
+  if (!view.outputs_are({0, 1, 2}, dtype) || !view.inputs_are({sinks_in}, DType::f32)) return {};
   return with_storage(dtype, [&]<class S>(S) -> Kernel {
     const Extents e{.batch = view.in(0).shape[0],
                     .heads = view.integer("heads"),
                     .kv_heads = view.integer("kv_heads"),
                     .dim = view.integer("head_dim"),
-                    .positions = view.in(2).shape[2],
                     .scores = program::Scores::of(view.op.attrs)};
     const std::int64_t floats = (2 * e.heads / e.kv_heads * e.dim + kLanes - 1) / kLanes * kLanes;
     const auto work =
         std::make_shared<std::vector<float>>(static_cast<std::size_t>(floats * view.context->threads()));
-    return [=](const KernelArgs& args) {
+    return [=, has_sinks = view.has_in(sinks_in)](const KernelArgs& args) {
       const auto* qkv = static_cast<const S*>(args.in[0]);
-      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, e.positions);
+      const std::int32_t* first = checked_first(args.in[1], e.batch, 1, table.positions());
+      const std::int32_t* blocks = table.checked(args, first, e.batch);
       auto* y = static_cast<S*>(args.out[0]);
       auto* k = static_cast<S*>(args.out[1]);
       auto* v = static_cast<S*>(args.out[2]);
-      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[4]) : nullptr;
-      parallel_tasks(e.batch * e.kv_heads, [&](std::int64_t task, int worker) {
-        const std::int64_t b = task / e.kv_heads;
-        const std::int64_t cache = task * e.positions * e.dim;
-        decode_head(e, task % e.kv_heads, first[b], qkv + b * e.width(), k + cache, v + cache,
-                    y + b * e.heads * e.dim, sinks, work->data() + worker * floats);
+      const auto* sinks = has_sinks ? static_cast<const float*>(args.in[sinks_in]) : nullptr;
+      const std::int64_t tasks = e.batch * e.kv_heads;
+      const auto append = [&](std::int64_t row, std::int64_t head) {
+        const std::int64_t to = table.place(blocks, row, head, first[row]) * e.dim;
+        write_row(e, head, qkv + row * e.width(), k + to, v + to);
+      };
+      // Rows of one text read what the others write.
+      const bool is_shared = blocks != nullptr;
+      if (is_shared) {
+        parallel_tasks(
+            tasks, [&](std::int64_t task, int /*worker*/) { append(task / e.kv_heads, task % e.kv_heads); });
+      }
+      parallel_tasks(tasks, [&](std::int64_t task, int worker) {
+        const std::int64_t row = task / e.kv_heads;
+        const std::int64_t head = task % e.kv_heads;
+        if (!is_shared) append(row, head);
+        const auto run_at = [&](std::int64_t t) {
+          const std::int64_t from = table.place(blocks, row, head, t) * e.dim;
+          return Run<S>{k + from, v + from, table.block - t % table.block};
+        };
+        decode_head(e, head, first[row], qkv + row * e.width(), run_at, y + row * e.heads * e.dim, sinks,
+                    work->data() + worker * floats);
       });
     };
   });
@@ -163,7 +196,8 @@ Kernel make_decode_attention(const OpView& view) {
 
 MakerRows decode_attention_rows() {
   namespace ops = program::ops;
-  return {{&ops::kDecodeAttention, make_decode_attention, "decode_attention"}};
+  return {{&ops::kDecodeAttention, make_decode_attention, "decode_attention"},
+          {&ops::kPagedAttention, make_decode_attention, "paged_attention"}};
 }
 
 }  // namespace rooflm::backends::cpu::fast

@@ -1,4 +1,4 @@
-// The optimizer step: global_norm and its parts, adamw, sgd, lion. All update in place.
+// The optimizer step: global_norm and its parts, sgd, lion; adamw has its own file. All update in place.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,7 +9,6 @@
 
 #include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
-#include "backends/cpu/reference/producers.h"
 #include "backends/cpu/reference/update_step.h"
 #include "core/halves.h"
 #include "program/ops.h"
@@ -23,19 +22,6 @@ namespace {
 constexpr std::int64_t kNormPiece = 65536;
 /// Partial sums kept at a time, so the norm of a tensor of any size needs constant memory.
 constexpr std::int64_t kNormPieces = 1024;
-
-/// Weights and optimizer state are never converted.
-template <class C>
-bool state_is_computed(const OpView& v) {
-  const program::UpdateOperands at(v.op);
-  for (std::size_t i = 0; i < at.count(); ++i) {
-    if (v.in(at.weight_in(i)).dtype != kComputed<C>) return false;
-    for (std::size_t k = 0; k < at.moments(); ++k) {
-      if (v.in(at.moment_in(i, k)).dtype != kComputed<C>) return false;
-    }
-  }
-  return true;
-}
 
 /// The sum of squares of all inputs.
 template <class C>
@@ -110,67 +96,19 @@ Kernel make_norm_of_squares(const OpView& v) {
   }};
 }
 
-Kernel make_adamw(const OpView& v) {
-  return with_compute_type(v, [&]<class C>(C) -> Kernel {
-    if (!state_is_computed<C>(v)) return make_narrow_adamw(v);
-    const auto& attrs = v.op.attrs;
-    const double max_norm = attrs.number("max_norm");
-    const C beta1 = static_cast<C>(attrs.number("beta1"));
-    const C beta2 = static_cast<C>(attrs.number("beta2"));
-    const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
-    const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
-    const C eps = static_cast<C>(attrs.number("eps"));
-    const double decay = attrs.number("weight_decay");
-    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
-      if (step.is_skipped) return;
-      const C kept = static_cast<C>(1 - step.lr * decay);
-      const C rate = static_cast<C>(step.lr / step.correction1);
-      const C inverse2 = static_cast<C>(1 / step.correction2);
-      const C clip = static_cast<C>(step.clip);
-      for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        C* m = tensors.moment_of(tensor, 0, args);
-        C* s = tensors.moment_of(tensor, 1, args);
-        void* copy = tensors.copy_of(tensor, args);
-        for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
-          auto ms = array(m + i, n);
-          auto ss = array(s + i, n);
-          const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-          ms = beta1 * ms + rest1 * (clip * gs);
-          ss = beta2 * ss + rest2 * (clip * gs).square();
-          const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-            auto ps = array(p, n);
-            ps = kept * ps - rate * ms / ((inverse2 * ss).sqrt() + eps);
-            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
-          });
-        });
-      }
-    };
-  });
-}
-
 /// p -= lr * (clip(g) + weight_decay * p)
 Kernel make_sgd(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     if (!state_is_computed<C>(v)) return {};
-    const double max_norm = v.op.attrs.number("max_norm");
-    const double decay = v.op.attrs.number("weight_decay");
-    return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+    return [tensors = Tensors<C>(v)](const KernelArgs& args) {
+      const Step step = tensors.step(args);
       if (step.is_skipped) return;
-      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C kept = static_cast<C>(1 - step.lr * tensors.decay);
       const C rate = static_cast<C>(step.lr * step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
-        void* copy = tensors.copy_of(tensor, args);
         for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-          const std::int64_t count = tensors.sizes[tensor];
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-            auto ps = array(p, n);
-            ps = kept * ps - rate * gs;
-            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
-          });
+          tensors.update(tensor, args, i, n, [&](auto& ps) { ps = kept * ps - rate * gs; });
         });
       }
     };
@@ -181,32 +119,23 @@ Kernel make_sgd(const OpView& v) {
 Kernel make_lion(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     if (!state_is_computed<C>(v)) return {};
-    const auto& attrs = v.op.attrs;
-    const double max_norm = attrs.number("max_norm");
-    const C beta1 = static_cast<C>(attrs.number("beta1"));
-    const C beta2 = static_cast<C>(attrs.number("beta2"));
-    const C rest1 = static_cast<C>(1 - attrs.number("beta1"));
-    const C rest2 = static_cast<C>(1 - attrs.number("beta2"));
-    const double decay = attrs.number("weight_decay");
+    const Average<C> sign_of(v.op.attrs.number("beta1"));
+    const Average<C> kept_as(v.op.attrs.number("beta2"));
     return [=, tensors = Tensors<C>(v)](const KernelArgs& args) {
-      const Step step = read_step(tensors.hyper, tensors.norm, args, max_norm, tensors.is_scaled);
+      const Step step = tensors.step(args);
       if (step.is_skipped) return;
-      const C kept = static_cast<C>(1 - step.lr * decay);
+      const C kept = static_cast<C>(1 - step.lr * tensors.decay);
       const C rate = static_cast<C>(step.lr);
       const C clip = static_cast<C>(step.clip);
       for (std::size_t tensor = 0; tensor < tensors.sizes.size(); ++tensor) {
         C* m = tensors.moment_of(tensor, 0, args);
-        void* copy = tensors.copy_of(tensor, args);
-        const std::int64_t count = tensors.sizes[tensor];
-        for_pieces(count, [&](std::int64_t i, std::int64_t n) {
+        for_pieces(tensors.sizes[tensor], [&](std::int64_t i, std::int64_t n) {
           auto ms = array(m + i, n);
           const auto gs = array(tensors.gradient(tensor, args, i, n), n);
-          update_in_place<C>(tensors.weight_of(tensor, args), tensors.halves[tensor], count, i, n, [&](C* p) {
-            auto ps = array(p, n);
-            ps = kept * ps - rate * (beta1 * ms + rest1 * (clip * gs)).sign();
-            if (copy != nullptr) tensors.copy.write(copy, i, n, [&](C* to) { array(to, n) = ps; });
+          tensors.update(tensor, args, i, n, [&](auto& ps) {
+            ps = kept * ps - rate * (sign_of.beta * ms + sign_of.rest * (clip * gs)).sign();
           });
-          ms = beta2 * ms + rest2 * (clip * gs);
+          ms = kept_as.beta * ms + kept_as.rest * (clip * gs);
         });
       }
     };
@@ -218,7 +147,6 @@ MakerRows optimizer_rows() {
   return {{&ops::kGlobalNorm, make_global_norm, "reference::global_norm"},
           {&ops::kSquareSum, make_square_sum, "reference::square_sum"},
           {&ops::kNormOfSquares, make_norm_of_squares, "reference::norm_of_squares"},
-          {&ops::kAdamW, make_adamw, "reference::adamw"},
           {&ops::kSgd, make_sgd, "reference::sgd"},
           {&ops::kLion, make_lion, "reference::lion"}};
 }

@@ -5,8 +5,6 @@
 
 namespace rooflm::backends::cpu::reference {
 
-/// adamw with moments of 16 or 8 bits.
-Kernel make_narrow_adamw(const OpView& v);
 Kernel make_swiglu(const OpView& v);
 Kernel make_swiglu_backward(const OpView& v);
 Kernel make_add(const OpView& v);

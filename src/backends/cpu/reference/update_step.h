@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "backends/cpu/reference/arrays.h"
 #include "backends/cpu/reference/operand.h"
 #include "core/halves.h"
 #include "program/update.h"
@@ -34,44 +35,18 @@ Step read_step(const Operand<C>& hyper, const Operand<C>& norm, const KernelArgs
   return step;
 }
 
-/// Shared by all updates: where the operands of the tensors are, and how they are stored.
+/// Weights and optimizer state are never converted.
 template <class C>
-struct Tensors : program::UpdateOperands {
-  bool is_scaled;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::optional<core::DType>> halves;
-  std::vector<Operand<C>> gradients;
-  Operand<C> hyper, norm;
-  Operand<C> copy;
-
-  explicit Tensors(const OpView& v)
-      : UpdateOperands(v.op),
-        is_scaled(v.op.attrs.flag("scaled")),
-        hyper(in_operand<C>(v, kHyper, 4)),
-        norm(v.has_in(kNorm) ? in_operand<C>(v, kNorm, 1) : Operand<C>()) {
-    for (std::size_t i = 0; i < count(); ++i) {
-      sizes.push_back(v.in(weight_in(i)).shape.numel());
-      halves.push_back(v.in(weight_in(i)).halves);
-      gradients.push_back(in_operand<C>(v, gradient_in(i), kPiece));
-      const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
-      if (is_copied) copy = out_operand<C>(v, copy_out(i), kPiece);
+bool state_is_computed(const OpView& v) {
+  const program::UpdateOperands at(v.op);
+  for (std::size_t i = 0; i < at.count(); ++i) {
+    if (v.in(at.weight_in(i)).dtype != kComputed<C>) return false;
+    for (std::size_t k = 0; k < at.moments(); ++k) {
+      if (v.in(at.moment_in(i, k)).dtype != kComputed<C>) return false;
     }
   }
-  [[nodiscard]] void* weight_of(std::size_t tensor, const KernelArgs& args) const {
-    return args.out[weight_out(tensor)];
-  }
-  [[nodiscard]] C* moment_of(std::size_t tensor, std::size_t k, const KernelArgs& args) const {
-    return static_cast<C*>(args.out[moment_out(tensor, k)]);
-  }
-  /// Destination of a tensor's copy, or nullptr; halves contain their own.
-  [[nodiscard]] void* copy_of(std::size_t tensor, const KernelArgs& args) const {
-    return !has_copies() || halves[tensor] ? nullptr : args.out[copy_out(tensor)];
-  }
-  [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
-                                  std::int64_t n) const {
-    return gradients[tensor].read(args.in[gradient_in(tensor)], i, n);
-  }
-};
+  return true;
+}
 
 /// Calls update(C*) on elements [i, i + n) of a tensor of `count`, in place or joined from halves.
 template <class C, class Update>
@@ -93,5 +68,63 @@ void update_in_place(void* base, std::optional<core::DType> halves, std::int64_t
     lower[k] = split.lower;
   }
 }
+
+/// beta of a moving average, and 1 - beta.
+template <class C>
+struct Average {
+  C beta, rest;
+  explicit Average(double number) : beta(static_cast<C>(number)), rest(static_cast<C>(1 - number)) {}
+};
+
+/// Shared by all updates: where the operands of the tensors are, and how they are stored.
+template <class C>
+struct Tensors : program::UpdateOperands {
+  bool is_scaled;
+  double max_norm, decay;
+  std::vector<std::int64_t> sizes;
+  std::vector<std::optional<core::DType>> halves;
+  std::vector<Operand<C>> gradients;
+  Operand<C> hyper, norm;
+  Operand<C> copy;
+
+  explicit Tensors(const OpView& v)
+      : UpdateOperands(v.op),
+        is_scaled(v.op.attrs.flag("scaled")),
+        max_norm(v.op.attrs.number("max_norm")),
+        decay(v.op.attrs.number("weight_decay")),
+        hyper(in_operand<C>(v, kHyper, 4)),
+        norm(v.has_in(kNorm) ? in_operand<C>(v, kNorm, 1) : Operand<C>()) {
+    for (std::size_t i = 0; i < count(); ++i) {
+      sizes.push_back(v.in(weight_in(i)).shape.numel());
+      halves.push_back(v.in(weight_in(i)).halves);
+      gradients.push_back(in_operand<C>(v, gradient_in(i), kPiece));
+      const bool is_copied = has_copies() && v.op.outputs.at(copy_out(i)) != program::kNone;
+      if (is_copied) copy = out_operand<C>(v, copy_out(i), kPiece);
+    }
+  }
+  [[nodiscard]] Step step(const KernelArgs& args) const {
+    return read_step(hyper, norm, args, max_norm, is_scaled);
+  }
+  [[nodiscard]] C* moment_of(std::size_t tensor, std::size_t k, const KernelArgs& args) const {
+    return static_cast<C*>(args.out[moment_out(tensor, k)]);
+  }
+  [[nodiscard]] const C* gradient(std::size_t tensor, const KernelArgs& args, std::int64_t i,
+                                  std::int64_t n) const {
+    return gradients[tensor].read(args.in[gradient_in(tensor)], i, n);
+  }
+  /// Calls update(weights) on elements [i, i + n) of the tensor and writes their copy; halves contain their
+  /// own.
+  template <class Update>
+  void update(std::size_t tensor, const KernelArgs& args, std::int64_t i, std::int64_t n,
+              Update&& update) const {
+    const bool is_copied = has_copies() && !halves[tensor];
+    void* to = is_copied ? args.out[copy_out(tensor)] : nullptr;
+    update_in_place<C>(args.out[weight_out(tensor)], halves[tensor], sizes[tensor], i, n, [&](C* p) {
+      auto weights = array(p, n);
+      update(weights);
+      if (to != nullptr) copy.write(to, i, n, [&](C* values) { array(values, n) = weights; });
+    });
+  }
+};
 
 }  // namespace rooflm::backends::cpu::reference

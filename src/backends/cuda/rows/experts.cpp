@@ -18,12 +18,17 @@ ExpertShape shape_of(const OpView& v, std::int64_t tokens) {
 
 RouteRule rule_of(const OpView& v) {
   const program::Attributes& attrs = v.op.attrs;
+  const auto number_of = [&](const char* name) { return static_cast<int>(attrs.integer(name)); };
   return {.is_sigmoid = attrs.flag("sigmoid"),
           .is_normalised = attrs.flag("normalised"),
           .scale = v.number("scale"),
           .balance = attrs.number("balance"),
           .z_loss = attrs.number("z_loss"),
-          .share = attrs.number("share")};
+          .share = attrs.number("share"),
+          .groups = attrs.has("groups") ? number_of("groups") : 1,
+          .active_groups = attrs.has("groups") ? number_of("active_groups") : 1,
+          .group_best = attrs.has("groups") ? number_of("group_best") : 1,
+          .jitter = attrs.has("jitter") ? v.number("jitter") : -1.0F};
 }
 
 std::int32_t* ids_out(void* data) { return static_cast<std::int32_t*>(data); }
@@ -91,45 +96,73 @@ Kernel make_dispatch(const OpView& v) {
   return {run, {.workspace_bytes = bytes, .launches = kLaunches}};
 }
 
-/// Inputs: x, order, places.
+/// Inputs: x, order, places [, weights].
 Kernel make_gather_rows(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, shape = shape_of(v, v.in(2).shape[0]), cols = v.out(0).shape[-1],
-          bytes = static_cast<int>(core::size_of(dtype))](const KernelArgs& args) {
+  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({3}, DType::f32)) return {};
+  const ExpertShape shape = shape_of(v, v.in(2).shape[0]);
+  const std::int64_t cols = v.out(0).shape[-1];
+  if (v.has_in(3)) {
+    return [=, context = v.context](const KernelArgs& args) {
+      launch_combine_backward(
+          context->stream(), dtype, shape, cols,
+          {.dy = args.in[0], .weights = floats(args.in[3]), .places = ids(args.in[2]), .drows = args.out[0]});
+    };
+  }
+  return [=, context = v.context, bytes = static_cast<int>(core::size_of(dtype))](const KernelArgs& args) {
     launch_gather_rows(context->stream(), shape, cols, bytes, args.in[0], ids(args.in[2]), args.out[0]);
   };
 }
 
-/// Inputs: drows, places.
+/// Inputs: drows, places; or drows, weights, places, x. Outputs: dx [, dweights].
 Kernel make_gather_rows_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
+  const bool is_weighted = v.op.attrs.flag("weighs_input");
+  const std::size_t places = is_weighted ? 2 : 1;
   if (!is_storage(dtype) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = shape_of(v, v.in(1).shape[0]),
-          cols = v.in(0).shape[-1]](const KernelArgs& args) {
-    launch_combine(context->stream(), dtype, shape, cols, args.in[0], nullptr, ids(args.in[1]), args.out[0]);
+  const bool takes_weights = !is_weighted || (v.inputs_are({1}, DType::f32) && v.inputs_are({3}, dtype) &&
+                                              v.outputs_are({1}, DType::f32));
+  if (!takes_weights) return {};
+  const auto run = [=, context = v.context, shape = shape_of(v, v.in(places).shape[0]),
+                    cols = v.in(0).shape[-1]](const KernelArgs& args) {
+    launch_combine(context->stream(), dtype, shape, cols, args.in[0],
+                   is_weighted ? floats(args.in[1]) : nullptr, ids(args.in[places]), args.out[0]);
+    if (!is_weighted) return;
+    launch_combine_backward(context->stream(), dtype, shape, cols,
+                            {.dy = args.in[3],
+                             .rows = args.in[0],
+                             .places = ids(args.in[places]),
+                             .dweights = floats(args.out[1])});
   };
+  return {run, {.launches = is_weighted ? 2 : 1}};
 }
 
-/// Inputs: rows, weights, places.
+/// Inputs: rows, weights or none, places.
 Kernel make_combine(const OpView& v) {
   const DType dtype = v.in(0).dtype;
   if (!is_storage(dtype) || !v.inputs_are({1}, DType::f32) || !v.outputs_are({0}, dtype)) return {};
-  return [context = v.context, dtype, shape = shape_of(v, v.in(2).shape[0]),
-          cols = v.in(0).shape[-1]](const KernelArgs& args) {
-    launch_combine(context->stream(), dtype, shape, cols, args.in[0], floats(args.in[1]), ids(args.in[2]),
-                   args.out[0]);
+  return [context = v.context, dtype, shape = shape_of(v, v.in(2).shape[0]), cols = v.in(0).shape[-1],
+          has_weights = v.has_in(1)](const KernelArgs& args) {
+    launch_combine(context->stream(), dtype, shape, cols, args.in[0],
+                   has_weights ? floats(args.in[1]) : nullptr, ids(args.in[2]), args.out[0]);
   };
 }
 
-/// Inputs: dy, rows, weights, places. Outputs: drows, dweights.
+/// Inputs: dy, rows, weights or none, places. Outputs: drows [, dweights].
 Kernel make_combine_backward(const OpView& v) {
   const DType dtype = v.in(0).dtype;
+  const bool has_weights = v.has_in(2);
   const bool takes_dtypes = is_storage(dtype) && v.inputs_are({1}, dtype) && v.inputs_are({2}, DType::f32) &&
-                            v.outputs_are({0}, dtype) && v.outputs_are({1}, DType::f32);
+                            v.outputs_are({0}, dtype) && (!has_weights || v.outputs_are({1}, DType::f32));
   if (!takes_dtypes) return {};
-  return [context = v.context, dtype, shape = shape_of(v, v.in(3).shape[0]),
-          cols = v.in(1).shape[-1]](const KernelArgs& args) {
+  const ExpertShape shape = shape_of(v, v.in(3).shape[0]);
+  const std::int64_t cols = v.in(1).shape[-1];
+  if (!has_weights) {
+    return [=, context = v.context, bytes = static_cast<int>(core::size_of(dtype))](const KernelArgs& args) {
+      launch_gather_rows(context->stream(), shape, cols, bytes, args.in[0], ids(args.in[3]), args.out[0]);
+    };
+  }
+  return [=, context = v.context](const KernelArgs& args) {
     launch_combine_backward(context->stream(), dtype, shape, cols,
                             {.dy = args.in[0],
                              .rows = args.in[1],

@@ -1,7 +1,7 @@
 // Binds fp8 casts and their scales to their ops.
 #include "backends/cuda/kernels/fp8.h"
 
-#include "backends/cuda/kernels/norm_fp8.h"
+#include "backends/cuda/kernels/norm/norm_fp8.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/fp8.h"
 #include "program/ops.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/kernels/activate.h"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/gemm_bf16x6.h"
@@ -342,13 +343,20 @@ Kernel make_matmul_gelu_backward(const OpView& v) {
           gemm->info()};
 }
 
+/// Logits may be wider than the sums that the bias is added to: these are converted first.
 Kernel make_bias_add(const OpView& v) {
   const DType dtype = v.in(0).dtype;
-  if (!is_storage(dtype) || !v.outputs_are({0}, dtype) || !v.inputs_are({1}, DType::f32)) return {};
-  return [context = v.context, dtype, rows = rows_of(v.in(0)),
-          cols = v.in(0).shape[-1]](const KernelArgs& args) {
-    launch_bias_add(context->stream(), dtype, rows, cols, args.in[0], floats(args.in[1]), args.out[0]);
+  const DType result = v.out(0).dtype;
+  const bool is_wider = dtype != result;
+  if (!is_storage(dtype) || (is_wider && result != DType::f32) || !v.inputs_are({1}, DType::f32)) return {};
+  const auto run = [=, context = v.context, rows = rows_of(v.in(0)),
+                    cols = v.in(0).shape[-1]](const KernelArgs& args) {
+    if (is_wider)
+      launch_scale_cap(context->stream(), rows * cols, 1, 0, dtype, args.in[0], result, args.out[0]);
+    launch_bias_add(context->stream(), result, rows, cols, is_wider ? args.out[0] : args.in[0],
+                    floats(args.in[1]), args.out[0]);
   };
+  return {run, {.launches = is_wider ? 2 : 1}};
 }
 
 Kernel make_bias_backward(const OpView& v) {

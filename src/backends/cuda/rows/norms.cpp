@@ -1,5 +1,5 @@
 // Binds norms, with the residual addition, and their gradients to their ops.
-#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/norm/norm.h"
 #include "backends/cuda/rows/rows.h"
 #include "program/ops.h"
 

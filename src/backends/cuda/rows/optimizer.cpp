@@ -1,6 +1,7 @@
 // Binds the optimizer step to its ops.
-#include "backends/cuda/kernels/optimizer.h"
+#include "backends/cuda/kernels/optimizer/optimizer.h"
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,8 +38,9 @@ bool is_gradient(const OpView& v, std::size_t input) {
   return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
 }
 
-/// Whether the kernels support the dtypes and sizes of an update.
-bool fits(const OpView& v) {
+/// Whether the kernels support the dtypes and sizes of an update, whose moments are of `first` and `second`
+/// in turn.
+bool fits(const OpView& v, DType first = DType::f32, DType second = DType::f32) {
   constexpr std::int64_t kPlaneUnit = 8;
   const program::UpdateOperands at(v.op);
   if (!v.inputs_are({program::UpdateOperands::kHyper, program::UpdateOperands::kNorm}, DType::f32))
@@ -48,7 +50,7 @@ bool fits(const OpView& v) {
     if (weight.dtype != DType::f32 || !is_gradient(v, at.gradient_in(i))) return false;
     if (weight.halves && weight.shape.numel() % kPlaneUnit != 0) return false;
     for (std::size_t k = 0; k < at.moments(); ++k) {
-      if (!v.inputs_are({at.moment_in(i, k)}, DType::f32)) return false;
+      if (!v.inputs_are({at.moment_in(i, k)}, k % 2 == 0 ? first : second)) return false;
     }
   }
   return true;
@@ -60,7 +62,7 @@ std::vector<std::int64_t> sizes_of(const std::vector<NormedTensor>& tensors) {
   return sizes;
 }
 
-/// Shared by adamw and sgd: the list of tensors, and where their operands are.
+/// Shared by all updates: the list of tensors, and where their operands are.
 struct Update : program::UpdateOperands {
   std::vector<UpdatedTensor> shapes;  ///< without addresses
   program::Lane lane;
@@ -72,6 +74,11 @@ struct Update : program::UpdateOperands {
         step{.max_norm = v.number("max_norm"),
              .weight_decay = v.number("weight_decay"),
              .scaled = v.op.attrs.flag("scaled")} {
+    if (moments() > 0) {
+      step.beta1 = core::MovingAverage(v.op.attrs.number("beta1"));
+      step.beta2 = core::MovingAverage(v.op.attrs.number("beta2"));
+    }
+    if (moments() > 1) step.eps = v.number("eps");
     for (std::size_t i = 0; i < count(); ++i) {
       const program::Tensor& weight = v.in(weight_in(i));
       shapes.push_back({.count = weight.shape.numel(),
@@ -96,15 +103,23 @@ struct Update : program::UpdateOperands {
     return bound;
   }
   [[nodiscard]] std::vector<UpdatedTensor> tensors_of(const KernelArgs& args) const {
-    std::vector<UpdatedTensor> tensors(shapes.size());
+    std::vector<UpdatedTensor> tensors = shapes;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       UpdatedTensor& tensor = tensors[i];
-      tensor = shapes[i];
       tensor.parameter = args.out[weight_out(i)];
       tensor.gradient = args.in[gradient_in(i)];
-      if (moments() > 0) tensor.moment1 = floats(args.out[moment_out(i, 0)]);
-      if (moments() > 1) tensor.moment2 = floats(args.out[moment_out(i, 1)]);
+      if (moments() > 0) tensor.moment1 = args.out[moment_out(i, 0)];
+      if (moments() > 1) tensor.moment2 = args.out[moment_out(i, moments() / 2)];
       if (has_copies() && tensor.halves == DType::f32) tensor.copy = args.out[copy_out(i)];
+    }
+    return tensors;
+  }
+  /// Of moments of 8 bits.
+  [[nodiscard]] std::vector<CodedTensor> coded_tensors_of(const KernelArgs& args) const {
+    std::vector<CodedTensor> tensors;
+    for (const UpdatedTensor& tensor : tensors_of(args)) {
+      const std::size_t i = tensors.size();
+      tensors.push_back({tensor, floats(args.out[moment_out(i, 1)]), floats(args.out[moment_out(i, 3)])});
     }
     return tensors;
   }
@@ -169,13 +184,10 @@ using Launch = void (*)(Stream, const UpdateStep&, std::span<const UpdatedTensor
 
 /// `groups` is needed where gradients are summed over ranks.
 Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGroups>& groups = nullptr) {
-  if (!fits(v)) return {};
+  const bool is_narrow = v.op.is(program::ops::kAdamW) && fits(v, DType::bf16, DType::bf16);
+  if (!is_narrow && !fits(v)) return {};
   Update update(v);
-  if (v.op.is(program::ops::kAdamW)) {
-    update.step.beta1 = core::MovingAverage(v.op.attrs.number("beta1"));
-    update.step.beta2 = core::MovingAverage(v.op.attrs.number("beta2"));
-    update.step.eps = v.number("eps");
-  }
+  update.step.half_moments = is_narrow;
   const std::int64_t launches = update_launches(update.sizes());
   return {[context = v.context, launch, groups, update = std::move(update)](const KernelArgs& args) {
             const std::vector<UpdatedTensor> tensors = update.tensors_of(args);
@@ -189,6 +201,28 @@ Kernel make_update(const OpView& v, Launch launch, const std::shared_ptr<NcclGro
 
 Kernel make_adamw(const OpView& v) { return make_update(v, launch_adamw); }
 Kernel make_sgd(const OpView& v) { return make_update(v, launch_sgd); }
+Kernel make_lion(const OpView& v) { return make_update(v, launch_lion); }
+
+Kernel make_adamw_8bit(const OpView& v) {
+  if (!fits(v, DType::i32, DType::f32)) return {};
+  CodeTables tables{};
+  for (const bool is_signed : {true, false}) {
+    const core::Dynamic8Bit kind(is_signed);
+    const int index = is_signed ? 0 : 1;
+    std::ranges::copy(kind.values(), tables.values[index]);
+    std::ranges::copy(kind.borders(), tables.borders[index]);
+    std::ranges::copy(kind.first_codes(), tables.first_codes[index]);
+  }
+  const auto memory = std::make_shared<DeviceMemory>(v.context->allocate(sizeof tables));
+  v.context->copy_in(memory->data(), &tables, sizeof tables);
+  Update update(v);
+  const std::int64_t launches = adamw_8bit_launches(update.sizes());
+  return {[context = v.context, memory, update = std::move(update)](const KernelArgs& args) {
+            launch_adamw_8bit(update.stream(*context), update.step_of(args), update.coded_tensors_of(args),
+                              static_cast<const CodeTables*>(memory->data()));
+          },
+          {.workspace_bytes = sizeof tables, .launches = launches}};
+}
 
 std::vector<KernelRow> summing_updates(const std::shared_ptr<Context>& context,
                                        const std::shared_ptr<NcclGroups>& groups) {
@@ -202,7 +236,8 @@ std::vector<KernelRow> summing_updates(const std::shared_ptr<Context>& context,
                        return kernel;
                      }};
   };
-  return {row(program::ops::kAdamW, launch_adamw), row(program::ops::kSgd, launch_sgd)};
+  return {row(program::ops::kAdamW, launch_adamw), row(program::ops::kSgd, launch_sgd),
+          row(program::ops::kLion, launch_lion)};
 }
 
 MakerRows optimizer_rows() {
@@ -212,7 +247,9 @@ MakerRows optimizer_rows() {
           {&ops::kNormOfSquares, make_norm_of_squares, "total_of"},
           {&ops::kLossScale, make_loss_scale, "loss_scale"},
           {&ops::kAdamW, make_adamw, "adamw"},
-          {&ops::kSgd, make_sgd, "sgd"}};
+          {&ops::kAdamW8Bit, make_adamw_8bit, "adamw_8bit"},
+          {&ops::kSgd, make_sgd, "sgd"},
+          {&ops::kLion, make_lion, "lion"}};
 }
 
 }  // namespace rooflm::backends::cuda

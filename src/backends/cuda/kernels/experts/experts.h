@@ -23,6 +23,8 @@ struct RouteRule {
   bool is_sigmoid = false, is_normalised = false;
   float scale = 1;
   double balance = 0, z_loss = 0, share = 1;
+  int groups = 1, active_groups = 1, group_best = 1;
+  float jitter = -1;  ///< of a sparse mixer; below 0: none
 };
 
 /// logits [N, E] of `dtype`, bias fp32 [E] or null -> weights [N, K], experts [N, K].
@@ -53,16 +55,39 @@ void launch_gather_rows(Stream stream, const ExpertShape& shape, std::int64_t co
 void launch_combine(Stream stream, core::DType dtype, const ExpertShape& shape, std::int64_t cols,
                     const void* rows, const float* weights, const std::int32_t* places, void* y);
 
-/// drows[r] = weights[n, k] dy[n], dweights[n, k] = <dy[n], rows[r]>, where r = places[n, k].
+/// drows[r] = weights[n, k] dy[n], dweights[n, k] = <dy[n], rows[r]>, where r = places[n, k]. Of a result
+/// that is null, and of what it alone needs, nothing is read or written.
 struct CombineBackward {
   const void* dy = nullptr;              ///< [N, cols]
-  const void* rows = nullptr;            ///< [R, cols]
-  const float* weights = nullptr;        ///< [N, K]
+  const void* rows = nullptr;            ///< [R, cols], of dweights
+  const float* weights = nullptr;        ///< [N, K], of drows
   const std::int32_t* places = nullptr;  ///< [N, K]
   void* drows = nullptr;                 ///< [R, cols]; may be rows
   float* dweights = nullptr;             ///< [N, K]
 };
 void launch_combine_backward(Stream stream, core::DType dtype, const ExpertShape& shape, std::int64_t cols,
                              const CombineBackward& operands);
+
+/// y[r] = x[r] + bias[e] of the rows r of each expert e, [R, cols]; y may be x. bias [E, cols] fp32.
+void launch_grouped_bias_add(Stream stream, core::DType dtype, std::int64_t experts, std::int64_t rows,
+                             std::int64_t cols, const void* x, const float* bias, const std::int32_t* offsets,
+                             void* y);
+/// db[e] (+)= sum of the rows of e of dy; zeros for an expert without rows, unless accumulated.
+void launch_grouped_bias_backward(Stream stream, core::DType dtype, std::int64_t experts, std::int64_t cols,
+                                  const void* dy, const std::int32_t* offsets, float* db, bool accumulate);
+
+/// counts [E] (+)= the rows of each expert.
+void launch_count_offsets(Stream stream, std::int64_t experts, const std::int32_t* offsets,
+                          std::int64_t* counts, bool accumulate);
+/// to[e] = bias[e] + rate sign(mean of counts - counts[e]); to may be bias.
+void launch_balance_bias(Stream stream, std::int64_t experts, float rate, const std::int64_t* counts,
+                         const float* bias, float* to);
+
+/// y[r] = sigmoid(gate[r]) x[r]; y may be x.
+void launch_gate_rows(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols, const void* x,
+                      const void* gate, void* y);
+/// dx[r] = s dy[r], dgate[r] = s (1 - s) <dy[r], x[r]>, s = sigmoid(gate[r]); dx may be dy.
+void launch_gate_rows_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols,
+                               const void* dy, const void* x, const void* gate, void* dx, void* dgate);
 
 }  // namespace rooflm::backends::cuda

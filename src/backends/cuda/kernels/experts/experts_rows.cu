@@ -149,22 +149,23 @@ __global__ void __launch_bounds__(kRowThreads)
   const T* dy = static_cast<const T*>(g.dy) + token * cols;
   for (int k = static_cast<int>(threadIdx.x) / kWarp; k < active; k += static_cast<int>(blockDim.x) / kWarp) {
     const std::int64_t row = g.places[token * active + k];
-    const float weight = g.weights[token * active + k];
+    const float weight = g.drows == nullptr ? 0.0F : g.weights[token * active + k];
     const T* from = static_cast<const T*>(g.rows) + row * cols;
     T* to = static_cast<T*>(g.drows) + row * cols;
     float dot = 0;
     for (std::int64_t i = lane * std::int64_t{kPack}; i < cols; i += kWarp * std::int64_t{kPack}) {
-      const Pack own = load_pack(from, i, cols, aligned);
+      Pack own{};
+      if (g.dweights != nullptr) own = load_pack(from, i, cols, aligned);
       Pack d = load_pack(dy, i, cols, aligned);
 #pragma unroll
       for (int j = 0; j < kPack; ++j) {
         dot += d[j] * own[j];
         d[j] *= weight;
       }
-      store_pack(to, i, cols, aligned, d);
+      if (g.drows != nullptr) store_pack(to, i, cols, aligned, d);
     }
     dot = warp_sum(dot);
-    if (lane == 0) g.dweights[token * active + k] = dot;
+    if (lane == 0 && g.dweights != nullptr) g.dweights[token * active + k] = dot;
   }
 }
 

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "backends/cuda/kernels/mma.cuh"
-#include "backends/cuda/kernels/norm.h"
-#include "backends/cuda/kernels/norm_shape.cuh"
+#include "backends/cuda/kernels/norm/norm.h"
+#include "backends/cuda/kernels/norm/norm_shape.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 
 namespace rooflm::backends::cuda {

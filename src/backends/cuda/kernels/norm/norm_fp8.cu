@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/fp8.cuh"
-#include "backends/cuda/kernels/norm_fp8.h"
-#include "backends/cuda/kernels/norm_shape.cuh"
+#include "backends/cuda/kernels/norm/norm_fp8.h"
+#include "backends/cuda/kernels/norm/norm_shape.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {

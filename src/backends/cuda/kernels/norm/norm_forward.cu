@@ -1,5 +1,5 @@
 // layernorm, rmsnorm, and both after a residual addition: one block per row, the row in registers.
-#include "backends/cuda/kernels/norm_shape.cuh"
+#include "backends/cuda/kernels/norm/norm_shape.cuh"
 
 namespace rooflm::backends::cuda {
 namespace {

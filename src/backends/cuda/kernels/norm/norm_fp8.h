@@ -3,7 +3,7 @@
 // std::runtime_error if the launch fails.
 #pragma once
 
-#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/norm/norm.h"
 
 namespace rooflm::backends::cuda {
 

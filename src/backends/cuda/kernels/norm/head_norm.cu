@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/column_sums.h"
-#include "backends/cuda/kernels/head_norm.h"
 #include "backends/cuda/kernels/launch.cuh"
+#include "backends/cuda/kernels/norm/head_norm.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
@@ -18,7 +18,7 @@ constexpr std::int64_t kMostParts = 64;
 /// The elements of a group. Behind the groups of a row its v is one more.
 struct Span {
   std::int64_t begin, size;
-  const float* weight;  // or null
+  const float *weight, *bias;  // or null
 
   __device__ Span(const HeadNorm& n, std::int64_t group) {
     const std::int64_t d = n.head_dim;
@@ -26,15 +26,19 @@ struct Span {
     if (group == n.groups) {
       begin = queries + n.kv_heads * d;
       size = n.kv_heads * d;
-      weight = nullptr;
+      weight = bias = nullptr;
       return;
     }
     const bool is_key = n.is_whole ? group == 1 : group >= n.heads;
     begin = n.is_whole ? (is_key ? queries : 0) : group * d;
     size = n.is_whole ? (is_key ? n.kv_heads : n.heads) * d : d;
     weight = is_key ? n.wk : n.wq;
+    bias = is_key ? n.bk : n.bq;
     const std::int64_t elements = is_key ? n.k_weights : n.q_weights;
-    if (weight != nullptr && elements > size) weight += begin - (is_key ? queries : 0);
+    if (elements <= size) return;
+    const std::int64_t first = begin - (is_key ? queries : 0);
+    if (weight != nullptr) weight += first;
+    if (bias != nullptr) bias += first;
   }
 };
 
@@ -83,7 +87,8 @@ __global__ void __launch_bounds__(kThreads) head_norm(HeadNorm n, const T* qkv, 
   const float rstd = 1.0F / sqrtf(team.sum(square) / size + n.eps);
   for (std::int64_t i = team.thread; i < span.size; i += team.threads) {
     const float weight = span.weight == nullptr ? 1.0F : span.weight[i];
-    to[i] = from_float<T>((to_float(x[i]) - mean) * rstd * weight);
+    const float bias = span.bias == nullptr ? 0.0F : span.bias[i];
+    to[i] = from_float<T>((to_float(x[i]) - mean) * rstd * weight + bias);
   }
   if (team.thread > 0) return;
   statistics[row * n.groups + group] = mean;
@@ -124,8 +129,9 @@ __global__ void __launch_bounds__(kThreads)
     dx[at + i] = from_float<T>(rstd * (gradient(i) - mean_g - xhat(i) * mean_g_xhat));
 }
 
-/// partials [parts, H D] of queries, then [parts, K D] of keys: sums of dy * xhat over a part of the rows.
-template <class T>
+/// partials [parts, H D] of queries, then [parts, K D] of keys: sums of dy * xhat, or of dy for biases, over
+/// a part of the rows.
+template <class T, bool kBias>
 __global__ void __launch_bounds__(kThreads)
     head_norm_sums(HeadNorm n, std::int64_t part_rows, const T* dy, const T* qkv, const float* statistics,
                    float* partials) {
@@ -143,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
     const float mean = statistics[row * n.groups + group];
     const float rstd = statistics[(n.rows + row) * n.groups + group];
     const std::int64_t at = row * n.width + col;
-    sum += to_float(dy[at]) * (to_float(qkv[at]) - mean) * rstd;
+    sum += to_float(dy[at]) * (kBias ? 1.0F : (to_float(qkv[at]) - mean) * rstd);
   }
   const std::int64_t part = blockIdx.y;
   if (is_key) {
@@ -177,8 +183,8 @@ void launch_head_norm(Stream stream, const HeadNorm& n, const void* qkv, void* y
 }
 
 void launch_head_norm_backward(Stream stream, const HeadNorm& n, const void* dy, const void* qkv,
-                               const float* statistics, void* dqkv, float* dwq, float* dwk,
-                               float* workspace) {
+                               const float* statistics, void* dqkv, const HeadNormSums& dw,
+                               const HeadNormSums& db, float* workspace) {
   if (n.rows == 0) return;
   const std::int64_t queries = n.heads * n.head_dim;
   const std::int64_t keys = n.kv_heads * n.head_dim;
@@ -186,23 +192,24 @@ void launch_head_norm_backward(Stream stream, const HeadNorm& n, const void* dy,
   with_element(n.dtype, "head_norm_backward", [&]<class T>(T) {
     const auto* d = static_cast<const T*>(dy);
     const auto* x = static_cast<const T*>(qkv);
-    if (has_weights(n)) {  // before dqkv, which may be dy
-      const dim3 grid(grid_size(ceil_div(queries + keys, kThreads), "head_norm_backward"),
-                      static_cast<unsigned>(parts));
-      head_norm_sums<T>
-          <<<grid, kThreads, 0, stream>>>(n, ceil_div(n.rows, parts), d, x, statistics, workspace);
-    }
+    const dim3 grid(grid_size(ceil_div(queries + keys, kThreads), "head_norm_backward"),
+                    static_cast<unsigned>(parts));
+    const auto sum = [&](auto* kernel, const HeadNormSums& to) {
+      if (to.queries == nullptr) return;
+      kernel<<<grid, kThreads, 0, stream>>>(n, ceil_div(n.rows, parts), d, x, statistics, workspace);
+      // Heads that share a weight are parts of its sum.
+      launch_sum_partials(stream, parts * (queries / n.q_weights), workspace,
+                          {.cols = n.q_weights, .arrays = 1, .out = {to.queries}}, n.accumulate);
+      launch_sum_partials(stream, parts * (keys / n.k_weights), workspace + parts * queries,
+                          {.cols = n.k_weights, .arrays = 1, .out = {to.keys}}, n.accumulate);
+    };
+    sum(head_norm_sums<T, false>, dw);  // before dqkv, which may be dy
+    sum(head_norm_sums<T, true>, db);
     auto* kernel = n.is_whole ? head_norm_backward<T, true> : head_norm_backward<T, false>;
     kernel<<<blocks_of(n, "head_norm_backward"), kThreads, 0, stream>>>(n, d, x, statistics,
                                                                         static_cast<T*>(dqkv));
   });
   check_launch("head_norm_backward");
-  if (!has_weights(n)) return;
-  // Heads that share a weight are parts of its sum.
-  launch_sum_partials(stream, parts * (queries / n.q_weights), workspace,
-                      {.cols = n.q_weights, .arrays = 1, .out = {dwq}}, n.accumulate);
-  launch_sum_partials(stream, parts * (keys / n.k_weights), workspace + parts * queries,
-                      {.cols = n.k_weights, .arrays = 1, .out = {dwk}}, n.accumulate);
 }
 
 std::size_t head_norm_workspace_bytes(const HeadNorm& n) {
@@ -210,9 +217,9 @@ std::size_t head_norm_workspace_bytes(const HeadNorm& n) {
   return static_cast<std::size_t>(parts_of(n) * (n.heads + n.kv_heads) * n.head_dim) * sizeof(float);
 }
 
-int head_norm_backward_launches(const HeadNorm& n) {
-  constexpr int kWithSums = 4;  // partial sums, dqkv, sums of those of queries and of keys
-  return has_weights(n) ? kWithSums : 1;
+int head_norm_backward_launches(const HeadNorm& n, bool has_biases) {
+  constexpr int kOfSums = 3;  // partial sums, and sums of those of queries and of keys
+  return 1 + (has_weights(n) ? kOfSums : 0) + (has_biases ? kOfSums : 0);
 }
 
 }  // namespace rooflm::backends::cuda

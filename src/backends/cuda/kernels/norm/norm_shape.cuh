@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "backends/cuda/kernels/launch.cuh"
-#include "backends/cuda/kernels/norm.h"
+#include "backends/cuda/kernels/norm/norm.h"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 

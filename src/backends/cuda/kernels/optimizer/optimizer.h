@@ -1,7 +1,7 @@
-// The optimizer step for lists of tensors: norms, adamw, sgd. Everything is fp32, except that copies of
-// parameters are bf16 or fp16, as gradients may be. A launcher takes the whole list. The pointers are kernel
-// arguments, a few dozen tensors per launch, so no table in device memory is needed. Launchers only submit.
-// They throw std::runtime_error if a launch fails.
+// The optimizer step for lists of tensors: norms, adamw, sgd, lion. Everything is fp32, except that copies of
+// parameters are bf16 or fp16, as gradients may be, and moments of adamw bf16 or 8 bits. A launcher takes the
+// whole list. The pointers are kernel arguments, a few dozen tensors per launch, so no table in device memory
+// is needed. Launchers only submit. They throw std::runtime_error if a launch fails.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels/peer_sum.h"
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
+#include "core/dynamic_8bit.h"
 #include "core/moving_average.h"
 
 namespace rooflm::backends::cuda {
@@ -29,7 +30,8 @@ void launch_square_sum(Stream stream, std::span<const NormedTensor> tensors, dou
 void launch_root(Stream stream, std::int64_t count, const double* squares, float* norm);
 [[nodiscard]] std::size_t global_norm_workspace_bytes(std::span<const std::int64_t> counts);
 
-/// Number of launches of launch_square_sum, and of launch_adamw or launch_sgd, for tensors of these sizes.
+/// Number of launches of launch_square_sum, and of launch_adamw, launch_sgd or launch_lion, for tensors of
+/// these sizes.
 [[nodiscard]] std::int64_t global_norm_launches(std::span<const std::int64_t> counts);
 [[nodiscard]] std::int64_t update_launches(std::span<const std::int64_t> counts);
 
@@ -42,21 +44,23 @@ struct UpdateStep {
   const float* norm = nullptr;
   float max_norm = 0;
   float weight_decay = 0;
-  core::MovingAverage beta1{}, beta2{};  // adamw
+  core::MovingAverage beta1{}, beta2{};  // adamw, lion
   float eps = 0;                         // adamw
   bool scaled = false;
+  bool half_moments = false;  ///< adamw's moments are bf16, rounded at random; with one rank alone
   core::DType copy_dtype = core::DType::bf16;
 };
 
-/// A tensor that is updated in place. copy, of copy_dtype, may be null. moment1 and moment2 are adamw's.
+/// A tensor that is updated in place. copy, of copy_dtype, may be null. moment1 and moment2 are adamw's,
+/// moment1 lion's; fp32 but with half_moments.
 /// Halved parameters (core/halves.h; `halves` is the dtype of their upper halves) have no copy, a count that
 /// is a multiple of 8, and 16-byte aligned addresses.
 struct UpdatedTensor {
   std::int64_t count = 0;
   void* parameter = nullptr;
   const void* gradient = nullptr;
-  float* moment1 = nullptr;
-  float* moment2 = nullptr;
+  void* moment1 = nullptr;
+  void* moment2 = nullptr;
   void* copy = nullptr;
   core::DType halves = core::DType::f32;  ///< bf16 or fp16; fp32: the parameter is whole
   core::DType gradient_dtype = core::DType::f32;
@@ -72,5 +76,28 @@ void launch_adamw(Stream stream, const UpdateStep& step, std::span<const Updated
 /// p = (1 - lr * weight_decay) p - lr * g; copy = p in copy_dtype.
 void launch_sgd(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
                 const PeerPlaces& peers = {});
+
+/// u = sign(beta1 m + (1 - beta1) g), p = (1 - lr * weight_decay) p - lr * u, m = beta2 m + (1 - beta2) g.
+void launch_lion(Stream stream, const UpdateStep& step, std::span<const UpdatedTensor> tensors,
+                 const PeerPlaces& peers = {});
+
+/// A tensor whose moments have 8 bits (core/dynamic_8bit.h): moment1 and moment2 are its codes, packed by
+/// four, and these the largest magnitudes of their blocks.
+struct CodedTensor : UpdatedTensor {
+  float* size1 = nullptr;
+  float* size2 = nullptr;
+};
+
+/// core::Dynamic8Bit with a sign, [0], and without. Blocks copy it to shared memory, 16 bytes at a time.
+struct alignas(16) CodeTables {
+  float values[2][256];
+  float borders[2][256];
+  std::uint8_t first_codes[2][2 * core::Dynamic8Bit::kCells];
+};
+
+/// As launch_adamw, with moments of 8 bits. `tables` are in device memory.
+void launch_adamw_8bit(Stream stream, const UpdateStep& step, std::span<const CodedTensor> tensors,
+                       const CodeTables* tables);
+[[nodiscard]] std::int64_t adamw_8bit_launches(std::span<const std::int64_t> counts);
 
 }  // namespace rooflm::backends::cuda

@@ -8,9 +8,9 @@
 
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/launch.cuh"
-#include "backends/cuda/kernels/norm.h"
-#include "backends/cuda/kernels/norm_backward_rows.cuh"
-#include "backends/cuda/kernels/norm_shape.cuh"
+#include "backends/cuda/kernels/norm/norm.h"
+#include "backends/cuda/kernels/norm/norm_backward_rows.cuh"
+#include "backends/cuda/kernels/norm/norm_shape.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
 
