@@ -105,8 +105,9 @@ struct Batches {
   std::uint64_t most = 0, samples = 0;  ///< of them
 };
 Batches batches_of(const QuantizeOptions& options, const Wish& wish, const lab::Point& point) {
-  Batches batches{.most = static_cast<std::uint64_t>(parse_integer("--batches", options.batches, 1)),
-                  .samples = static_cast<std::uint64_t>(parse_integer("--samples", options.samples, 1))};
+  Batches batches;
+  batches.most = static_cast<std::uint64_t>(parse_integer("--batches", options.batches, 1));
+  batches.samples = static_cast<std::uint64_t>(parse_integer("--samples", options.samples, 1));
   if (options.data.empty()) return batches;
   const Texts texts = texts_of(options.data);
   const auto open = [&](const std::vector<fs::path>& shards) {
@@ -171,13 +172,14 @@ const report::TypedColumns<Row>& columns() {
 }
 
 Row row_of(const fs::path& directory, const Wish& wish, const std::optional<train::Evaluation>& result) {
-  const bool is_source = wish.format == WeightFormat::plain && !wish.is_sparse;
-  std::string weights = std::string(name_of(wish.format));
-  if (wish.is_sparse) weights += ", 2:4";
-  Row row{.model = directory.string(),
-          .weights = weights,
-          .method = is_source ? "" : std::string(core::name_of(wish.method)),
-          .bytes = bytes_of(directory)};
+  const bool is_rounded = wish.format != WeightFormat::plain;
+  std::string weights = is_rounded || !wish.is_sparse ? std::string(name_of(wish.format)) : "";
+  std::string method = is_rounded ? std::string(core::name_of(wish.method)) : "";
+  if (wish.is_sparse) {
+    weights += is_rounded ? ", 2:4" : "2:4";
+    method += is_rounded ? ", magnitude" : "magnitude";
+  }
+  Row row{.model = directory.string(), .weights = weights, .method = method, .bytes = bytes_of(directory)};
   if (result) {
     row.loss = result->loss;
     row.perplexity = result->perplexity;
@@ -191,7 +193,8 @@ int run(const QuantizeOptions& options) {
   const Wish wish = wish_of(options);
   if (options.output.empty()) throw core::UsageError("quantize: name the directory to write with -o");
   refuse_existing(options.output);
-  LoadedModel loaded = options.inference.describe("1", options.seq);
+  const std::string seq = options.data.empty() ? "1" : options.seq;
+  LoadedModel loaded = options.inference.describe("1", seq);
   const model::ModelConfig config = loaded.point.config;
   if (const WeightFormat stored = model::read_weight_format(loaded.directory); stored != WeightFormat::plain)
     throw core::InputError(
@@ -208,7 +211,7 @@ int run(const QuantizeOptions& options) {
   const bool has_adapter = train::has_adapter(loaded.directory);
   std::vector<Row> rows(1, row_of(loaded.directory, {}, {}));
   if (batches.evaluation || has_adapter) {
-    loaded = options.inference.open("1", options.seq);
+    loaded = options.inference.open("1", seq);
     rows[0] =
         row_of(loaded.directory, {}, evaluate(*loaded.session, loaded.directory, batches, loaded.point.seq));
   }
