@@ -48,6 +48,7 @@ const std::vector<CommandGroup>& command_groups() {
            {"data decode", "convert token ids to text", declare_data_decode},
            {"train", "train a model on token shards, with checkpoints", declare_train},
            {"eval", "compute the loss of a model on token shards", declare_eval},
+           {"quantize", "write a model with weights of 8 or 4 bits, or 2 of each 4", declare_quantize},
            {"generate", "generate text with a model", declare_generate},
            {"serve", "answer requests over HTTP as OpenAI's API does", declare_serve},
            {"bench-serve", "load a server of that API and time its answers", declare_bench_serve},

@@ -56,6 +56,7 @@ Body declare_program(CommandLine& line);
 Body declare_launch(CommandLine& line);
 Body declare_train(CommandLine& line);
 Body declare_eval(CommandLine& line);
+Body declare_quantize(CommandLine& line);
 Body declare_generate(CommandLine& line);
 Body declare_serve(CommandLine& line);
 Body declare_bench_serve(CommandLine& line);

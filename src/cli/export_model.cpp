@@ -21,9 +21,25 @@
 #include "train/checkpoint_parts.h"
 
 namespace rooflm::cli {
-namespace {
-
 namespace fs = std::filesystem;
+
+void refuse_existing(const fs::path& output) {
+  std::error_code error;
+  require_file({"-o", output});
+  if (fs::exists(fs::symlink_status(output, error)))
+    throw core::UsageError(fmt::format("-o {} exists already", output.string()));
+}
+
+model::TextEnds copy_tokenizer(const fs::path& from, const fs::path& to) {
+  const fs::path tokenizer = from / "tokenizer.json";
+  std::error_code ignored;
+  if (!fs::exists(tokenizer, ignored)) return {};
+  const core::MappedFile file(tokenizer);
+  core::write_file_atomically(to / "tokenizer.json", file.text());
+  return train::text_ends(text::Tokenizer::load(tokenizer));
+}
+
+namespace {
 
 /// The weights of a checkpoint of adapters, all at once.
 std::map<std::string, std::vector<float>> merged_weights(const fs::path& checkpoint,
@@ -40,22 +56,13 @@ void write(const fs::path& checkpoint, const std::optional<train::PartFiles>& pa
   const model::ModelConfig config = train::read_model_config(checkpoint);
   std::map<std::string, std::vector<float>> merged;
   if (!parts) merged = merged_weights(checkpoint, config);
-  const fs::path tokenizer = checkpoint / "tokenizer.json";
-  std::error_code ignored;
-  const bool has_tokenizer = fs::exists(tokenizer, ignored);
   model::save_model(
       directory, config,
       [&](const std::string& name, std::span<float> values) {
         if (parts) return parts->read(name, values);
         std::ranges::copy(merged.at(name), values.begin());
       },
-      core::DType::f32, model::kMaxShardBytes, {},
-      has_tokenizer ? train::text_ends(text::Tokenizer::load(tokenizer)) : model::TextEnds());
-  if (has_tokenizer) {
-    const core::MappedFile file(tokenizer);
-    core::write_file_atomically(directory / "tokenizer.json", file.text());
-  }
-  core::sync_directory(directory);
+      core::DType::f32, model::kMaxShardBytes, {}, copy_tokenizer(checkpoint, directory));
 }
 
 /// "model" of "model/": names beside it can be made.
@@ -84,9 +91,7 @@ struct Source {
 /// Throws where `checkpoint` cannot be exported to `output`.
 Source checked(const fs::path& checkpoint, const fs::path& output) {
   std::error_code error;
-  require_file({"-o", output});
-  if (fs::exists(fs::symlink_status(output, error)))
-    throw core::UsageError(fmt::format("-o {} exists already", output.string()));
+  refuse_existing(output);
   fs::path directory = train::resolve_model_directory(checkpoint);
   auto parts = train::open_parts(directory);
   if (!parts && train::has_adapter(directory)) return {std::move(directory), std::nullopt};
@@ -104,20 +109,27 @@ void check_model_export(const fs::path& checkpoint, const fs::path& output) {
   static_cast<void>(checked(checkpoint, without_slash(output)));
 }
 
-void export_model(const fs::path& checkpoint, const fs::path& output) {
+void write_directory(const fs::path& output, const std::function<void(const fs::path&)>& write) {
   const fs::path target = without_slash(output);
-  const Source source = checked(checkpoint, target);
   const fs::path unfinished = make_unfinished(target);
   std::error_code error;
   try {
-    train::verify_model(source.directory);
-    write(source.directory, source.parts, unfinished);
+    write(unfinished);
+    core::sync_directory(unfinished);
     fs::rename(unfinished, target);
   } catch (...) {
     fs::remove_all(unfinished, error);
     throw;
   }
   core::sync_directory(core::folder_of(target));
+}
+
+void export_model(const fs::path& checkpoint, const fs::path& output) {
+  const Source source = checked(checkpoint, without_slash(output));
+  write_directory(output, [&](const fs::path& directory) {
+    train::verify_model(source.directory);
+    write(source.directory, source.parts, directory);
+  });
 }
 
 }  // namespace rooflm::cli

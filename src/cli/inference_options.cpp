@@ -26,8 +26,8 @@ void InferenceOptions::add_to(CommandLine& line) {
       .group("Run");
 }
 
-LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq,
-                                   const lab::Ranks& ranks) const {
+LoadedModel InferenceOptions::describe(const std::string& batch, const std::string& seq,
+                                       const lab::Ranks& ranks) const {
   if (model_.empty()) throw core::UsageError("--model is missing: a directory with config.json and weights");
   const auto& presets = model::preset_names();
   std::error_code ignored;
@@ -55,8 +55,14 @@ LoadedModel InferenceOptions::open(const std::string& batch, const std::string& 
   }
   lab::agree(ranks, lab::values_of(loaded.point));
   loaded.point.device_ranks = lab::agree_on_devices(ranks, loaded.point.device);
-  const double limit = memory_limit_.empty() ? 0 : parse_bytes("--memory-limit", memory_limit_);
   loaded.directory = train::resolve_model_directory(model_);
+  return loaded;
+}
+
+LoadedModel InferenceOptions::open(const std::string& batch, const std::string& seq,
+                                   const lab::Ranks& ranks) const {
+  LoadedModel loaded = describe(batch, seq, ranks);
+  const double limit = memory_limit_.empty() ? 0 : parse_bytes("--memory-limit", memory_limit_);
   loaded.backend = lab::make_backend(loaded.point);
   const bool shares_layers = loaded.point.step.sharding.tensor > 1;
   if (shares_layers) lab::join_backend(*loaded.backend, loaded.point, ranks);

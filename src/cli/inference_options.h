@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backends/backend.h"
 #include "cli/config_options.h"
@@ -23,13 +25,11 @@ struct LoadedModel {
 /// `--model DIR --engine --attention --dtype --device --threads --autotune --memory-limit`, as typed.
 class InferenceOptions {
  public:
-  InferenceOptions() = default;
+  InferenceOptions() : InferenceOptions({"base"}) {}
   /// With --dp and --tp: several ranks share the texts and the layers.
-  static InferenceOptions with_split() {
-    InferenceOptions options;
-    options.config_ = {"engine", "attention", "dtype", "device", "threads", "search_products", "dp", "tp"};
-    return options;
-  }
+  static InferenceOptions with_split() { return InferenceOptions({"base", "dp", "tp"}); }
+  /// Without --base: weights as files have them.
+  static InferenceOptions without_base() { return InferenceOptions(Keys{}); }
   void add_to(CommandLine& line);
   /// The same for another model, of which `option` says where it is.
   [[nodiscard]] InferenceOptions for_model(const char* option, const std::string& model) const {
@@ -45,11 +45,18 @@ class InferenceOptions {
   /// told different things, or are not as many as --dp and --tp say.
   [[nodiscard]] LoadedModel open(const std::string& batch, const std::string& seq,
                                  const lab::Ranks& ranks = nullptr) const;
+  /// The same without backend and session: nothing is allocated.
+  [[nodiscard]] LoadedModel describe(const std::string& batch, const std::string& seq,
+                                     const lab::Ranks& ranks = nullptr) const;
 
  private:
+  using Keys = std::initializer_list<std::string_view>;
+  explicit InferenceOptions(Keys more)
+      : config_({"engine", "attention", "dtype", "device", "threads", "search_products"}, more) {}
+
   const char* option_ = "--model";
   std::string model_;
-  ConfigOptions config_{"engine", "attention", "dtype", "device", "threads", "search_products"};
+  ConfigOptions config_;
   std::string memory_limit_;
 };
 

@@ -11,6 +11,7 @@
 #include "compile/passes/cast.h"
 #include "compile/passes/compact_state.h"
 #include "compile/passes/fuse.h"
+#include "compile/passes/pack_weights.h"
 #include "compile/passes/shard_tensor.h"
 #include "compile/passes/sum_in_update.h"
 #include "compile/planning.h"
@@ -49,6 +50,16 @@ void check_options(const StepOptions& options) {
     throw core::Unavailable(
         "--lora: adapters are trained by data-parallel ranks alone yet; leave out --zero, "
         "--tp, --pp and --ep");
+  if (options.base != core::WeightFormat::plain) {
+    if (split.tensor > 1 || split.pipeline > 1 || split.zero > 0 || split.expert > 1)
+      throw core::Unavailable(
+          fmt::format("--base {}: whole matrices alone are packed yet; leave out --zero, "
+                      "--tp, --pp and --ep",
+                      name_of(options.base)));
+    if (options.fp8)
+      throw core::UsageError(
+          fmt::format("--base {}: matmuls of --dtype fp8 read weights of their own", name_of(options.base)));
+  }
   const passes::OptimizerKind optimizer = options.optimizer.kind;
   if (options.optimizer.states != passes::StateKind::fp32) {
     const std::string_view states = name_of(options.optimizer.states);
@@ -71,9 +82,18 @@ void check_options(const StepOptions& options) {
   }
 }
 
+/// Weights of a training step: what is packed is not trained.
+void check_base(const StepOptions& options) {
+  if (options.base == core::WeightFormat::plain || !options.adapters.empty()) return;
+  throw core::UsageError(
+      fmt::format("--base {}: packed weights are not trained: train adapters beside them (--lora 8)",
+                  name_of(options.base)));
+}
+
 program::Program whole_step(program::Program forward, const StepOptions& options, std::string_view stop_after,
                             const std::function<void()>& between) {
   check_options(options);
+  check_base(options);
   Making making{.step = std::move(forward)};
   if (!run(training_passes(), making, options, stop_after, between)) program::check(making.step);
   return std::move(making.step);
@@ -141,6 +161,7 @@ program::Program training_step(program::Program forward, const StepOptions& opti
 
 program::Program training_step(RankForward forward, const StepOptions& options) {
   check_options(options);
+  check_base(options);
   Making making{
       .step = std::move(forward.program), .shared = std::move(forward.shared), .stage = forward.stage};
   run(training_passes().subspan(kForwardPasses), making, options);
@@ -163,6 +184,7 @@ program::Program inference_step(program::Program forward, const StepOptions& opt
   passes::cast(step, options.dtype);
   mark_products(step, options);
   if (is_fused(options)) passes::fuse(step);
+  if (options.base != core::WeightFormat::plain) passes::pack_weights(step, options.base);
   const bool is_own = weights == Weights::own;
   const bool is_narrow = core::size_of(options.dtype) == 2;
   const bool narrows = is_narrow && is_own;

@@ -21,6 +21,7 @@
 #include "core/dtype.h"
 #include "core/named.h"
 #include "core/options.h"
+#include "core/weight_format.h"
 #include "model/config.h"
 #include "program/fp32_products.h"
 #include "program/program.h"
@@ -59,8 +60,9 @@ struct StepOptions {
   double expert_capacity =
       0;               ///< of training: most rows of an expert, of the mean (passes::limit_experts); 0: all
   std::string lora{};  ///< adapters beside frozen weights, as text (passes/adapters.h); "": none
-  std::vector<passes::Adapter> adapters{};             ///< those that `lora` asks for of the model
-  passes::Routing routing = passes::Routing::learned;  ///< of the programs that program_of makes
+  std::vector<passes::Adapter> adapters{};              ///< those that `lora` asks for of the model
+  core::WeightFormat base = core::WeightFormat::plain;  ///< of matrices that are not trained (pack_weights)
+  passes::Routing routing = passes::Routing::learned;   ///< of the programs that program_of makes
   Sharding sharding{};          ///< how the step is split over ranks; validated before by compile::check
   program::Coordinates rank{};  ///< the rank whose program is built
 };
@@ -88,6 +90,7 @@ void visit_options(T& step, const Visit& visit) {
   visit("optimizer", step.optimizer.kind);
   visit("states", step.optimizer.states);
   visit("lora", step.lora);
+  visit("base", step.base);
 }
 
 /// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts

@@ -15,6 +15,7 @@
 #include "compile/passes/early_updates.h"
 #include "compile/passes/fuse.h"
 #include "compile/passes/overlap.h"
+#include "compile/passes/pack_weights.h"
 #include "compile/passes/part_ops.h"
 #include "compile/passes/rebuild.h"
 #include "compile/passes/ring_attention.h"
@@ -247,6 +248,8 @@ constexpr Pass kPasses[] = {
      [](Making& m, Options o) { halve_gradients(m.step, o.dtype); }},
     {"mark_products", always, [](Making& m, Options o) { mark_products(m.step, o); }},
     {"fuse", is_fused, fuse},
+    {"pack_weights", [](Options o) { return o.base != core::WeightFormat::plain; },
+     [](Making& m, Options o) { passes::pack_weights(m.step, o.base); }},
     {"narrow_frozen", [](Options o) { return has_adapters(o) && core::size_of(o.dtype) == 2; },
      [](Making& m, Options o) { passes::narrow_weights(m.step, o.dtype, is_compact(o), true); }},
     {"rebuild", [](Options o) { return is_fused(o) && rebuilds(o); }, on_step<passes::rebuild>},

@@ -11,8 +11,9 @@
 namespace rooflm::core {
 
 /// Element type of a tensor. `i32` holds token ids; `f8` (e4m3) and `f8_e5m2` are the operand types of fp8
-/// matmuls (program/fp8.h).
-enum class DType : std::uint8_t { f64, f32, bf16, f16, f8, f8_e5m2, i32 };
+/// matmuls (program/fp8.h). From `int8` on: weights as codes and scales in one buffer, whose shape is that of
+/// the numbers they stand for (core/packed_weights.h).
+enum class DType : std::uint8_t { f64, f32, bf16, f16, f8, f8_e5m2, i32, int8, int4, nf4, fp8_rows, sparse };
 
 /// Facts about a dtype, except its C++ type, which core/elements.h knows.
 struct DTypeFacts {
@@ -24,7 +25,8 @@ struct DTypeFacts {
   std::string_view torch_name;   ///< in the config.json of a Hugging Face directory
 };
 
-/// All dtypes in the order of DType: widest first, integers last.
+/// All dtypes in the order of DType: widest first, then integers, then packed weights, whose bytes are those
+/// of packed_bytes and which no file has under a name of its own.
 constexpr auto kDTypes = std::to_array<DTypeFacts>({
     {DType::f64, "fp64", 8, true, "F64", "float64"},
     {DType::f32, "fp32", 4, true, "F32", "float32"},
@@ -33,6 +35,11 @@ constexpr auto kDTypes = std::to_array<DTypeFacts>({
     {DType::f8, "fp8", 1, true, "F8_E4M3", "float8_e4m3fn"},
     {DType::f8_e5m2, "fp8_e5m2", 1, true, "F8_E5M2", "float8_e5m2"},
     {DType::i32, "int32", 4, false, "I32", "int32"},
+    {DType::int8, "int8", 1, false, "(int8)", "(int8)"},
+    {DType::int4, "int4", 1, false, "(int4)", "(int4)"},
+    {DType::nf4, "nf4", 1, false, "(nf4)", "(nf4)"},
+    {DType::fp8_rows, "fp8 rows", 1, false, "(fp8)", "(fp8)"},
+    {DType::sparse, "2:4", 1, false, "(2:4)", "(2:4)"},
 });
 
 constexpr const DTypeFacts& facts_of(DType dtype) { return kDTypes.at(static_cast<std::size_t>(dtype)); }
@@ -43,6 +50,12 @@ constexpr std::string_view name_of(DType dtype) { return facts_of(dtype).name; }
 
 /// Whether it is one of the two 8-bit floats.
 constexpr bool is_fp8(DType dtype) { return dtype == DType::f8 || dtype == DType::f8_e5m2; }
+
+/// Whether it is codes and scales of weights.
+constexpr bool is_packed(DType dtype) { return dtype > DType::i32; }
+
+/// Bytes of `count` numbers in rows of `width`, scales included (core/packed_weights.h).
+std::int64_t packed_bytes(DType dtype, std::int64_t count, std::int64_t width);
 
 /// The dtype whose `name` (&DTypeFacts::name, ..) is `text`, if there is one.
 constexpr std::optional<DType> find_dtype(std::string_view DTypeFacts::*name, std::string_view text) {

@@ -27,10 +27,10 @@ decltype(auto) with_float_type(DType dtype, Body&& body) {
       return body(F8E4M3{});
     case DType::f8_e5m2:
       return body(F8E5M2{});
-    case DType::i32:
+    default:
       break;
   }
-  throw std::logic_error("integers have no floating type");
+  throw std::logic_error("integers and packed weights have no floating type");
 }
 
 /// to[i] = element `offset` + i of `from`, an array of `dtype`, for i < count. C: float or double.

@@ -10,6 +10,7 @@
 
 #include "core/elements.h"
 #include "core/halves.h"
+#include "core/packed_weights.h"
 #include "program/groups.h"
 
 namespace rooflm::engines {
@@ -48,6 +49,11 @@ void join(std::span<const std::uint16_t> planes, core::DType dtype, std::span<st
 bool is_narrow(const program::Tensor& tensor) {
   return tensor.role == program::Role::weight &&
          (tensor.dtype == core::DType::bf16 || tensor.dtype == core::DType::f16);
+}
+
+core::PackedMatrix packed(const program::Tensor& tensor, const std::byte* data) {
+  const std::int64_t width = tensor.shape[-1];
+  return {.dtype = tensor.dtype, .rows = tensor.shape.numel() / width, .width = width, .data = data};
 }
 
 /// Where the rank's part of a tensor begins, when it is one range of elements of the whole.
@@ -89,6 +95,8 @@ const TensorStore::Entry& TensorStore::at(const std::string& name) const {
 }
 
 std::size_t TensorStore::host_bytes(const Entry& entry) {
+  if (core::is_packed(entry.tensor.dtype))
+    return static_cast<std::size_t>(entry.tensor.shape.numel()) * sizeof(float);
   return entry.memory.bytes() * (is_narrow(entry.tensor) ? 2 : 1);
 }
 
@@ -97,6 +105,13 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
   if (bytes.size() != host_bytes(entry)) {
     throw std::logic_error(fmt::format("{} holds {} bytes, not {}", name, host_bytes(entry), bytes.size()));
   }
+  if (core::is_packed(entry.tensor.dtype)) {
+    const core::PackedMatrix form = packed(entry.tensor, nullptr);
+    std::vector<std::byte> codes(entry.memory.bytes());
+    core::pack(form.dtype, form.rows, form.width,
+               {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)}, codes.data());
+    return write_packed(name, codes);
+  }
   if (!entry.tensor.halves && !is_narrow(entry.tensor))
     return backend_->copy_in(entry.memory.data(), bytes.data(), bytes.size());
   std::vector<std::uint16_t> planes;
@@ -104,6 +119,13 @@ void TensorStore::write_bytes(const std::string& name, std::span<const std::byte
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes)
     write_range(entry, at / sizeof(float), bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at)),
                 planes);
+}
+
+void TensorStore::write_packed(const std::string& name, std::span<const std::byte> codes) {
+  const Entry& entry = at(name);
+  if (!core::is_packed(entry.tensor.dtype) || codes.size() != entry.memory.bytes())
+    throw std::logic_error(fmt::format("{} is no packed weight of {} bytes", name, codes.size()));
+  backend_->copy_in(entry.memory.data(), codes.data(), codes.size());
 }
 
 void TensorStore::write_range(const Entry& entry, std::size_t first, std::span<const std::byte> floats,
@@ -129,7 +151,8 @@ void TensorStore::write_from(const std::string& name, const ValueSource& source)
   if (found == entries_.end()) return;
   const Entry& entry = found->second;
   const std::optional<std::int64_t> begin = begin_of_range(entry.tensor);
-  if (!begin) {  // elements that lie apart are picked from the whole
+  // Elements that lie apart are picked from the whole, and scales are those of the whole.
+  if (!begin || core::is_packed(entry.tensor.dtype)) {
     std::vector<float> whole(static_cast<std::size_t>(program::whole_shape(entry.tensor).numel()));
     source(0, whole);
     return write_part(name, whole);
@@ -165,6 +188,12 @@ void TensorStore::read_bytes(const std::string& name, std::span<std::byte> bytes
     throw std::logic_error(fmt::format("{} holds {} bytes, not {}", name, host_bytes(entry), bytes.size()));
   }
   backend_->synchronize();
+  if (core::is_packed(entry.tensor.dtype)) {
+    std::vector<std::byte> codes(entry.memory.bytes());
+    backend_->copy_out(codes.data(), entry.memory.data(), codes.size());
+    const core::PackedMatrix matrix = packed(entry.tensor, codes.data());
+    return matrix.unpack(0, 0, matrix.count(), reinterpret_cast<float*>(bytes.data()));
+  }
   if (is_narrow(entry.tensor)) {
     std::vector<std::uint16_t> stored(bytes.size() / sizeof(float));
     backend_->copy_out(stored.data(), entry.memory.data(), entry.memory.bytes());

@@ -56,6 +56,8 @@ class TensorStore {
   /// rank's.
   void write_from(const std::string& name, const ValueSource& source);
   void write_bytes(const std::string& name, std::span<const std::byte> bytes);
+  /// Codes and scales of a packed weight (core/packed_weights.h) as they are. The functions above pack fp32.
+  void write_packed(const std::string& name, std::span<const std::byte> codes);
   void read_bytes(const std::string& name, std::span<std::byte> bytes) const;
 
   /// Bytes of all entries.

@@ -12,8 +12,10 @@
 #include "lab/devices.h"
 #include "lab/model_file.h"
 #include "model/forward.h"
+#include "model/quantized_files.h"
 #include "perfmodel/device_fit.h"
 #include "record/options.h"
+#include "train/checkpoint.h"
 
 namespace rooflm::lab {
 namespace {
@@ -100,12 +102,24 @@ void check_routing(const Point& point) {
       fmt::format("--routing {}: {} has no experts", name_of(point.step.routing), point.config.name));
 }
 
+/// Weights of a directory that are packed stay so; they are not packed a second time.
+core::WeightFormat base_of(const record::Config& typed, core::WeightFormat base) {
+  const std::string model = record::text_or_initial(typed, *record::find_field("model"));
+  if (!is_model_directory(model)) return base;
+  const core::WeightFormat stored = model::read_weight_format(train::resolve_model_directory(model));
+  if (stored == core::WeightFormat::plain) return base;
+  if (base == core::WeightFormat::plain || base == stored) return stored;
+  throw core::UsageError(
+      fmt::format("--base {}: the weights of {} are {} already", name_of(base), model, name_of(stored)));
+}
+
 /// How the point runs, without its model and what its device decides.
 Point run_of(const record::Config& typed) {
   Point point;
   record::read_options(typed, point);
   point.device = parse_device(point.device);
   point.step.attention = attention_of(typed, point.step);
+  point.step.base = base_of(typed, point.step.base);
   if (point.phase != RunPhase::step && point.step.micro_batches > 1) {
     throw core::UsageError(fmt::format("--phase {} has no gradients to accumulate: leave out --grad-accum",
                                        name_of(point.phase)));

@@ -46,7 +46,16 @@ using WeightSource = std::function<void(const std::string& name, std::span<float
 /// rotary tables, a tied head's copy and the other parts of the file's model are ignored. Everything is
 /// checked before the first call: core::InputError names the file, the tensor and both shapes if one is
 /// missing, unexpected or has another shape or dtype. Values are checked for finiteness when they are read.
-void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink);
+/// Matrices that files have quantised (model/quantized_files.h) go to `packed`, if there is one, as they are.
+using PackedSink = std::function<void(const std::string& name, std::span<const std::byte> codes)>;
+void load_weights(const std::filesystem::path& directory, const ModelConfig& config, const WeightSink& sink,
+                  const PackedSink& packed = {});
+
+/// The same one parameter at a time, in any order: the files stay open, and nothing is kept in memory.
+WeightSource open_weights(const std::filesystem::path& directory, const ModelConfig& config);
+
+/// The widest of the floating-point dtypes that the directory's tensors are stored as; fp32 for fp64.
+core::DType stored_dtype(const std::filesystem::path& directory);
 
 /// Throws what load_weights would throw before its first call of `sink`. Reads headers alone.
 void check_weights(const std::filesystem::path& directory, const ModelConfig& config);

@@ -201,6 +201,12 @@ void initial_values(const Parameter& parameter, const ModelConfig& config, std::
   }
 }
 
+bool is_layer_matrix(const std::string& name, const core::Shape& shape) {
+  const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  return shape.rank() == 2 && name.starts_with("h.") && name.ends_with(".weight") && !has("norm") &&
+         !has("router") && !has("shared_gate");
+}
+
 std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed) {
   std::vector<float> values(static_cast<std::size_t>(parameter.shape.numel()));
   initial_values(parameter, config, seed, 0, values);

@@ -35,6 +35,10 @@ struct Parameter {
 /// Llama's N(0, 0.02).
 std::vector<Parameter> parameters(const ModelConfig& config);
 
+/// Whether a parameter is a matrix of a layer that weights in fewer bits are made of: no norm, and no router,
+/// whose choices are few numbers that decide much.
+bool is_layer_matrix(const std::string& name, const core::Shape& shape);
+
 /// Initial values of one parameter. Element i depends only on seed, the parameter's name and i. Padding rows
 /// of the vocabulary are zero.
 std::vector<float> initial_values(const Parameter& parameter, const ModelConfig& config, std::uint64_t seed);

@@ -76,6 +76,8 @@ struct TensorSource {
   core::DType dtype = core::DType::f32;
   core::Shape shape;
   std::function<void(const core::ByteSink&)> write;
+  std::string
+      stored{};  ///< the file's name of its elements, where they are no floats of `dtype`: "U8", "I64"
 };
 
 /// Sends `values` to `sink` as `dtype` (f32, bf16, f16 or f64), rounding to nearest even.

@@ -11,6 +11,7 @@
 #include "core/elements.h"
 #include "core/error.h"
 #include "model/safetensors.h"
+#include "model/safetensors_floats.h"
 
 namespace rooflm::model {
 namespace {
@@ -21,7 +22,8 @@ constexpr std::size_t kAlignment = 8;
 constexpr std::size_t kChunk = 4096;  // elements converted at a time
 
 std::uint64_t bytes_of(const TensorSource& tensor) {
-  return static_cast<std::uint64_t>(tensor.shape.numel()) * core::size_of(tensor.dtype);
+  const std::size_t size = tensor.stored.empty() ? core::size_of(tensor.dtype) : stored_size(tensor.stored);
+  return static_cast<std::uint64_t>(tensor.shape.numel()) * size;
 }
 
 /// The length and the JSON, padded with spaces so that the data begins at a multiple of 8.
@@ -32,9 +34,10 @@ std::string header_of(const std::vector<TensorSource>& tensors, const Metadata& 
   for (const TensorSource& tensor : tensors) {
     if (root.contains(tensor.name)) throw std::logic_error("tensor " + tensor.name + " is written twice");
     const std::uint64_t end = offset + bytes_of(tensor);
-    root[tensor.name] = {{"dtype", core::facts_of(tensor.dtype).stored_name},
-                         {"shape", std::vector(tensor.shape.dims().begin(), tensor.shape.dims().end())},
-                         {"data_offsets", std::array{offset, end}}};
+    root[tensor.name] = {
+        {"dtype", tensor.stored.empty() ? core::facts_of(tensor.dtype).stored_name : tensor.stored},
+        {"shape", std::vector(tensor.shape.dims().begin(), tensor.shape.dims().end())},
+        {"data_offsets", std::array{offset, end}}};
     offset = end;
   }
   std::string text = root.is_null() ? "{}" : root.dump();

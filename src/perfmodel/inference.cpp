@@ -34,8 +34,8 @@ bool is_product(const Op& op) {
 }
 
 /// Whether weights of the format are what products compute with: the others are widened on their way.
-bool has_products_of(const WeightFormat& weights, const Setting& setting) {
-  return weights.kind == "fp8" && setting.device.peak("fp8").has_value();
+bool has_products_of(const StoredWeights& weights, const Setting& setting) {
+  return weights.format == core::WeightFormat::fp8 && setting.device.peak("fp8").has_value();
 }
 
 /// A pass over the model, by one rank.
@@ -115,7 +115,7 @@ class Pass {
   /// does that. Products with them and caches get the dtypes that they are computed and kept in.
   void take_formats() {
     is_formatted_.resize(program_.tensors.size());
-    const bool is_wide = point_.weights.kind == "bf16";
+    const bool is_wide = point_.weights.format == core::WeightFormat::bf16;
     const bool retypes = has_products_of(point_.weights, setting_);
     for (const Op& op : program_.ops) {
       if (is_wide || !is_product(op)) continue;
@@ -171,7 +171,7 @@ class Pass {
     const auto moved = static_cast<double>(cost.bytes_read + cost.bytes_written);
     if (moved <= 0 || time.moved_s <= 0) return time;
     const auto rows = static_cast<double>(rows_);
-    const double share = engine_.byte_share.at(point_.weights.kind);
+    const double share = engine_.byte_share.at(point_.weights.format);
     const WeightBytes weights = weights_of(op);
     const double body_s = time.seconds - time.launch_s;
     const bool is_gemm = rows > kFewRows && body_s > 1.001 * time.moved_s;

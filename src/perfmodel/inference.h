@@ -27,7 +27,7 @@ struct InferencePoint {
   /// Fitted to the device. Tensor-parallel ranks split it, or ranks that share experts, each with texts of
   /// its own.
   compile::StepOptions step{};
-  WeightFormat weights{};
+  StoredWeights weights{};
   core::DType cache = core::DType::bf16;  ///< of keys and values
   InferencePhase phase = InferencePhase::decode;
   std::int64_t batch = 1;   ///< B, of all ranks; of serve 0: as many as fit

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -13,12 +15,22 @@
 
 namespace rooflm::perfmodel {
 
-WeightFormat parse_weight_format(std::string_view name) {
+using core::WeightFormat;
+
+StoredWeights parse_stored_weights(std::string_view name) {
   const std::size_t colon = name.find(':');
-  WeightFormat format{.name = std::string(name), .kind = std::string(name.substr(0, colon))};
   constexpr double kByte = 8, kHalf = 16, kGroup = 64;
+  const std::string_view kind = name.substr(0, colon);
+  constexpr WeightFormat kPlanned[] = {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::int4,
+                                       WeightFormat::int8, WeightFormat::nf4};
+  const auto* const found = std::ranges::find(kPlanned, kind, core::name_of<WeightFormat>);
+  if (found == std::end(kPlanned)) {
+    std::vector<std::string> known;
+    for (const WeightFormat format : kPlanned) known.emplace_back(name_of(format));
+    throw core::UsageError(core::unknown_name("format of weights", kind, known));
+  }
+  const bool has_groups = *found == WeightFormat::int4 || *found == WeightFormat::nf4;
   double group = kGroup;
-  const bool has_groups = format.kind == "int4" || format.kind == "nf4";
   if (colon != std::string_view::npos) {
     const std::string_view size = name.substr(colon + 1);
     std::int64_t typed = 0;
@@ -30,20 +42,21 @@ WeightFormat parse_weight_format(std::string_view name) {
     }
     group = static_cast<double>(typed);
   }
-  const std::map<std::string, double> bits = {{"bf16", kHalf},
-                                              {"fp8", kByte},
-                                              {"int8", kByte},
-                                              {"int4", 4 + 2 * kHalf / group},
-                                              {"nf4", 4 + 2 * kHalf / group}};
-  const auto found = bits.find(format.kind);
-  if (found == bits.end()) {
-    std::vector<std::string> known;
-    for (const auto& [kind, of] : bits) known.push_back(kind);
-    throw core::UsageError(core::unknown_name("format of weights", format.kind, known));
-  }
-  format.bits = found->second;
-  return format;
+  double bits = 4 + 2 * kHalf / group;
+  if (!has_groups) bits = *found == WeightFormat::bf16 ? kHalf : kByte;
+  return {.name = std::string(name), .format = *found, .bits = bits};
 }
+
+namespace {
+
+std::map<WeightFormat, double> byte_shares(const nlohmann::json& json) {
+  std::map<WeightFormat, double> shares;
+  for (const auto& [name, share] : json.items())
+    shares[core::parse<WeightFormat>(name)] = share.get<double>();
+  return shares;
+}
+
+}  // namespace
 
 const std::vector<InferenceEngine>& inference_engines() {
   static const std::vector<InferenceEngine> kAll = [] {
@@ -53,7 +66,7 @@ const std::vector<InferenceEngine>& inference_engines() {
       all.push_back({.name = json.at("name"),
                      .framework = json.at("framework"),
                      .source = json.at("source"),
-                     .byte_share = json.at("byte_share"),
+                     .byte_share = byte_shares(json.at("byte_share")),
                      .launches_per_layer = json.value("launches_per_layer", 0.0),
                      .launches_beside = json.value("launches_beside", 0.0),
                      .launch_host_s = json.value("launch_host_s", 0.0),

@@ -7,22 +7,24 @@
 #include <string_view>
 #include <vector>
 
+#include "core/weight_format.h"
+
 namespace rooflm::perfmodel {
 
-/// How the weights of layers are stored: bits of one, those of scales included.
-struct WeightFormat {
-  std::string name{};         ///< as typed: "int4:32"
-  std::string kind = "bf16";  ///< without the size of a group
-  double bits = 16;
+/// How the weights of layers are stored.
+struct StoredWeights {
+  std::string name = "bf16";  ///< as typed: "int4:32"
+  core::WeightFormat format = core::WeightFormat::bf16;
+  double bits = 16;  ///< of one, those of scales included
 };
 /// bf16, fp8, int8 (a scale a row), int4 or nf4 with groups of 64, "int4:32" with groups of 32: int4 has a
 /// scale and a zero of 16 bits a group, nf4 a scale of 32 bits. Throws core::UsageError.
-WeightFormat parse_weight_format(std::string_view name);
+StoredWeights parse_stored_weights(std::string_view name);
 
 struct InferenceEngine {
   std::string name{}, framework{}, source{};
-  /// By kind of format, the share of the bandwidth of GEMMs that products with few rows reach.
-  std::map<std::string, double, std::less<>> byte_share{};
+  /// By format, the share of the bandwidth of GEMMs that products with few rows reach.
+  std::map<core::WeightFormat, double> byte_share{};
   double launches_per_layer = 0;  ///< that the host submits while the device computes; 0: a graph is replayed
   double launches_beside = 0;     ///< that the device waits for, between two steps
   double launch_host_s = 0;

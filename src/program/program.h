@@ -96,6 +96,7 @@ struct Tensor {
   /// whole.
   std::vector<Shard> shards{};
   [[nodiscard]] std::int64_t bytes() const {
+    if (core::is_packed(dtype)) return core::packed_bytes(dtype, shape.numel(), shape[-1]);
     return shape.numel() * static_cast<std::int64_t>(core::size_of(dtype));
   }
   /// Bytes of storage that this tensor adds: 0 for a view.

@@ -95,6 +95,8 @@ constexpr auto kFields = std::to_array<Field>({
      "How AdamW's moments are stored; 8bit: in blocks of 256"},
     {"lora", "LoRA", kText, "", true, "--lora", "Run", "RANK[,alpha=A][,targets=q,v|all-linear]", "",
      "Train adapters of that rank beside frozen weights (default: alpha 2 RANK, targets q,v)"},
+    {"base", "weights", kText, "", true, "--base", "Run", "", "plain",
+     "How matrices of layers that are not trained are stored (default: as the model's files have them)"},
     {"deterministic", "deterministic", kFlag, "", true, "--nondeterministic", "Run", "", "yes",
      "Let GPUs sum attention gradients in any order where that is faster"},
     {"search_products", "GEMM search", kText, "", false, "--autotune", "Measuring", "", "full",

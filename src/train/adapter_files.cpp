@@ -203,8 +203,9 @@ void initialise_adapters(const std::vector<Adapter>& adapters, const model::Mode
   }
 }
 
-void load_merged(const fs::path& directory, const model::ModelConfig& config, const model::WeightSink& sink) {
-  if (!has_adapter(directory)) return model::load_weights(directory, config, sink);
+void load_merged(const fs::path& directory, const model::ModelConfig& config, const model::WeightSink& sink,
+                 const model::PackedSink& packed) {
+  if (!has_adapter(directory)) return model::load_weights(directory, config, sink, packed);
   const AdapterConfig found = read_adapter_config(directory);
   const std::vector<Adapter> adapters = adapters_of(directory, found, config);
   std::map<std::string, std::vector<float>> factors;

@@ -42,9 +42,9 @@ void initialise_adapters(const std::vector<passes::Adapter>& adapters, const mod
                          std::uint64_t seed, const model::WeightSink& sink);
 
 /// As model::load_weights, of the base model with the adapters of `directory`, if it has some, added to its
-/// matrices: W += alpha / rank B A.
+/// matrices: W += alpha / rank B A. `packed`: of a model without adapters.
 void load_merged(const std::filesystem::path& directory, const model::ModelConfig& config,
-                 const model::WeightSink& sink);
+                 const model::WeightSink& sink, const model::PackedSink& packed = {});
 
 /// Throws what load_merged would throw because of files that are missing or do not fit. Reads headers of
 /// weights alone.

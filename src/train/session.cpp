@@ -15,6 +15,7 @@
 #include "model/forward.h"
 #include "model/huggingface.h"
 #include "model/parameters.h"
+#include "model/quantized_files.h"
 #include "program/loss_scale.h"
 #include "train/adapter_files.h"
 #include "train/checkpoint_parts.h"
@@ -108,8 +109,16 @@ void Session::load_whole(const std::filesystem::path& directory) {
   const auto keep = [this](const std::string& name, std::span<const float> values) {
     write_whole(name, values);
   };
-  if (step_.adapters.empty() || !has_adapter(directory)) return load_merged(directory, config_, keep);
-  load_merged(read_adapter_config(directory).base, config_, keep);
+  // Codes of files are kept where programs read the same.
+  const bool is_own = !step_.adapters.empty() && has_adapter(directory);
+  const std::filesystem::path base = is_own ? read_adapter_config(directory).base : directory;
+  const bool keeps_codes = step_.base != core::WeightFormat::plain && !has_adapter(base) &&
+                           model::read_weight_format(base) == step_.base;
+  const model::PackedSink packed = [this](const std::string& name, std::span<const std::byte> codes) {
+    store_.write_packed(name, codes);
+  };
+  load_merged(base, config_, keep, keeps_codes ? packed : model::PackedSink());
+  if (!is_own) return;
   load_adapters(directory, step_.adapters, keep);
 }
 

@@ -247,6 +247,22 @@ class Adapters(unittest.TestCase):
         narrow, = plan(*options, "--states", "8bit")
         self.assertLess(narrow["optimizer_bytes"], 0.6 * whole["optimizer_bytes"])
 
+    def test_frozen_weights_may_be_packed(self):
+        options = ("--model", "llama3-8b", "--device", "h100", "--batch", 1, "--seq", 2048, "--recompute", "full")
+        wide, = plan(*options, "--lora", 8)
+        packed, = plan(*options, "--lora", 8, "--base", "nf4")
+        layers = 32 * (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336)  # numbers of their matrices
+        saved = layers * (2 - (4 + 8 / 64 + 64 / 4096) / 8)
+        self.assertAlmostEqual(wide["weight_bytes"] - packed["weight_bytes"], saved, delta=0.001 * saved)
+        self.assertAlmostEqual(packed["optimizer_bytes"], wide["optimizer_bytes"])
+        self.assertLess(packed["peak_bytes"], 7.4 * 2 ** 30)
+        for more, says in ((("--base", "nf4"), "train adapters beside them"), (("--lora", 8, "--base", "nf4", "--tp", 2), "leave out"),
+                           (("--lora", 8, "--base", "nf5"), "did you mean 'nf4'"),
+                           (("--lora", 8, "--base", "nf4", "--phase", "decode"), "about training")):
+            done = rooflm("plan", *options[:-2], *more)
+            self.assertNotEqual(done.returncode, 0, more)
+            self.assertIn(says, done.stderr + done.stdout)
+
 
 class Experts(unittest.TestCase):
     MIXTRAL = ("--model", "mixtral-8x7b", "--device", "h100", "--framework", "megatron", "--seq", 4096, "--zero", 1)

@@ -28,21 +28,21 @@ InferenceCase inference_case(const char* device, const char* weights = "bf16",
   made.setting = kernels.setting;
   made.point = {.config = kernels.point.config,
                 .step = kernels.point.step,
-                .weights = perfmodel::parse_weight_format(weights),
+                .weights = perfmodel::parse_stored_weights(weights),
                 .batch = 1,
                 .seq = 128};
   return made;
 }
 
-TEST(WeightFormat, BitsCountScales) {
-  EXPECT_EQ(perfmodel::parse_weight_format("bf16").bits, 16);
-  EXPECT_EQ(perfmodel::parse_weight_format("int8").bits, 8);
-  EXPECT_EQ(perfmodel::parse_weight_format("int4").bits, 4.5);   // 32 bits for 64 weights
-  EXPECT_EQ(perfmodel::parse_weight_format("int4:32").bits, 5);  // and for 32
-  EXPECT_EQ(perfmodel::parse_weight_format("nf4:128").bits, 4.25);
-  EXPECT_THROW(perfmodel::parse_weight_format("int3"), core::UsageError);
-  EXPECT_THROW(perfmodel::parse_weight_format("int4:0"), core::UsageError);
-  EXPECT_THROW(perfmodel::parse_weight_format("fp8:32"), core::UsageError);
+TEST(StoredWeights, BitsCountScales) {
+  EXPECT_EQ(perfmodel::parse_stored_weights("bf16").bits, 16);
+  EXPECT_EQ(perfmodel::parse_stored_weights("int8").bits, 8);
+  EXPECT_EQ(perfmodel::parse_stored_weights("int4").bits, 4.5);   // 32 bits for 64 weights
+  EXPECT_EQ(perfmodel::parse_stored_weights("int4:32").bits, 5);  // and for 32
+  EXPECT_EQ(perfmodel::parse_stored_weights("nf4:128").bits, 4.25);
+  EXPECT_THROW(perfmodel::parse_stored_weights("int3"), core::UsageError);
+  EXPECT_THROW(perfmodel::parse_stored_weights("int4:0"), core::UsageError);
+  EXPECT_THROW(perfmodel::parse_stored_weights("fp8:32"), core::UsageError);
 }
 
 /// Those that the engine's shares of the bandwidth are from: pytorch/ao, torchao/quantization/README.md.

@@ -50,6 +50,8 @@ void refuse_options_of_training(const PlanOptions& options, InferencePhase phase
                   "--collectives",
                   "--optimizer",
                   "--states",
+                  "--lora",
+                  "--base",
                   "--clip",
                   "--nondeterministic",
                   "--short-ends",
@@ -205,7 +207,7 @@ std::vector<InferencePoint> inference_points(const PlanOptions& options, const S
           throw core::UsageError(fmt::format("--kv-cache {}: bf16 and fp8 are planned", cache));
         InferencePoint point{.config = base.config,
                              .step = base.step,
-                             .weights = perfmodel::parse_weight_format(format),
+                             .weights = perfmodel::parse_stored_weights(format),
                              .cache = cache == "fp8" ? core::DType::f8 : core::DType::bf16,
                              .phase = phase,
                              .batch = base.micro_batch,

@@ -18,7 +18,7 @@ namespace rooflm::cli {
 struct PlanOptions {
   ConfigOptions config{"model", "arch",      "layers", "heads", "kv_heads",  "d_model",
                        "d_ff",  "vocab",     "seq",    "dtype", "recompute", "batch",
-                       "clip",  "optimizer", "states", "lora",  "positions"};
+                       "clip",  "optimizer", "states", "lora",  "base",      "positions"};
   std::string catalog;  ///< of the user's own devices
   std::string device, framework;
   std::string gpus, global_batch;

@@ -81,7 +81,10 @@ Cost cost_matmul(const Program& p, const Op& op) {
   const auto size = [&](TensorId id) { return static_cast<std::int64_t>(core::size_of(p.tensor(id).dtype)); };
   const Count c_bytes = d.batch * d.m * d.n * size(op.outputs.at(0));
   Cost cost{.matmul_flop = 2 * d.batch * d.m * d.n * d.k,
-            .bytes_read = d.batch * d.m * d.k * size(op.inputs[0]) + d.batch * d.k * d.n * size(op.inputs[1]),
+            .bytes_read =
+                d.batch * d.m * d.k * size(op.inputs[0]) + (core::is_packed(p.tensor(op.inputs[1]).dtype)
+                                                                ? Count(p.tensor(op.inputs[1]).bytes())
+                                                                : d.batch * d.k * d.n * size(op.inputs[1])),
             .bytes_written = c_bytes,
             .launches = op.attrs.flag("looped") ? d.batch : Count(1)};
   if (has_bias(op)) {

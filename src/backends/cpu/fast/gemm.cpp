@@ -235,6 +235,8 @@ class Step {
 
 }  // namespace
 
+bool has_bf16_gemms() { return has_isa(dnnl::cpu_isa::avx512_core_bf16); }
+
 struct Gemm::Plan {
   GemmProblem problem;
   dnnl::engine engine;
@@ -391,8 +393,7 @@ Kernel make_amx_matmul(const OpView& v) {
 /// 2.4 times as long with them as with converted panels.
 Kernel make_matmul(const OpView& v) {
   const GemmProblem p = problem_of(v);
-  const bool is_multiplied =
-      p.a_type == DType::f32 || (p.a_type == DType::bf16 && has_isa(dnnl::cpu_isa::avx512_core_bf16));
+  const bool is_multiplied = p.a_type == DType::f32 || (p.a_type == DType::bf16 && has_bf16_gemms());
   return is_multiplied && is_supported(v, p) ? make_kernel<Gemm>(v, p) : Kernel{};
 }
 

@@ -45,6 +45,9 @@ struct GemmProblem {
 constexpr std::int64_t kPaddedEvery = 512;
 constexpr std::int64_t kRowPadding = 16;
 
+/// Whether oneDNN multiplies bf16 here with instructions of its own.
+bool has_bf16_gemms();
+
 /// A prepared GEMM. Calls of one object may overlap if their scratch differs. Uses all OpenMP threads and
 /// returns when c is written. The result does not depend on earlier calls. bf16 operands accumulate in fp32.
 class Gemm {

@@ -193,7 +193,7 @@ float inverse_of(const void* slot) { return static_cast<const float*>(slot)[prog
 Kernel make_matmul(const OpView& v) {
   constexpr std::size_t kBias = 2;
   constexpr std::size_t kSlots = 3;  // index of the slots among the inputs
-  if (v.has_in(kBias)) return {};
+  if (v.has_in(kBias) || core::is_packed(v.in(1).dtype)) return {};
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const Problem p(v);
     const bool is_stored = p.is_computed_as_stored<C>();

@@ -1,0 +1,126 @@
+// Codes of packed weights as vectors of floats, scales left out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "backends/cpu/fast/vec.h"
+#include "core/packed_weights.h"
+
+namespace rooflm::backends::cpu {
+namespace {
+
+using core::DType;
+using core::PackedMatrix;
+
+/// So many bytes, zero-extended to 32 bits.
+ROOFLM_INLINE Words load_bytes(const std::uint8_t* p) {
+#if defined(__AVX512F__)
+  return std::bit_cast<Words>(
+      _mm512_maskz_cvtepu8_epi32(kAll, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return std::bit_cast<Words>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  Words x;
+  for (int i = 0; i < kLanes; ++i) x[i] = p[i];
+  return x;
+#endif
+}
+
+/// Half bytes, the lower of each byte first.
+ROOFLM_INLINE Words load_nibbles(const std::uint8_t* p) {
+  std::uint32_t first = 0;
+  std::memcpy(&first, p, sizeof first);
+  Words x = Words{} + first;
+  if constexpr (kLanes == 16) {
+    std::uint32_t second = 0;
+    std::memcpy(&second, p + sizeof first, sizeof second);
+    x = kLaneIndex < 8 ? x : Words{} + second;
+  }
+  return x >> std::bit_cast<Words>(kLaneIndex % 8 * 4) & 15U;
+}
+
+/// table[index], index < 16.
+ROOFLM_INLINE Floats look_up(const float* table, Words index) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_permutexvar_ps(kAll, std::bit_cast<__m512i>(index), load(table));
+#elif defined(__AVX2__)
+  const auto at = std::bit_cast<__m256i>(index);
+  const Floats low = _mm256_permutevar8x32_ps(load(table), at);
+  const Floats high = _mm256_permutevar8x32_ps(load(table + 8), at);
+  return std::bit_cast<Ints>(index) < 8 ? low : high;
+#else
+  Floats x;
+  for (int i = 0; i < kLanes; ++i) x[i] = table[index[i]];
+  return x;
+#endif
+}
+
+/// The numbers from element `at` of the matrix on, a multiple of 16.
+template <DType kFormat>
+ROOFLM_INLINE Floats codes_at(const PackedMatrix& w, std::int64_t at) {
+  const std::uint8_t* codes = w.codes();
+  if constexpr (kFormat == DType::int8) {
+    return __builtin_convertvector(std::bit_cast<Ints>(load_bytes(codes + at)) - 128, Floats);
+  } else if constexpr (kFormat == DType::int4) {
+    return __builtin_convertvector(std::bit_cast<Ints>(load_nibbles(codes + at / 2)) - 8, Floats);
+  } else if constexpr (kFormat == DType::nf4) {
+    return look_up(core::kNf4Values, load_nibbles(codes + at / 2));
+  } else if constexpr (kFormat == DType::fp8_rows) {  // e4m3 is fp16 with three bits of mantissa, times 2^-8
+    const Words bits = load_bytes(codes + at);
+    return widen_f16(to_16_bits((bits & 0x80U) << 8U | (bits & 0x7fU) << 7U)) * 256.0F;
+  } else if constexpr (kFormat == DType::bf16) {
+    return load(reinterpret_cast<const core::Bf16*>(codes) + at);
+  } else {
+    static_assert(kFormat == DType::sparse);
+    const auto* kept = reinterpret_cast<const std::uint16_t*>(codes) + at / 2;
+    const auto* bits = reinterpret_cast<const std::uint8_t*>(w.scales()) + at / 8;
+#if defined(__AVX512F__)
+    __mmask16 mask = 0;
+    std::memcpy(&mask, bits, sizeof mask);
+    const __m512i halves = _mm512_maskz_cvtepu16_epi32(
+        kAll, _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kept))));
+    return std::bit_cast<Floats>(_mm512_maskz_expand_epi32(mask, _mm512_maskz_slli_epi32(kAll, halves, 16)));
+#else
+    Words x{};
+    for (int i = 0; i < kLanes; ++i)
+      if ((bits[i / 8] >> i % 8 & 1U) != 0) x[i] = static_cast<std::uint32_t>(*kept++) << 16U;
+    return std::bit_cast<Floats>(x);
+#endif
+  }
+}
+
+/// Numbers that share a scale; of formats without scales the row.
+template <DType kFormat>
+constexpr std::int64_t group_of(std::int64_t width) {
+  return kFormat == DType::int4 ? 128 : kFormat == DType::nf4 ? 64 : width;
+}
+
+/// The scales of a matrix, by group.
+template <DType kFormat>
+class Scales {
+ public:
+  explicit Scales(const PackedMatrix& w) : matrix_(w) {
+    if constexpr (kFormat == DType::nf4) second_ = w.second_scales();
+  }
+  ROOFLM_INLINE float operator[](std::int64_t group) const {
+    if constexpr (kFormat == DType::nf4) {
+      const float* pair = second_ + group / (core::kScaleGroup / 64) * 2;
+      return core::kScaleCodes[std::to_integer<std::size_t>(matrix_.scales()[group])] * pair[0] + pair[1];
+    } else if constexpr (kFormat == DType::bf16 || kFormat == DType::sparse) {
+      return 1;
+    } else {
+      float scale = 0;
+      std::memcpy(&scale, matrix_.scales() + group * 4, sizeof scale);
+      return scale;
+    }
+  }
+
+ private:
+  PackedMatrix matrix_;
+  const float* second_ = nullptr;
+};
+
+}  // namespace
+}  // namespace rooflm::backends::cpu
