@@ -273,10 +273,10 @@ TEST_F(TokenizerFiles, TextThatNfcMayChangeIsRefusedWhereTheFileAsksForNfc) {
 TEST_F(TokenizerFiles, ForeignKindsAreNamed) {
   auto unigram = json_;
   unigram["model"] = {{"type", "Unigram"}, {"vocab", Json::array()}};
-  expect_bad(unigram, {"'Unigram'", "byte-level BPE"});
+  expect_bad(unigram, {"'Unigram'", "BPE"});
   auto sentencepiece = json_;
   sentencepiece["model"]["byte_fallback"] = true;
-  expect_bad(sentencepiece, {"SentencePiece"});
+  expect_bad(sentencepiece, {"'ByteLevel'", "byte fallback"});
   auto metaspace = json_;
   metaspace["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}};
   expect_bad(metaspace, {"'Metaspace'", "byte-level"});
