@@ -42,6 +42,13 @@ class Hostile(TrainingRuns):
         return path
 
 
+class Messages(Hostile):
+    def test_long_ones_lose_their_middle(self):
+        name = "name" * 1000
+        line = self.refuses(3, "report", f"the_begin{name}the_end", says=["the_begin", "the_end", "characters are left out", "too long"])
+        self.assertNotIn(name, line)
+
+
 class Sizes(Hostile):
     def test_products_that_overflow_are_usage_errors(self):
         for strategy in ("big", "looped", "batched"):

@@ -82,6 +82,12 @@ class Options(unittest.TestCase):
         os.write(writer, b"steps = ")
         result = self.run_binary(*BENCH, code=3)
         self.assertIn("rooflm.toml: it is a pipe, and nobody has written to it for 10 seconds", result.stderr)
+        os.remove(self.folder / "rooflm.toml")
+        os.mkfifo(self.folder / "lengths")
+        silent = os.open(self.folder / "lengths", os.O_RDWR)
+        self.addCleanup(os.close, silent)
+        result = self.run_binary("study", "serving", "--lengths", self.folder / "lengths", code=3)
+        self.assertIn("lengths: it is a pipe, and nobody has written to it for 10 seconds", result.stderr)
 
     def test_errors_of_use_say_what_to_do(self):
         for words, says in ((["compare", "a"], "compare: the argument b is missing (`rooflm compare --help` shows its use)"),
