@@ -44,8 +44,14 @@ void store(void* base, DType dtype, std::size_t i, double value) {
     case DType::f8_e5m2:
       static_cast<core::F8E5M2*>(base)[i] = core::F8E5M2(static_cast<float>(value));
       return;
+    case DType::int8:
+    case DType::int4:
+    case DType::nf4:
+    case DType::fp8_rows:
+    case DType::sparse:
+      break;  // packed: no number stands alone
   }
-  throw std::logic_error("no such dtype");
+  throw std::logic_error("no numbers of such a dtype");
 }
 
 double load(const void* base, DType dtype, std::size_t i) {
@@ -64,8 +70,14 @@ double load(const void* base, DType dtype, std::size_t i) {
       return static_cast<double>(static_cast<float>(static_cast<const core::F8E4M3*>(base)[i]));
     case DType::f8_e5m2:
       return static_cast<double>(static_cast<float>(static_cast<const core::F8E5M2*>(base)[i]));
+    case DType::int8:
+    case DType::int4:
+    case DType::nf4:
+    case DType::fp8_rows:
+    case DType::sparse:
+      break;  // packed: no number stands alone
   }
-  throw std::logic_error("no such dtype");
+  throw std::logic_error("no numbers of such a dtype");
 }
 
 double load_halves(const void* base, DType dtype, std::size_t count, std::size_t i) {
