@@ -48,7 +48,7 @@ class CharacterBpe : public ::testing::Test {
                {"unk_token", "<unk>"},
                {"byte_fallback", true},
                {"vocab", vocab},
-               {"merges", {{"a", "b"}, {"▁", "ab"}, {"▁", "a"}, {"▁", "▁"}, {"\n", "\n"}}}}}};
+               {"merges", {"a b", "▁ ab", "▁ a", "▁ ▁", Json::array({"\n", "\n"})}}}}};
   }
 
   Tokenizer load() { return Tokenizer::load(write_text(folder_ / "tokenizer.json", file_.dump())); }
