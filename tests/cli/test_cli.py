@@ -84,7 +84,7 @@ class Basics(CommandLine):
         self.fails(2, "bnech", says=["unknown command 'bnech'", "did you mean 'bench'"])
         self.fails(2, "data", "prepair", says=["did you mean 'prepare'"])
         self.fails(2, "pro", says=["did you mean 'profile' or 'program'?"])
-        self.fails(2, "com", says=["did you mean 'compare', 'comm' or 'completion'?"])
+        self.fails(2, "com", says=["did you mean 'comm', 'compare' or 'completion'?"])
         self.fails(2, "bench", "--sqe", "128", says=["unknown option '--sqe'", "did you mean '--seq'"])
         self.fails(2, "bench", "--sqe=128", says=["did you mean '--seq'"])
         self.fails(2, *PLAN, "--model", "gtp2", says=["did you mean 'gpt2'"])

@@ -422,7 +422,7 @@ class Profile(unittest.TestCase):
         model = ["--layers", "1", "--d-model", "64", "--d-ff", "128", "--vocab", "384", "--batch", "2",
                  "--min-steps", "4", "--max-steps", "4", "--max-seconds", "5"]
         own = {"limits": [], "gemm": ["--n", "64", "--count", "2"], "attention": ["--seq", "64", "--head-dim", "16"],
-               "formats": [],
+               "formats": [], "quantization": ["--layers", "1", "--d-model", "128", "--d-ff", "256", *model[6:], "--seq", "32"],
                "serving": [*model[:8], "--batch", "2", "--seq", "16", "--requests", "6", "--prompt-tokens", "4-8",
                            "--new-tokens", "2-4"]}
         for study in json.loads(self.ok("study", "list", "--format", "json")):

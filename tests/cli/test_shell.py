@@ -43,9 +43,7 @@ class Shell(unittest.TestCase):
         return result.stdout.split()
 
     def commands(self):
-        text = self.run_binary("--help")
-        lines = text[text.index("Commands:\n"):].splitlines()[1:]
-        return [line[2:24].strip() for line in lines[:lines.index("")]]
+        return re.findall(r"^  (\S+(?: \S+)?)  +\S", self.run_binary("--help"), re.MULTILINE)
 
     def test_help_is_as_wide_as_the_terminal(self):
         for command in [[], *(name.split() for name in self.commands() if name.split()[0] != "data")]:

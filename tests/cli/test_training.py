@@ -112,7 +112,7 @@ class Train(TrainingRuns):
             self.assertLess(sum(math.exp(row["logprob"]) for row in ranked), 1 + 1e-9)
         only = json.loads(self.ok(*generate, "--logprobs", 0, "--format", "json"))
         self.assertEqual([row["id"] for row in only], [row["id"] for row in chosen])
-        everything = json.loads(self.ok(*generate[:-4], "--tokens", 1, "--logprobs", 100000, "--format", "json"))
+        everything = json.loads(self.ok(*generate[:-5], "--tokens", 1, "--logprobs", 100000, "--format", "json"))
         self.assertAlmostEqual(sum(math.exp(row["logprob"]) for row in everything), 1, places=5)
         self.fails(2, *generate, "--logprobs", -1, says=["--logprobs"])
 

@@ -69,6 +69,7 @@ constexpr std::array kPublished{
     Published{"opt-125m", 125239296, 0},
     Published{"phi-2", 2779683840, 0},
     Published{"pythia-6.9b", 6857302016, 0},
+    // Counted by hand from the sizes of their configs; not all are published to the last parameter.
     Published{"Apertus-8B", 8053338176, 0},
     Published{"ERNIE-4.5-21B-A3B", 21825437888, 3352150208},
     Published{"FlexOlmo-7x7B", 33270665216, 24613621760},

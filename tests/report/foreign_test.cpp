@@ -89,10 +89,16 @@ TEST(Foreign, ActivitiesAreShownByNameAndByLane) {
 }
 
 /// Steps of foreign_set() as traced ones: 900 ns of which kernels run 400, the first 100 after the step
-/// began.
+/// began, when its call returns.
 RecordSet traced_set() {
   RecordSet set = foreign_set();
-  for (record::Activity& activity : set.runs[0].activities) activity.step = activity.start_ns < 1000 ? 1 : 2;
+  for (record::Activity& activity : set.runs[0].activities) {
+    activity.step = activity.start_ns < 1000 ? 1 : 2;
+    const std::int64_t begin_ns = activity.start_ns / 1000 * 1000;
+    if (activity.name == 2) activity.end_ns = begin_ns + 100;
+    if (activity.name == 2 || (activity.name == 0 && activity.start_ns == begin_ns + 100))
+      activity.correlation = activity.step;
+  }
   for (const std::int64_t step : {1, 2}) {
     set.runs[0].samples.push_back({.step = step, .phase = "step", .seconds = 900e-9, .kind = "traced"});
   }

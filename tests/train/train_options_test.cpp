@@ -62,7 +62,8 @@ TEST(TrainOptions, ContradictionsAreRefused) {
         {"fp8-scaling", "current"},   {"pipeline-schedule", "gpipe"},
         {"sequence-parallel", "yes"}, {"dp", "2"},
         {"fp8-fast-sums", "all"},     {"checkpoint-layout", "parts"},
-        {"fp8-weights", "keep"},      {"states", "8bit"}};
+        {"fp8-weights", "keep"},      {"states", "8bit"},
+        {"base", "nf4"}};
     const auto word = words.find(field.name);
     const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);
@@ -85,7 +86,7 @@ TEST(TrainOptions, OlderCheckpointsContinue) {
   OptionTexts texts = to_texts(example());
   std::erase_if(texts, [](const auto& text) {
     return text.first.starts_with("fp8-") || text.first == "checkpoint-layout" || text.first == "momentum" ||
-           text.first == "states" || text.first == "lora" || text.first == "routing" ||
+           text.first == "states" || text.first == "lora" || text.first == "base" || text.first == "routing" ||
            text.first.starts_with("expert-");
   });
   EXPECT_EQ(to_texts(continued(example(), texts, given({}), "ckpt")), to_texts(example()));
