@@ -35,7 +35,7 @@ std::uint8_t nf4_code(float x) {
 }
 
 void put_nibble(std::uint8_t* codes, std::int64_t at, unsigned code) {
-  auto& byte = codes[at / 2];
+  std::uint8_t& byte = codes[at / 2];
   byte = static_cast<std::uint8_t>(at % 2 == 0 ? (byte & 0xf0U) | code : (byte & 0x0fU) | code << 4U);
 }
 unsigned nibble(const std::uint8_t* codes, std::int64_t at) { return codes[at / 2] >> (at % 2 * 4) & 15U; }
@@ -187,12 +187,12 @@ float PackedMatrix::scale(std::int64_t index) const {
   return kCodesOfScales.value(code) * load(second, 2 * group) + load(second, 2 * group + 1);
 }
 
-void PackedMatrix::unpack(std::int64_t row, std::int64_t first, std::int64_t number, float* to) const {
+void PackedMatrix::unpack(std::int64_t row, std::int64_t first, std::int64_t count, float* to) const {
   const std::int64_t at = row * width + first;
   if (dtype == DType::sparse) {
     const auto* bits = reinterpret_cast<const std::uint8_t*>(scales());
     std::int64_t kept = at / 2;
-    for (std::int64_t i = 0; i < number; ++i) {
+    for (std::int64_t i = 0; i < count; ++i) {
       const bool is_kept = (nibble(bits, (at + i) / 4) >> (at + i) % 4 & 1U) != 0;
       Bf16 value;
       if (is_kept) std::memcpy(&value, data + 2 * kept++, sizeof value);
@@ -201,8 +201,8 @@ void PackedMatrix::unpack(std::int64_t row, std::int64_t first, std::int64_t num
     return;
   }
   const std::int64_t group = packed_group(dtype, width);
-  for (std::int64_t i = 0; i < number;) {
-    const std::int64_t end = std::min(number, ((at + i) / group + 1) * group - at);
+  for (std::int64_t i = 0; i < count;) {
+    const std::int64_t end = std::min(count, ((at + i) / group + 1) * group - at);
     const float factor = scale((at + i) / group);
     for (; i < end; ++i) {
       switch (dtype) {

@@ -371,10 +371,11 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   for (const record::Environment& row : environment_) writer.add(row);
   // A trace names all devices of its machine; where some have worked in it, others are of other processes.
   const bool has_any = std::ranges::find(lanes_, "device", &record::Lane::kind) != lanes_.end();
-  for (const auto& [device, name] : device_names) {
-    const bool has_worked = std::ranges::any_of(
-        lanes_, [&](const record::Lane& lane) { return lane.kind == "device" && lane.device == device; });
-    if (has_worked || !has_any) writer.add(record::Environment{"device " + device, name});
+  for (const auto& named : device_names) {
+    const bool has_worked = std::ranges::any_of(lanes_, [&](const record::Lane& lane) {
+      return lane.kind == "device" && lane.device == named.first;
+    });
+    if (has_worked || !has_any) writer.add(record::Environment{"device " + named.first, named.second});
   }
   if (epoch_utc_ns != 0) writer.set_epoch(epoch_utc_ns);
   record::Run run{.label = label, .kind = "foreign"};

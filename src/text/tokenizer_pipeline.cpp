@@ -133,7 +133,7 @@ std::string string_pattern(const Json& part) {
 
 /// What a Metaspace sets before a text; old files have a truth instead of a scheme.
 std::string prepend_scheme(const Json& metaspace) {
-  const std::string scheme = text_of(metaspace, "prepend_scheme");
+  std::string scheme = text_of(metaspace, "prepend_scheme");
   if (!scheme.empty()) return scheme;
   return flag_of(metaspace, "add_prefix_space", true) ? "always" : "never";
 }

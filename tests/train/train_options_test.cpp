@@ -54,16 +54,23 @@ TEST(TrainOptions, WhatIsNotGivenIsRemembered) {
 TEST(TrainOptions, ContradictionsAreRefused) {
   for (const OptionField& field : option_fields()) {
     TrainOptions now = example();
-    const std::map<std::string, std::string> words = {
-        {"engine", "fused"},          {"routing", "random"},
-        {"attention", "flash"},       {"dtype", "fp32"},
-        {"optimizer", "sgd"},         {"schedule", "linear"},
-        {"recompute", "full"},        {"fp8-gradients", "e5m2"},
-        {"fp8-scaling", "current"},   {"pipeline-schedule", "gpipe"},
-        {"sequence-parallel", "yes"}, {"dp", "2"},
-        {"fp8-fast-sums", "all"},     {"checkpoint-layout", "parts"},
-        {"fp8-weights", "keep"},      {"states", "8bit"},
-        {"base", "nf4"}};
+    const std::map<std::string, std::string> words = {{"engine", "fused"},
+                                                      {"routing", "random"},
+                                                      {"attention", "flash"},
+                                                      {"dtype", "fp32"},
+                                                      {"optimizer", "sgd"},
+                                                      {"schedule", "linear"},
+                                                      {"recompute", "full"},
+                                                      {"fp8-gradients", "e5m2"},
+                                                      {"fp8-scaling", "current"},
+                                                      {"pipeline-schedule", "gpipe"},
+                                                      {"sequence-parallel", "yes"},
+                                                      {"dp", "2"},
+                                                      {"fp8-fast-sums", "all"},
+                                                      {"checkpoint-layout", "parts"},
+                                                      {"fp8-weights", "keep"},
+                                                      {"states", "8bit"},
+                                                      {"base", "nf4"}};
     const auto word = words.find(field.name);
     const std::string other = word == words.end() ? "7" : word->second;
     field.set(now, other);
@@ -86,8 +93,8 @@ TEST(TrainOptions, OlderCheckpointsContinue) {
   OptionTexts texts = to_texts(example());
   std::erase_if(texts, [](const auto& text) {
     return text.first.starts_with("fp8-") || text.first == "checkpoint-layout" || text.first == "momentum" ||
-           text.first == "states" || text.first == "lora" || text.first == "base" || text.first == "routing" ||
-           text.first.starts_with("expert-");
+           text.first == "states" || text.first == "lora" || text.first == "base" ||
+           text.first == "routing" || text.first.starts_with("expert-");
   });
   EXPECT_EQ(to_texts(continued(example(), texts, given({}), "ckpt")), to_texts(example()));
   TrainOptions e5m2 = example();
