@@ -35,8 +35,9 @@ std::uint8_t nf4_code(float x) {
 }
 
 void put_nibble(std::uint8_t* codes, std::int64_t at, unsigned code) {
-  std::uint8_t& byte = codes[at / 2];
-  byte = static_cast<std::uint8_t>(at % 2 == 0 ? (byte & 0xf0U) | code : (byte & 0x0fU) | code << 4U);
+  const unsigned byte = codes[at / 2];
+  codes[at / 2] =
+      static_cast<std::uint8_t>(at % 2 == 0 ? (byte & 0xf0U) | code : (byte & 0x0fU) | code << 4U);
 }
 unsigned nibble(const std::uint8_t* codes, std::int64_t at) { return codes[at / 2] >> (at % 2 * 4) & 15U; }
 
