@@ -7,17 +7,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <list>
-#include <mutex>
-#include <stop_token>
 #include <thread>
 #include <utility>
 
 #include "core/shared_library.h"
 #include "core/stop_signals.h"
 #include "ranks/openmpi_abi.h"
+#include "ranks/start_watch.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -53,35 +51,23 @@ struct Pending {
 
 /// MPI may wait for ever for a server that the environment names and that is of another MPI, or none. Its
 /// call cannot be ended: this ends the process, and says so before.
-class StartLimit {
- public:
-  explicit StartLimit(double most_s)
-      : thread_([most_s](const std::stop_token& done) {
-          std::mutex mutex;
-          std::condition_variable_any changed;
-          std::unique_lock lock(mutex);
-          changed.wait_for(lock, done, std::chrono::duration<double>(most_s), [] { return false; });
-          if (done.stop_requested()) return;
-          fmt::print(
-              stderr,
-              "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers "
-              "where the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by "
-              "mpirun\n",
-              most_s);
-          std::fflush(nullptr);
-          ::_exit(static_cast<int>(core::ExitCode::unavailable));
-        }) {}
-
- private:
-  std::jthread thread_;
-};
+[[noreturn]] void end_at_limit(double limit_s) {
+  fmt::print(stderr,
+             "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers "
+             "where the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by "
+             "mpirun\n",
+             limit_s);
+  std::fflush(nullptr);
+  ::_exit(static_cast<int>(core::ExitCode::unavailable));
+}
 
 class MpiTransport final : public Transport {
  public:
   MpiTransport(const Place& place, const openmpi::Functions& mpi) : Transport(place), mpi_(mpi) {
     int provided = 0;
     {
-      const StartLimit limit(place.start_patience_s);
+      const StartWatch watch(place, "MPI to start (OMPI_COMM_WORLD_RANK is set)",
+                             [limit_s = place.start_patience_s] { end_at_limit(limit_s); });
       check(mpi_.init_thread(nullptr, nullptr, openmpi::kThreadSerialized, &provided), "starting");
     }
     int rank = 0;

@@ -29,6 +29,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "ranks/proof.h"
+#include "ranks/start_watch.h"
 #include "ranks/transport.h"
 
 namespace rooflm::ranks {
@@ -102,6 +103,8 @@ class Starter {
   }
 
   Connections run() {
+    const StartWatch watch(place_, fmt::format("all {} ranks of this job to come to {}:{}", place_.size,
+                                               core::printable(place_.address), place_.port));
     if (place_.rank == 0) {
       begin_as_first();
     } else {
@@ -144,6 +147,10 @@ class Starter {
     accept_from(listener, static_cast<std::size_t>(place_.rank) + 1);
   }
 
+  [[nodiscard]] std::string name_of_this() const {
+    return fmt::format("rank {} ({})", place_.rank, host_name());
+  }
+
   [[nodiscard]] std::string rank_0() const {
     return fmt::format("rank 0 at {}:{}", core::printable(place_.address), place_.port);
   }
@@ -153,18 +160,17 @@ class Starter {
     Challenge challenge;
     if (!read(socket, std::as_writable_bytes(std::span(&challenge, 1))) || challenge.magic != kMagic) {
       throw core::Unavailable(fmt::format(
-          "rank {}: {} gave no answer: it has ended, waits for other ranks, or is no rooflm of this "
-          "version",
-          place_.rank, whom));
+          "{}: {} gave no answer: it has ended, waits for other ranks, or is no rooflm of this version",
+          name_of_this(), whom));
     }
     hello.proof = proof_of(hello, place_.job, challenge);
     write(socket, bytes_of(hello));
     Proof proof;
     if (!read(socket, proof) || !is_same(proof, proof_of_listener(hello, place_.job, challenge))) {
       throw core::Unavailable(fmt::format(
-          "rank {}: {} turned this rank away: it has ended, or is of another job. All ranks of a job "
-          "need the same ROOFLM_JOB, or the same job number of their starter (docs/clusters.md)",
-          place_.rank, whom));
+          "{}: {} turned this rank away: it has ended, or is of another job. All ranks of a job need the "
+          "same ROOFLM_JOB, or the same job number of their starter (docs/clusters.md)",
+          name_of_this(), whom));
     }
     return hello.nonce;
   }
@@ -245,8 +251,8 @@ class Starter {
     Proof proof;
     if (!read(first, table) || !read(first, proof) ||
         !is_same(proof, prove(place_.job, "table", {bytes_of(nonce), table}))) {
-      throw core::Unavailable(fmt::format(
-          "rank {}: {} gave no answer: it has ended, or waits for other ranks", place_.rank, rank_0()));
+      throw core::Unavailable(fmt::format("{}: {} gave no answer: it has ended, or waits for other ranks",
+                                          name_of_this(), rank_0()));
     }
   }
 
@@ -284,8 +290,8 @@ class Starter {
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(socket.get(), place_.size + kStrangers) != 0) {
-      throw core::Unavailable(fmt::format("rank {} cannot listen at port {}: {}; another MASTER_PORT?",
-                                          place_.rank, ntohs(address.sin_port), std::strerror(errno)));
+      throw core::Unavailable(fmt::format("{} cannot listen at port {}: {}; another MASTER_PORT?",
+                                          name_of_this(), ntohs(address.sin_port), std::strerror(errno)));
     }
     return socket;
   }
@@ -316,10 +322,10 @@ class Starter {
         return socket;
       }
       if (Clock::now() >= deadline_) {
-        throw core::Unavailable(fmt::format(
-            "rank {} cannot reach {}: {}; is it started, and does a firewall between the hosts let "
-            "their ports through?",
-            place_.rank, whom, std::strerror(error)));
+        throw core::Unavailable(
+            fmt::format("{} cannot reach {}: {}; is it started, and does a firewall between the hosts let "
+                        "their ports through?",
+                        name_of_this(), whom, std::strerror(error)));
       }
       std::this_thread::sleep_for(kPause);
     }
@@ -361,7 +367,7 @@ class Starter {
                                : -1;
       if (sent < 0 && errno != EINTR && errno != EAGAIN) {
         throw core::Unavailable(
-            fmt::format("rank {}: another rank has ended while all were starting", place_.rank));
+            fmt::format("{}: another rank has ended while all were starting", name_of_this()));
       }
       if (sent > 0) from = from.subspan(static_cast<std::size_t>(sent));
     }
@@ -377,10 +383,10 @@ class Starter {
             ? ""
             : fmt::format(" {} came that did not know the key of the job (ROOFLM_JOB).", turned_away_);
     throw core::Unavailable(fmt::format(
-        "rank {} ({}): of {} ranks these did not come within {:.0f} s: {}. Are they started, with the same "
+        "{}: of {} ranks these did not come within {:.0f} s: {}. Are they started, with the same "
         "MASTER_ADDR ({}) and MASTER_PORT ({})? Does a firewall between the hosts let their ports through?{}",
-        place_.rank, host_name(), place_.size, place_.start_patience_s, fmt::join(missing, ", "),
-        place_.address, place_.port, strangers));
+        name_of_this(), place_.size, place_.start_patience_s, fmt::join(missing, ", "), place_.address,
+        place_.port, strangers));
   }
 
   Place place_;

@@ -5,6 +5,7 @@ Usage: test_rank_starts.py BINARY SILENT_MPI_LIBRARY [unittest options]"""
 
 import os
 import pathlib
+import shutil
 import socket
 import struct
 import subprocess
@@ -61,6 +62,52 @@ class Starts(Ranks):
         self.fails(5, *self.words(self.out, "--steps", 1), says=("MPI did not start within 2 s",),
                    env={**os.environ, "LD_LIBRARY_PATH": str(self.silent_mpi.parent), "OMPI_COMM_WORLD_RANK": "0",
                         "OMPI_COMM_WORLD_SIZE": "2", "ROOFLM_TIMEOUT": "2"})
+
+    def silent_server(self):
+        """A port of this host that takes connections and says nothing, as the server of another MPI's starter may."""
+        server = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.addCleanup(server.close)
+        return server.getsockname()[1]
+
+    def test_the_server_of_another_mpi_is_waited_for_as_long_as_is_said(self):
+        """Variables that starters of ranks leave, whose server says nothing. With one rank, or none, nobody is asked."""
+        port = self.silent_server()
+        mpich = {"PMI_PORT": f"127.0.0.1:{port}", "PMI_RANK": "0", "PMI_ID": "0"}
+        uris = {f"PMIX_SERVER_URI{version}": f"job.0;tcp4://127.0.0.1:{port}" for version in ("", "2", "21", "3", "4", "41")}
+        openmpi = {**uris, "PMIX_NAMESPACE": "job", "PMIX_RANK": "0", "OMPI_COMM_WORLD_RANK": "0",
+                   "OMPI_MCA_orte_hnp_uri": f"1.0;tcp://127.0.0.1:{port}", "OMPI_MCA_orte_local_daemon_uri": f"1.0;tcp://127.0.0.1:{port}"}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE"))}
+        for name, alone in (("no size", {**mpich, **uris}), ("MPICH", {**mpich, "PMI_SIZE": "1"}), ("Open MPI", {**openmpi, "OMPI_COMM_WORLD_SIZE": "1"})):
+            with self.subTest(alone=name):
+                result = self.run_rooflm(*self.words(self.folder / name, "--steps", 1), env={**clean, **alone})
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertNotIn("waiting for", result.stderr)
+        with self.subTest(several="MPICH"):
+            self.fails(2, *self.words(self.out, "--steps", 1), env={**clean, **mpich, "PMI_SIZE": "2"}, says=("PMI_SIZE", "MASTER_ADDR"))
+        with self.subTest(several="MPICH, first rank silent"):
+            silent = {**clean, **mpich, "PMI_RANK": "1", "PMI_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                      "ROOFLM_JOB": "by hand", "ROOFLM_TIMEOUT": "2"}
+            self.fails(5, *self.words(self.out, "--steps", 1), env=silent, says=(f"): rank 0 at 127.0.0.1:{port} gave no answer",))
+        with self.subTest(several="Open MPI"):
+            if shutil.which("mpirun") is None:
+                self.skipTest("no mpirun on this machine (Debian package openmpi-bin)")
+            self.fails(5, *self.words(self.out, "--steps", 1), env={**clean, **openmpi, "OMPI_COMM_WORLD_SIZE": "2", "ROOFLM_TIMEOUT": "2"},
+                       says=("MPI did not start within 2 s", "PMIX_*, OMPI_*"))
+
+    def test_a_start_that_takes_long_says_what_it_waits_for(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        mpi = {"LD_LIBRARY_PATH": str(self.silent_mpi.parent), "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+        sockets = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(port), "ROOFLM_JOB": "by hand"}
+        for environment, says in ((mpi, "waiting for MPI to start (OMPI_COMM_WORLD_RANK is set), 5.5 s at most"),
+                                  (sockets, f"waiting for all 2 ranks of this job to come to 127.0.0.1:{port}, 5.5 s at most")):
+            for rank in ("0", "1"):  # the first speaks for all
+                with self.subTest(says=says, rank=rank):
+                    place = {**environment, ("RANK" if "RANK" in environment else "OMPI_COMM_WORLD_RANK"): rank}
+                    result = self.run_rooflm(*self.words(self.out, "--steps", 1), env={**os.environ, **place, "ROOFLM_TIMEOUT": "5.5"})
+                    self.assertEqual(result.returncode, 5, result.stderr)
+                    self.assertEqual(result.stderr.count(says), 1 if rank == "0" else 0, result.stderr)
 
     def test_a_lost_rank_is_one_message_where_all_write_to_one_file(self):
         """As under torchrun: of those that notice it the first says so. Where each has a file of its own, each does."""
