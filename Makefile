@@ -50,11 +50,12 @@ asan: ## Build and run the tests with the address and undefined behaviour saniti
 	cmake --build --preset asan
 	ctest --preset asan
 
-tsan: ## Build and run the tests with the thread sanitizer
+tsan: ## Build and run the tests with the thread sanitizer, then servers and ranks under load (SECONDS of requests each)
 	scripts/install_deps build check tsan
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan
+	scripts/races $(SECONDS)
 
 fuzz: ## Run each fuzz target for SECONDS (60): damaged files of every kind, under sanitizers
 	scripts/install_deps build fuzz
