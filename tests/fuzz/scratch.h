@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <new>
 #include <string>
@@ -44,10 +45,15 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
 template <class Read>
 int attempt(const Read& read) {
   constexpr std::size_t kLongest = 1500;
+  const auto check_length = [](const std::exception& error) {
+    if (std::string_view(error.what()).size() > kLongest) std::abort();
+  };
   try {
     read();
   } catch (const core::InputError& error) {
-    if (std::string_view(error.what()).size() > kLongest) std::abort();
+    check_length(error);
+  } catch (const core::Unavailable& error) {  // a model that is not described
+    check_length(error);
   } catch (const core::UsageError&) {  // sizes that no machine has
   } catch (const core::CheckFailed&) {
   }
