@@ -32,14 +32,22 @@ bool has_an_end(int fd, const struct stat& info) {
   return ::isatty(fd) != 0 || (major(info.st_rdev) == kMemoryDevices && minor(info.st_rdev) == kNull);
 }
 
-/// Appends what is available, at most one block, to `text`; returns 0 at the end. EINTR is retried; other
+/// Bytes to ask for at a time: the whole of a small file and its end, so that it takes no pages for more. A
+/// size of 0 says nothing: files of /proc have it.
+std::size_t block_of(const struct stat& info) {
+  constexpr std::size_t kLeast = 4096;
+  if (!S_ISREG(info.st_mode)) return kReadBytes;
+  return std::clamp(static_cast<std::size_t>(info.st_size) + 1, kLeast, kReadBytes);
+}
+
+/// Appends what is available, at most `block` bytes, to `text`; returns 0 at the end. EINTR is retried; other
 /// errors are -1.
-ssize_t read_more(int fd, std::string& text) {
+ssize_t read_more(int fd, std::string& text, std::size_t block = kReadBytes) {
   const std::size_t before = text.size();
-  text.resize(before + kReadBytes);
+  text.resize(before + block);
   ssize_t n = 0;
   do {
-    n = ::read(fd, text.data() + before, kReadBytes);
+    n = ::read(fd, text.data() + before, block);
   } while (n < 0 && errno == EINTR && StopSignals::received() == 0);
   text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   StopSignals::check();
@@ -98,7 +106,7 @@ std::string read_descriptor(int fd, const std::filesystem::path& path, std::uint
   const bool is_settings = S_ISFIFO(info.st_mode) && is_opened_here && most <= kMostSettingsBytes;
   while (true) {
     if (is_settings) require_news(fd, path);
-    const ssize_t n = read_more(fd, text);
+    const ssize_t n = read_more(fd, text, block_of(info));
     if (n < 0) fail_on("read", path, errno);
     require_room(text.size());
     if (n == 0) break;

@@ -217,6 +217,17 @@ TEST_F(FileTest, TextComesFromPipes) {
   EXPECT_THROW(MappedFile("/proc/self/status"), InputError);
 }
 
+TEST_F(FileTest, TextsOfAnyLengthAreReadWhole) {
+  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kBlock = std::size_t{1} << 20U;
+  for (const std::size_t bytes :
+       {std::size_t{1}, kPage - 1, kPage, kPage + 1, kBlock - 1, kBlock, 3 * kBlock + 1}) {
+    const std::string text = std::string(bytes - 1, 'y') + "z";
+    write_file_atomically(directory_ / "text", text);
+    EXPECT_TRUE(read_text(directory_ / "text") == text) << bytes;
+  }
+}
+
 TEST(StopSignals, TheFirstIsRememberedTheSecondEnds) {
   const auto twice = [] {
     const StopSignals signals;
