@@ -39,8 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const report::RecordSet set = report::load(std::array{made});
     const std::span<const report::ExportFormat> formats = report::export_formats();
     const report::ExportFormat& format = formats[chosen / kOneIn % formats.size()];
-    const report::ExportSource source{
-        .file = set.files.front(), .run = set.runs.front(), .step = std::nullopt};
+    const report::ExportSource source{.file = set.files.front(), .run = set.runs.front()};
     if (format.write != nullptr) {
       static_cast<void>(format.write(source, [](std::string_view) {}));
     } else {

@@ -184,7 +184,8 @@ class Launch {
   }
 
   /// The one line that is said of a job that fails: the rank that is the cause, what happened to it, and what
-  /// it said itself; where it could say nothing, what the first of the others said.
+  /// it said itself; where it could say nothing, what the first of the others said of it, or the first at
+  /// all.
   void say(std::size_t rank, const std::string& what) {
     const auto words = words_.read();
     const auto own = std::ranges::find(words, rank, &std::pair<std::size_t, std::string>::first);
@@ -194,7 +195,12 @@ class Launch {
       const std::size_t begin = own->second.find_first_not_of("): ", name_end);
       said = ": " + own->second.substr(std::min(begin, own->second.size()));
     } else if (!words.empty()) {
-      said = "; " + words.front().second;
+      // Others may have missed one that waited for this rank, and have said so earlier.
+      const auto misses = [name = fmt::format("rank {} (", rank)](const auto& each) {
+        return each.second.find(name) != std::string::npos;
+      };
+      const auto found = std::ranges::find_if(words, misses);
+      said = "; " + (found != words.end() ? *found : words.front()).second;
     }
     write_note(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
                            children_.number(rank), what, said));
