@@ -277,7 +277,7 @@ int run(const CompareOptions& options) {
   filter_times({.runs = runs}, gated);
   filter_times({.runs = runs, .phases = filter.phases, .scopes = filter.scopes}, comparison);
   Table table = compare_table(comparison, options, style);
-  const std::vector<std::string> verdicts = report::verdict_sentences(comparison, settings.confidence);
+  const std::vector<std::string> verdicts = report::verdict_sentences(gated, settings.confidence);
   table.heading = fmt::format("{}", fmt::join(verdicts, "\n"));
   write_out(show_table(table, style));
   if (style.format == Format::csv || style.format == Format::json) {

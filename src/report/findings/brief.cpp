@@ -107,6 +107,11 @@ void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
     if (const auto rate = token_rate(token_s))
       brief.verdict += fmt::format(", then {:.4g} tokens/s per text", *rate);
     brief.verdict += ".";
+  } else if (run != nullptr && figures_of(*run).traced_step_s) {
+    const RunFigures figures = figures_of(*run);
+    brief.verdict =
+        fmt::format("A traced step takes {}, the median of {}; no kernel of a device was recorded.",
+                    core::format_seconds(*figures.traced_step_s), figures.traced_steps);
   } else {
     const std::size_t ceilings = set.files.front().ceilings.size();
     const std::size_t cells = set.files.front().cells.size();
@@ -159,7 +164,7 @@ std::string views_for(const RecordSet& set, const RunData* run, const Brief& bri
   if (run == nullptr) return "cells";
   if (run->run.kind == kGeneration) return "generation";
   if (run->run.kind == "train") return "training,phases";
-  if (run->run.kind == "foreign") return "why,gaps";
+  if (run->run.kind == "foreign") return brief.findings.empty() ? "activities,ops" : "why,gaps";
   return run->has_op_times() ? "why,roofline" : "bench,phases";
 }
 
