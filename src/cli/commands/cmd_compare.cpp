@@ -101,10 +101,11 @@ std::vector<std::string> column_notes(const report::Comparison& comparison, cons
   const auto& rows = comparison.rows;
   const bool has_intervals =
       std::ranges::all_of(rows, [](const auto& row) { return row.interval.coverage > 0; });
-  std::vector<std::string> notes = {
-      "", fmt::format("A: {}, B: {}", comparison.a_name, comparison.b_name),
+  constexpr const char* kWhichTimes =
       "step and phases: medians of plain steps; parts: medians of device time over observed steps, layers "
-      "summed; what adds most to the difference first",
+      "summed; what adds most to the difference first";
+  std::vector<std::string> notes = {
+      "", fmt::format("A: {}, B: {}", comparison.a_name, comparison.b_name), kWhichTimes,
       fmt::format("low to high: {} confidence interval of B / A (bootstrap){}; p: Mann-Whitney, "
                   "Holm-adjusted over all steps, or over all parts",
                   options.confidence,

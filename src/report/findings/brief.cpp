@@ -172,7 +172,7 @@ std::string next_command(const RecordSet& set, const RunData* run, const Brief& 
   const RecordFile& file = set.files.at(run == nullptr ? 0 : run->file);
   for (const BriefFinding& finding : brief.findings) {
     if (finding.option.empty()) continue;
-    const std::string command = command_with(file.command, finding.option);
+    std::string command = command_with(file.command, finding.option);
     if (!command.empty()) return command;
   }
   std::vector<std::string> files;

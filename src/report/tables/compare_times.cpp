@@ -42,7 +42,7 @@ struct PartTimes {
   std::map<std::int64_t, std::vector<double>> seconds_of_step{};
 
   [[nodiscard]] std::size_t place_of(const std::string& subject) {
-    const auto [place, is_new] = places.try_emplace(subject, subjects.size());
+    const auto [place, is_new] = places_.try_emplace(subject, subjects.size());
     if (is_new) subjects.push_back(subject);
     return place->second;
   }
@@ -53,7 +53,7 @@ struct PartTimes {
   }
 
  private:
-  std::unordered_map<std::string, std::size_t> places{};
+  std::unordered_map<std::string, std::size_t> places_{};
 };
 
 bool is_in(const std::vector<std::string>& kinds, const std::string& kind) {
