@@ -126,6 +126,8 @@ std::vector<Declared> CommandLine::declared() const {
                  .help = option->get_description()};
     for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+    const auto words = words_.find(one.names.empty() ? one.positional : one.names.back());
+    if (words != words_.end()) one.words = words->second();
     all.push_back(std::move(one));
   }
   return all;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -39,7 +41,11 @@ struct Declared {
   std::string fallback;            ///< its value when it is not given; "" when the help text says it
   std::string group;               ///< the heading that it stands under
   std::string help;
+  std::vector<std::string> words{};  ///< values that shells offer beside those of the type (offer_words)
 };
+
+/// Values of an option or positional for completion, made when a script is written.
+using Words = std::function<std::vector<std::string>()>;
 
 /// Which dtypes help lists: those of this machine's devices, or those of any device that this build supports
 /// (for packages).
@@ -61,6 +67,8 @@ class CommandLine {
   Option add_option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   /// Becomes true when the flag is given.
   Option add_flag(const std::string& name, bool& value, const std::string& help);
+  /// Values that shells offer for "--name", or for a positional; its type need not list them.
+  void offer_words(const std::string& name, Words words) { words_[name] = std::move(words); }
   /// Everything after "--", unchanged: the command of another program.
   void add_rest(std::vector<std::string>& words) { rest_ = &words; }
   [[nodiscard]] Offer offer() const { return offer_; }
@@ -101,6 +109,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
   std::map<std::string, Variable> variables_;    ///< by long name without dashes
   std::map<std::string, std::string> defaults_;  ///< that set_default gave
+  std::map<std::string, Words> words_;           ///< by name with dashes
   std::vector<std::string>* rest_ = nullptr;
 };
 

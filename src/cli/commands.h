@@ -1,6 +1,7 @@
 // The commands of the binary: one file each, one row each in commands.cpp.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ struct CommandGroup {
 const std::vector<CommandGroup>& command_groups();
 /// All of them, in that order.
 const std::vector<Command>& commands();
+
+/// Commands whose ranks work together: `launch` starts them.
+inline constexpr std::array<const char*, 6> kCommandsOfRanks = {"bench", "profile",  "train",
+                                                                "eval",  "generate", "comm"};
 
 /// Options of every command besides its own.
 struct CommonOptions {

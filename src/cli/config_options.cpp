@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "devices/device.h"
 #include "lab/devices.h"
+#include "model/config.h"
 #include "ranks/place.h"
 
 namespace rooflm::cli {
@@ -150,6 +151,7 @@ void ConfigOptions::add_to(CommandLine& line, const std::string& dtypes) {
                                                       : std::string(field.values);
     added.type_name(values).group(std::string(field.group));
     if (!texts_[key].empty()) added.show_default();
+    if (key == "model") line.offer_words(option, model::preset_names);
   }
 }
 

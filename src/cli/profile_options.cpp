@@ -83,7 +83,9 @@ void OutputOptions::add_to(CommandLine& line) {
   line.add_option("--view", views, "Views to print, a list (rooflm report --help lists them)")
       .type_name("NAME,...")
       .group("Output");
-  table.add_to(line, "Output format; JSON and CSV have all numbers at full precision", "Output");
+  line.offer_words("--view", view_names);
+  table.add_to(line, "Output format; JSON and CSV have all numbers at full precision", "Output",
+               columns_of_all_views);
   line.add_flag("--overwrite", overwrite, "Overwrite existing files").group("Output");
   add_dry_run(line, dry_run);
 }

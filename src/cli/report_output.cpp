@@ -33,8 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_for_people(Format format) { return format == Format::table || format == Format::md; }
-
 /// "memory.0" as a file: letters, digits, dots, dashes and underscores stay.
 std::string file_name(const std::string& id) {
   std::string name = id;
@@ -73,10 +71,19 @@ void write_pictures(const std::vector<report::View>& views, const fs::path& fold
   }
 }
 
-std::optional<report::Comparison> compare_first(const std::vector<fs::path>& records) {
+/// Of the first two records, or of the two configurations of one.
+std::optional<report::Comparison> compare_first(const std::vector<fs::path>& records, std::size_t runs) {
+  const report::CompareOptions options{.restart = {}, .parts = report::Parts::automatic};
+  if (records.size() == 1 && runs == 2) {
+    try {
+      return report::compare_within(record::Reader(records[0]), {}, "", options);
+    } catch (const core::Error&) {  // nobody asked: runs without steps, or that repeat each other
+      return std::nullopt;
+    }
+  }
   if (records.size() < 2) return std::nullopt;
   try {
-    return report::compare(record::Reader(records[0]), record::Reader(records[1]), {});
+    return report::compare(record::Reader(records[0]), record::Reader(records[1]), options);
   } catch (const core::InputError& error) {
     note("no comparison on the page: {}", error.what());
     return std::nullopt;
@@ -186,12 +193,17 @@ std::string text_of(std::vector<report::View> views, const TableStyle& style, co
 
 }  // namespace
 
-void show_request(const ReportRequest& request) {
-  check_request(request);
+report::RecordSet load_request(const ReportRequest& request) {
   report::RecordSet set = report::load(request.records);
   if (request.steps_by) find_steps_again(*request.steps_by, set);
   if (!request.is_record_kept) set.files.front().name.clear();
   report::apply_filter(request.filter, set);
+  return set;
+}
+
+void show_request(const ReportRequest& request) {
+  check_request(request);
+  const report::RecordSet set = load_request(request);
   if (!request.filter.is_empty()) note("only {}: sums and shares cover nothing else", request.filter.text());
   const report::ViewOptions options{.top = is_for_people(request.style.format) ? request.top : 0};
   const std::vector<report::View> made = views_of(request, set, options);
@@ -207,7 +219,7 @@ void show_request(const ReportRequest& request) {
   if (!made.empty() && !prints_page)
     write_out(text_of(made, request.style, link, question_text(set, request.style)));
   if (request.html.empty()) return;
-  const auto comparison = compare_first(request.records);
+  const auto comparison = compare_first(request.records, set.runs.size());
   const std::string document = report::make_document(set, comparison ? &*comparison : nullptr);
   if (prints_page) return write_out(report::fill_page(report::page_template(), document));
   report::write_page(request.html, document, request.overwrite);

@@ -10,6 +10,7 @@
 #include "cli/profile_options.h"
 #include "foreign/steps_by.h"
 #include "report/model/filter.h"
+#include "report/model/run_data.h"
 
 namespace rooflm::cli {
 
@@ -17,6 +18,11 @@ namespace rooflm::cli {
 inline constexpr std::size_t kTopRows = 15;
 /// The views that are shown if none is named.
 std::vector<std::string> default_views();
+
+/// Tables and Markdown: long tables are cut, and notes explain them.
+constexpr bool is_for_people(report::Format format) {
+  return format == report::Format::table || format == report::Format::md;
+}
 
 /// What to show of which records.
 struct ReportRequest {
@@ -45,6 +51,9 @@ void check_request(const ReportRequest& request);
 void check_output(const OutputOptions& output, const std::vector<std::filesystem::path>& inputs);
 /// Throws core::UsageError for columns that the views of --view, or else those of the command, do not have.
 void require_shown_columns(const OutputOptions& output, const std::vector<std::string>& default_views);
+
+/// The runs that it asks for.
+report::RecordSet load_request(const ReportRequest& request);
 
 /// Prints the views of all runs of the records, and writes pictures and the page when they were asked for; no
 /// picture is written when one of them may not be.

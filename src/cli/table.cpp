@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,15 +47,40 @@ bool is_rule(std::string_view line) {
 
 }  // namespace
 
-void TableOptions::add_to(CommandLine& line, const std::string& help, const std::string& group) {
+void TableOptions::add_to(CommandLine& line, const std::string& help, const std::string& group,
+                          const std::function<std::vector<Column>()>& known) {
   Option shown = line.add_option("--format", format, help);
   Option chosen = line.add_option("--columns", columns,
                                   "Columns to show, by key or title; any key of --format json works");
   Option all = line.add_flag("--wide", wide, "Show all columns even on a narrow terminal");
   shown.type_name(kFormats).show_default();
   chosen.type_name("NAME,...");
+  if (known) {
+    line.offer_words("--columns", [known] {
+      std::vector<std::string> keys;
+      for (const Column& column : known()) keys.push_back(column.key);
+      return keys;
+    });
+  }
   if (group.empty()) return;
   for (Option* option : {&shown, &chosen, &all}) option->group(group);
+}
+
+std::vector<std::string> view_names() {
+  std::vector<std::string> names;
+  for (const report::ViewInfo& view : report::all_views()) names.emplace_back(view.name);
+  return names;
+}
+
+std::vector<Column> columns_of_all_views() {
+  std::vector<Column> all;
+  std::set<std::string> keys;
+  for (const report::ViewInfo& view : report::all_views()) {
+    for (Column& column : report::columns_of_view(view.name, {}).value_or(std::vector<Column>())) {
+      if (keys.insert(column.key).second) all.push_back(std::move(column));
+    }
+  }
+  return all;
 }
 
 TableStyle TableOptions::style() const {

@@ -1,6 +1,7 @@
 // The tables of src/report as commands print them.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,10 +36,17 @@ struct TableOptions {
   std::string format = "table", columns;
   bool wide = false;
   /// `help`: of --format; `group`: the heading of all three, "" for none.
-  void add_to(CommandLine& line, const std::string& help, const std::string& group = "");
+  /// `known`: the columns that a shell offers; none where records name them.
+  void add_to(CommandLine& line, const std::string& help, const std::string& group = "",
+              const std::function<std::vector<Column>()>& known = {});
   /// Throws core::UsageError. Columns are looked at by the functions below.
   [[nodiscard]] TableStyle style() const;
 };
+
+/// The names of all views, for completion.
+std::vector<std::string> view_names();
+/// The columns of all views, each once, where no record is needed to name them.
+std::vector<Column> columns_of_all_views();
 
 /// Throws core::UsageError for columns other than these: before anything is measured.
 void require_columns(std::vector<Column> columns, const TableStyle& style);

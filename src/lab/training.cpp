@@ -15,6 +15,7 @@
 #include "lab/notes.h"
 #include "lab/run_record.h"
 #include "measure/machine_load.h"
+#include "record/loaded_ceiling.h"
 
 namespace rooflm::lab {
 namespace {
@@ -97,6 +98,15 @@ void Training::measure_peak() {
   ceilings_ = book.rows();
   const auto sustained = book.products(point_);
   if (!sustained) return;
+  if (const std::string why = record::why_uncertain(*sustained); !why.empty()) {
+    // A step may beat such a rate: the record keeps it and says why, but nothing is divided by it.
+    peak_ = {.key = "peak_flop_per_s",
+             .value = sustained->value,
+             .unit = "flop/s",
+             .text = describe_peak(*sustained)};
+    note("no MFU: {}; the matmul rate of this machine is no peak then (--peak gives one)", why);
+    return;
+  }
   peak = sustained->value;
   keep(describe_peak(*sustained));
   note("peak: {}", peak_->text);

@@ -56,6 +56,8 @@ class Training {
   /// "interrupted" after a signal, "oom", or "failed" when this throws, as train::Trainer::run does. A step
   /// waits for data before its samples begin. No step is a warm-up. To be called once.
   TrainedRun run(record::Writer* record);
+  /// Those that the peak was measured with.
+  [[nodiscard]] const std::vector<record::Ceiling>& ceilings() const { return ceilings_; }
 
  private:
   void measure_peak();

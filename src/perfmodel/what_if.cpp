@@ -46,6 +46,12 @@ void parse_factor(std::string_view part, WhatIf& what_if) {
 
 }  // namespace
 
+std::vector<std::string> what_if_words() {
+  std::vector<std::string> words;
+  for (const auto& [name, member] : kFactors) words.push_back(fmt::format("{}=2x", name));
+  return words;
+}
+
 WhatIf parse_what_if(std::string_view text) {
   WhatIf what_if;
   std::vector<std::string_view> given;

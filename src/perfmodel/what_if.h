@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace rooflm::perfmodel {
 
@@ -19,6 +20,8 @@ struct WhatIf {
   bool operator==(const WhatIf&) const = default;
 };
 
+/// "compute=2x", "bandwidth=2x", ...: a word for each key.
+std::vector<std::string> what_if_words();
 /// "bandwidth=2x,link=0.5x". Throws core::UsageError that names the part that is not KEY=FACTORx, with a
 /// suggestion for unknown keys; factors are from 0.001 to 1000.
 WhatIf parse_what_if(std::string_view text);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands of README.md and docs/index.md run as they are printed, from top to bottom, in a fresh folder.
+"""The commands of README.md, docs/index.md and docs/i_want_to_know.md run as they are printed, from top to bottom, in a fresh folder.
 
 A block that cannot run here has a comment before it: <!-- not run by tests: why -->. Models are smaller than printed: sizes
 that a command does not name come from the environment.
@@ -79,6 +79,9 @@ class Documents(unittest.TestCase):
 
     def test_index(self):
         self.run_page("docs/index.md", 20)
+
+    def test_the_first_questions(self):
+        self.run_page("docs/i_want_to_know.md", 13)
 
 
 if __name__ == "__main__":

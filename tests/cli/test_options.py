@@ -90,7 +90,7 @@ class Options(unittest.TestCase):
         self.assertIn("lengths: it is a pipe, and nobody has written to it for 10 seconds", result.stderr)
 
     def test_errors_of_use_say_what_to_do(self):
-        for words, says in ((["compare", "a"], "compare: the argument b is missing (`rooflm compare --help` shows its use)"),
+        for words, says in ((["compare"], "compare: the argument a is missing (`rooflm compare --help` shows its use)"),
                             (["bench", "--modle", "x"], "unknown option '--modle'; did you mean '--model'? (`rooflm bench --help` lists all)")):
             self.assertIn(says, self.run_binary(*words, code=2).stderr)
 

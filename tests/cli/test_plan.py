@@ -63,6 +63,7 @@ class Plan(unittest.TestCase):
         self.assertNotIn("step_s", row)
         self.assertGreater(row["peak_bytes"], row["memory_limit_bytes"])
         self.assertLess(row["memory_left_bytes"], 0)
+        self.assertIn("Nothing fits: --search tries every", rooflm("plan", "--model", "llama3-70b", "--device", "h100-sxm").stdout)
 
     def test_a_slower_device_is_slower_and_assumed(self):
         rows = plan("--model", "gpt2", "--device", "h100-sxm,a100-sxm", "--batch", 8)

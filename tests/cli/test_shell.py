@@ -18,6 +18,25 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
+# A zsh in a terminal of its own, whose list of matches is what `compadd` is called with.
+ZSH = r"""
+zmodload zsh/zpty
+zpty -b z zsh -f -i
+zpty -w z "PS1=; fpath=($1:h \$fpath); autoload -Uz compinit; compinit -u -D; source $1 2>/dev/null; compdef _rooflm rooflm"
+zpty -w z 'compadd() {
+  if [[ ${@[(i)-[OAD]]} -le $# ]]; then builtin compadd "$@"; return; fi
+  local -a found; builtin compadd -O found "$@"; print -rl -- "MATCH $^found" >> matches; builtin compadd "$@"
+}'
+zpty -w z 'bindkey "^I" complete-word; zstyle ":completion:*" verbose no'
+sleep 0.5
+zpty -n -w z "$2"$'\t'
+sleep 1.5
+[[ -f matches ]] && sed -n 's/^MATCH //p' matches
+zpty -d z
+rm -f matches
+"""
+
+
 class Shell(unittest.TestCase):
     binary = ""
 
@@ -76,6 +95,51 @@ class Shell(unittest.TestCase):
         (self.folder / "run.rooflm").touch()
         self.assertIn("run.rooflm", self.complete("report", "ru"))
         self.assertIn("run.rooflm", self.complete("bench", "-o", "ru"))
+
+    def test_bash_completes_names_that_are_known(self):
+        self.assertIn("llama3-8b", self.complete("plan", "--model", "llama3"))
+        self.assertEqual(self.complete("plan", "--device", "h100-sxm-9"), ["h100-sxm-96gb"])
+        self.assertIn("roofline", self.complete("report", "a.rooflm", "--view", "overview,roof")[0])
+        self.assertIn("verdict", self.complete("compare", "--columns", "verd"))
+        self.assertIn("time_share", self.complete("report", "--columns", "time_sh"))
+        self.assertIn("attention_parts", self.complete("study", "attention_p"))
+        self.assertIn("kineto", self.complete("export", "--format", "kin"))
+        self.assertEqual(self.complete("plan", "--what-if", "band"), ["bandwidth=2x"])
+        self.assertEqual(self.complete("plan", "--what-if", "bandwidth", "=", "2x,lin"), ["2x,link=2x"])
+
+    def test_bash_completes_the_command_that_ranks_run(self):
+        self.assertEqual(set(self.complete("launch", "-n", "2", "--", "")), {"bench", "profile", "train", "eval", "generate", "comm"})
+        self.assertEqual(self.complete("launch", "-n", "2", "--", "train", "--resu"), ["--resume"])
+        self.assertEqual(self.complete("launch", "-n", "2", "--", "bench", "--engine", "f"), ["fused"])
+        self.assertEqual(self.complete("launch", "--rank"), ["--ranks"])
+
+    def completed(self, shell, line):
+        """What zsh or fish offers for the end of the line."""
+        path = self.script(shell)
+        if shell == "fish":
+            code, words = f"source {path}; complete -C '{line}'", ["fish", "--no-config", "-c"]
+            result = subprocess.run([*words, code], capture_output=True, text=True, timeout=60, check=True, cwd=self.folder,
+                                    env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"})
+            self.assertEqual(result.stderr, "")
+            return [one.split("\t")[0] for one in result.stdout.splitlines()]
+        result = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", path, line], capture_output=True, text=True, timeout=60, check=True,
+                                cwd=self.folder, env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "TERM": "dumb"})
+        return result.stdout.split()
+
+    def test_zsh_and_fish_complete_the_same(self):
+        for shell in ("zsh", "fish"):
+            with self.subTest(shell=shell):
+                if not shutil.which(shell):
+                    self.skipTest(f"no {shell} on this machine")
+                for line, word in (("rooflm prof", "profile"), ("rooflm bench --engine ", "fused"), ("rooflm plan --device h100-s", "h100-sxm"),
+                                   ("rooflm plan --model llama3-8", "llama3-8b"), ("rooflm report --view roofl", "roofline"),
+                                   ("rooflm bench --dtype fp32,b", "fp32,bf16"), ("rooflm compare --columns verd", "verdict"),
+                                   ("rooflm study attention_p", "attention_parts"), ("rooflm launch -n 2 -- ben", "bench"),
+                                   ("rooflm launch -n 2 -- train --resu", "--resume"), ("rooflm launch -n 2 -- bench --engine f", "fused"),
+                                   ("rooflm data prep", "prepare"), ("rooflm plan --what-if band", "bandwidth=2x")):
+                    found = self.completed(shell, line)
+                    expected = word.rsplit(",", 1)[-1] if shell == "zsh" else word
+                    self.assertIn(expected, found, line)
 
     def test_scripts_of_shells_are_scripts(self):
         for shell in ("bash", "zsh", "fish"):

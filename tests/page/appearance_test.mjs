@@ -6,7 +6,7 @@ const document_ = sampleDocument();
 
 test('opens from disk, asks for nothing, draws every section, and names everything that can be used', async () => {
   const { page, close } = await open(document_);
-  assert.equal(await page.title(), document_.title);
+  assert.equal(await page.title(), `${document_.runs[0].label} · ${document_.title}`);
   assert.equal(await page.locator('main > section').count(), 17);
   assert.equal(await page.locator('section[aria-busy]').count(), 0);
   assert.equal(await page.getByText('could not be drawn').count(), 0);

@@ -148,6 +148,10 @@ test('two runs are compared, and others can be chosen', async () => {
   const compare = page.locator('#compare');
   const text = await compare.innerText();
   for (const { verdict } of document_.comparison.rows) assert.ok(text.includes(verdict));
+  const [said] = document_.comparison.verdicts;
+  assert.ok(text.includes(said) && text.indexOf(said) < text.indexOf(document_.comparison.note), 'the verdict first');
+  const order = await page.locator('main > section').evaluateAll((sections) => sections.map(({ id }) => id));
+  assert.ok(order.indexOf('compare') >= 0 && order.indexOf('compare') < order.indexOf('overview'), 'before what one run does');
   await compare.getByLabel('B', { exact: true }).selectOption({ label: document_.runs[2].label });
   const ratio = document_.runs[2].step.median_s / run.step.median_s;
   const change = ratio < 1 ? `${(100 * (1 - ratio)).toPrecision(3)} % shorter` : `${(100 * (ratio - 1)).toPrecision(3)} % longer`;

@@ -93,7 +93,7 @@ test('text of the document is text, never markup', async () => {
   whole.runs[0].ops.names = whole.runs[0].ops.names.map((name) => `${name}${evil}`);
   whole.method.push(evil);
   const { page, close } = await open(whole);
-  assert.equal(await page.title(), evil);
+  assert.equal(await page.title(), `${evil} · ${evil}`);
   assert.equal(await page.locator('img, b').count(), 0);
   assert.ok((await page.locator('#method').innerText()).includes(evil));
   await close();

@@ -63,10 +63,11 @@ test('the address leads to the section, the run and the span of time that were l
   const lanes = page.locator('#timeline canvas.lanes');
   const spanOf = () => lanes.evaluate(({ dataset }) => [Number(dataset.from), Number(dataset.to)]);
   await page.getByRole('button', { name: 'Zoom in', exact: true }).click(); // once: a second one would race with the address of the first
-  await page.waitForFunction(() => {
+  const name = `1-${document_.runs[1].label.replaceAll(/[^A-Za-z0-9.]+/g, '-').replaceAll(/^-+|-+$/g, '')}`;
+  await page.waitForFunction((name) => {
     const { from, to } = document.querySelector('#timeline canvas.lanes').dataset;
-    return window.location.hash === `#timeline?run=1&from=${from}&to=${to}`;
-  });
+    return window.location.hash === `#timeline?run=${name}&from=${from}&to=${to}`;
+  }, name);
   const [address, span] = [page.url(), await spanOf()];
   await page.goto('about:blank');
   await page.goto(address);
@@ -78,7 +79,7 @@ test('the address leads to the section, the run and the span of time that were l
   const top = () => page.locator('#timeline').evaluate((element) => element.getBoundingClientRect().top);
   assert.ok(Math.abs(await top()) < 120, `${await top()}`);
   await page.locator('nav.contents').getByText('Roofline').click(); // a link within the page keeps the rest
-  await page.waitForFunction(() => /^#roofline\?run=1&from=/.test(window.location.hash));
+  await page.waitForFunction(() => /^#roofline\?run=1-[^&]+&from=/.test(window.location.hash));
   assert.equal(await page.getByLabel('Run', { exact: true }).inputValue(), '1');
   await page.evaluate(() => { window.location.hash = '#memory?run=0'; }); // as one who pastes an address
   await page.waitForFunction(() => document.querySelector('.settings select').value === '0');

@@ -236,6 +236,9 @@ TEST(Document, ComparesTheFirstTwoFiles) {
   EXPECT_EQ(row.at("subject"), "step");
   EXPECT_NEAR(row.at("ratio").get<double>(), 0.25, 1e-9);
   EXPECT_EQ(row.at("verdict"), "FASTER");
+  const std::string said = document.at("comparison").at("verdicts").at(0);
+  EXPECT_TRUE(said.starts_with("FASTER: a step takes ")) << said;
+  EXPECT_EQ(document.at("comparison").at("b"), files[1].string());
 }
 
 TEST(Page, DataCannotEndItsElement) {

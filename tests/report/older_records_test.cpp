@@ -61,6 +61,21 @@ TEST(Version1, TheNumbersAreThoseThatItsWriterPrinted) {
   expect_same_view("sweep", load_older("v1_bench.rooflm"), "v1_sweep.json");
 }
 
+TEST(Version1, TheRolesThatHoldMostMemoryStandFirst) {
+  const Table table = make_view("memory", load_older("v1_profile.rooflm")).tables.at(0).table;
+  double before = HUGE_VAL;
+  std::size_t roles = 0;
+  for (const Column& column : table.columns) {
+    if (column.key == "phase" || column.key == "live_bytes" || column.key == "which") continue;
+    double most = 0;
+    for (const Row& row : table.rows) most = std::max(most, row.number(column.key));
+    EXPECT_LE(most, before) << column.key << " is cut last in a narrow terminal";
+    before = most;
+    ++roles;
+  }
+  EXPECT_GT(roles, 2U);
+}
+
 TEST(Version1, ConfigurationsAreFieldsByKey) {
   const RecordSet set = load_older("v1_bench.rooflm");
   const record::Run& run = set.runs.at(0).run;

@@ -297,7 +297,8 @@ function comparisonOf(a, b) {
     rows.push({ subject: phase, a_s: time(a).median_s, b_s: time(b).median_s, ratio, ci_low: ratio * 0.99, ci_high: ratio * 1.011,
                 p: Math.abs(ratio - 1) > 0.01 ? 1e-5 : 0.4, verdict: ratio > 1.01 ? 'SLOWER' : ratio < 0.99 ? 'FASTER' : 'SAME' });
   }
-  return { a: a.label, b: b.label, rows, note: 'Mann-Whitney rank test, Holm-corrected; intervals by bootstrap of the ratio of medians.' };
+  const verdicts = [`${rows[0].verdict}: a step takes ${b.step.median_s} s in B and ${a.step.median_s} s in A. Most of B - A: backward/attention +1.20 ms.`];
+  return { a: a.label, b: b.label, verdicts, rows, note: 'Mann-Whitney rank test, Holm-corrected; intervals by bootstrap of the ratio of medians.' };
 }
 
 /** The document: `wantedOps` ops or a few more in the first run (by micro-batches), `wantedEvents` in its timeline, and `runCount` runs. */

@@ -1,5 +1,5 @@
-// What of the page stands in its address, so that a link shows what its sender saw: #timeline?run=2&from=1000&to=2000
-// (run: its place in the list of runs; from, to: nanoseconds of the timeline).
+// What of the page stands in its address, so that a link shows what its sender saw: #timeline?run=2-gpt2-bf16&from=1000&to=2000
+// (run: its place in the list of runs, and its name for people; from, to: nanoseconds of the timeline).
 
 export interface Place {
   /** The id of a section, or nothing. */
@@ -10,6 +10,8 @@ export interface Place {
   span: readonly [number, number] | null;
 }
 
+let names: readonly string[] = []; // of the runs
+
 const kWriteMs = 250; // browsers allow a few addresses a second
 
 function read(): Place {
@@ -17,20 +19,30 @@ function read(): Place {
   const values = new URLSearchParams(query);
   const number = (key: string): number | null => (/^\d+$/.test(values.get(key) ?? '') ? Number(values.get(key)) : null);
   const [from, to] = [number('from'), number('to')];
-  return { section, run: number('run'), span: from !== null && to !== null && from < to ? [from, to] : null };
+  const run = /^(\d+)(-|$)/.exec(values.get('run') ?? '');
+  return { section, run: run ? Number(run[1]) : null, span: from !== null && to !== null && from < to ? [from, to] : null };
 }
 
 let current = read();
 let waiting = 0;
 
+/** "2-gpt2-bf16": the place counts, the name is for people. */
+function nameOf(run: number): string {
+  const name = (names[run] ?? '').replaceAll(/[^A-Za-z0-9.]+/g, '-').replaceAll(/^-+|-+$/g, '');
+  return name === '' ? String(run) : `${run}-${name}`;
+}
+
 function write(): void {
   waiting = 0;
   const { section, run, span } = current;
-  const query = [...(run !== null ? [`run=${run}`] : []), ...(span ? [`from=${span[0].toFixed(0)}`, `to=${span[1].toFixed(0)}`] : [])].join('&');
+  const query = [...(run !== null ? [`run=${nameOf(run)}`] : []), ...(span ? [`from=${span[0].toFixed(0)}`, `to=${span[1].toFixed(0)}`] : [])].join('&');
   window.history.replaceState(null, '', `#${section}${query !== '' ? `?${query}` : ''}`);
 }
 
 export const place = (): Place => current;
+
+/** Names of the runs, which addresses carry. */
+export function nameRuns(labels: readonly string[]): void { names = labels; }
 
 /** Changes a part of the place; the address follows. */
 export function setPlace(part: Partial<Place>): void {

@@ -270,6 +270,7 @@ export type GenericChart = Of<typeof kChart>;
 
 const kComparison = {
   ...each(text, 'a', 'b', 'note'),
+  verdicts: sentences,
   rows: list(object({ ...each(text, 'subject', 'verdict'), ...each(number, 'a_s', 'b_s', 'ratio', 'ci_low', 'ci_high', 'p') })),
 };
 export type Comparison = Of<typeof kComparison>;

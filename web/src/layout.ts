@@ -70,9 +70,9 @@ function folded(document: ReportDocument): Group[] {
   const [asked, rest] = [viewsOf(document, answers, true), viewsOf(document, answers, false)];
   const hasAnswer = asked.charts.length + asked.tables.length > 0;
   const showsAll = document.answers.length === 0 || document.answers.some((view) => kOfAllRuns.has(view));
-  const further = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : []), compare];
+  const further = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : []), ...(document.comparison ? [] : [compare])];
   return [
-    { id: 'asked', title: '', lead: '', parts: [...partsOf(hasAnswer ? [document.answers.length > 0 ? answer : overRuns] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
+    { id: 'asked', title: '', lead: '', parts: [...partsOf(document.comparison ? [compare] : [], document), ...partsOf(hasAnswer ? [document.answers.length > 0 ? answer : overRuns] : [], asked), ...partsOf([runs, ...(showsAll ? [breakdown] : [])], document)] },
     { id: 'one-run', title: 'One run, taken apart', lead: 'Timeline, roofline, ops, memory.', parts: partsOf(kOneRun.filter((section) => !showsAll || section !== breakdown), document) },
     { id: 'further', title: 'Further views', lead: 'Other charts and tables, two runs side by side.', parts: partsOf(further, rest) },
     { id: 'measured', title: 'How it was measured', lead: 'Ceilings, method and certainty, environment.', parts: partsOf(kMeasured, document) },
@@ -103,7 +103,7 @@ export function layoutOf(document: ReportDocument): Group[] {
   const isAsked = isOfRuns && asked.charts.length + asked.tables.length > 0;
   const rest = isAsked ? viewsOf(document, answers, false) : document;
   const views = [...(rest.charts.length > 0 ? [charts] : []), ...(rest.tables.length > 0 ? [tables] : [])];
-  const ofOneRun = ofRuns.length > 1 || document.comparison ? [...kOneRun, compare] : kOneRun;
+  const ofOneRun = ofRuns.length > 1 || document.comparison ? [compare, ...kOneRun] : kOneRun; // which run is faster comes before what one of them does
   return [{ id: 'all', title: '', lead: '',
             parts: [...partsOf(!isAsked ? [] : document.answers.length > 0 ? [answer] : [outcome], asked), ...partsOf(isOfRuns ? ofOneRun : [], document), ...partsOf(views, rest), ...partsOf(kMeasured, document)] }];
 }

@@ -1,6 +1,6 @@
 // The page: reads the document, lays out its sections, and draws them one after another so that the first is there at once.
 import './style.css';
-import { onPlace, place, setPlace } from './address';
+import { nameRuns, onPlace, place, setPlace } from './address';
 import { disposeCharts, fitCharts } from './chart';
 import { closeDetails } from './details';
 import { DataError, kNoRun, readDocument } from './document';
@@ -28,7 +28,7 @@ class Page {
   private groupOf(id: string): Group | undefined { return this.groups.find((group) => group.parts.some(({ section }) => section.id === id)); }
 
   show(): void {
-    window.document.title = this.document.title;
+    nameRuns(this.document.runs.map(({ label }) => label));
     this.root.replaceChildren(h('a', { class: 'skip', href: '#main' }, 'Skip to the report'), this.header(), this.navigation(), this.main);
     this.showRun(this.wanted);
     this.scrollTo(place().section);
@@ -46,7 +46,7 @@ class Page {
 
   /** Chosen by the reader; what was looked at in another run's timeline is not in this one. */
   private choose(run: number): void {
-    setPlace({ run: run === this.first ? null : run, span: null });
+    setPlace({ run, span: null });
     const group = this.groupOf('overview');
     if (group && group.title !== '') this.opened.add(group.id);
     this.showRun(run);
@@ -125,6 +125,10 @@ class Page {
     disposeTables(this.main);
     disposeListeners(this.main);
     const run = this.document.runs[index] ?? kNoRun;
+    // Among several runs the window says which one is taken apart, and so does the address.
+    const isOne = this.document.runs.length < 2;
+    window.document.title = isOne ? this.document.title : `${run.label} · ${this.document.title}`;
+    if (!isOne) setPlace({ run: index });
     const context: Context = { document: this.document, run, runIndex: index, selection: new Selection(run), choose: (other) => this.choose(other) };
     const jobs: (() => void)[] = [];
     const groups = this.groups.map((group) => this.group(group, context, jobs));

@@ -1,10 +1,12 @@
 // `rooflm completion`: scripts for shells, generated from the commands' declarations.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -51,6 +53,19 @@ std::vector<std::string> choices(std::string_view type) {
   return words;
 }
 
+/// What a shell offers for a value: the words of the type, and those that the command offers.
+std::vector<std::string> values_of(const Declared& option) {
+  std::vector<std::string> words = choices(option.type);
+  for (const std::string& word : option.words) {
+    // Blanks and quotes have a meaning in all three shells.
+    const bool is_plain = word.find_first_not_of(
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                              "0123456789-_.=@") == std::string::npos;
+    if (is_plain && std::ranges::find(words, word) == words.end()) words.push_back(word);
+  }
+  return words;
+}
+
 bool takes_path(std::string_view type) {
   for (const std::string_view kind : {"FILE", "DIR", "PATH", "SHARD"}) {
     if (type.find(kind) != std::string_view::npos) return true;
@@ -61,6 +76,8 @@ bool takes_path(std::string_view type) {
 std::string joined(const std::vector<std::string>& words, std::string_view separator = " ") {
   return fmt::format("{}", fmt::join(words, separator));
 }
+
+std::string joined_ranks() { return fmt::format("{}", fmt::join(kCommandsOfRanks, " ")); }
 
 /// First words of the commands, and the second ones of those that have two.
 std::vector<std::string> first_words() {
@@ -82,6 +99,12 @@ std::map<std::string, std::vector<std::string>> second_words() {
   return words;
 }
 
+/// Of a positional that has words, for bash.
+std::string argument_case(const std::string& command, const std::vector<std::string>& words, bool is_path) {
+  if (words.empty()) return "";
+  return fmt::format("    '{}') words='{}'; path={} ;;\n", command, joined(words), is_path ? 1 : 0);
+}
+
 std::string bash(Offer offer) {
   std::string groups;
   std::string group_names;
@@ -91,11 +114,13 @@ std::string bash(Offer offer) {
   }
   std::string options;
   std::string values;
+  std::string arguments;
   for (const DeclaredCommand& command : declared_commands(offer)) {
     std::vector<std::string> names;
     for (const Declared& option : command.options) {
       names.insert(names.end(), option.names.begin(), option.names.end());
-      const std::vector<std::string> words = choices(option.type);
+      const std::vector<std::string> words = values_of(option);
+      if (option.names.empty()) arguments += argument_case(command.name, words, takes_path(option.type));
       if (option.names.empty() || option.type.empty()) continue;
       std::vector<std::string> patterns;
       for (const std::string& name : option.names)
@@ -124,25 +149,40 @@ _rooflm() {{
     fi
     command="$command ${{COMP_WORDS[2]}}" ;;
   esac
-  # bash splits words at '=': --option = value.
-  if [[ $cur == '=' ]]; then cur='' option=${{COMP_WORDS[COMP_CWORD - 1]}}
-  elif [[ ${{COMP_WORDS[COMP_CWORD - 1]}} == '=' ]]; then option=${{COMP_WORDS[COMP_CWORD - 2]}}
-  else option=${{COMP_WORDS[COMP_CWORD - 1]}}; fi
+  # launch -n 2 -- COMMAND ...
+  if [[ $command == launch ]]; then
+    for ((at = 2; at < COMP_CWORD; at++)); do if [[ ${{COMP_WORDS[at]}} == -- ]]; then
+      if ((COMP_CWORD == at + 1)); then
+        COMPREPLY=($(compgen -W '{}' -- "$cur"))
+        return
+      fi
+      command=${{COMP_WORDS[at + 1]}}
+      break
+    fi; done
+  fi
+  # bash splits words at '=': --option = value, --option key = value.
+  at=$((COMP_CWORD - 1))
+  while ((at > 1)) && [[ ${{COMP_WORDS[at]}} == '=' || (${{COMP_WORDS[at + 1]}} == '=' && ${{COMP_WORDS[at]}} != -*) ]]; do
+    ((at--))
+  done
+  option=${{COMP_WORDS[at]}}
+  if [[ $cur == '=' ]]; then cur=''; fi
   case "$command:$option" in
 {}    *) if [[ $cur == -* ]]; then case $command in
-{}    esac; else path=1; fi ;;
+{}    esac; else path=1; case $command in
+{}    esac; fi ;;
   esac
   # The last of a list: fp32,bf16
-  if [[ $cur == *,* && $path != 1 ]]; then before="${{cur%,*}}," cur=${{cur##*,}}; fi
+  if [[ $cur == *,* && -n $words ]]; then before="${{cur%,*}}," cur=${{cur##*,}}; fi
   COMPREPLY=($(compgen -P "$before" -W "$words" -- "$cur"))
-  if [[ $path == 1 ]]; then
+  if [[ $path == 1 && -z $before ]]; then
     compopt -o filenames 2>/dev/null
     COMPREPLY+=($(compgen -f -- "$cur"))
   fi
 }}
 complete -F _rooflm rooflm
 )",
-                     joined(first_words()), group_names, groups, values, options);
+                     joined(first_words()), group_names, groups, joined_ranks(), values, options, arguments);
 }
 
 /// For zsh inside single quotes and brackets.
@@ -159,6 +199,13 @@ std::string quoted_for_zsh(std::string_view text) {
   return out;
 }
 
+/// What _arguments does for a value.
+std::string zsh_action(const Declared& option) {
+  const std::vector<std::string> words = values_of(option);
+  if (words.empty()) return takes_path(option.type) ? "_files" : " ";
+  return fmt::format(" _rooflm_{} {}", takes_path(option.type) ? "words_or_files" : "words", joined(words));
+}
+
 std::string zsh(Offer offer) {
   std::string summaries;
   std::string cases;
@@ -171,11 +218,9 @@ std::string zsh(Offer offer) {
       summaries += fmt::format("    '{}:{}'\n", command.name, quoted_for_zsh(command.summary));
     }
     cases += fmt::format("    '{}') _arguments -s", command.name);
+    bool has_rest = false;  // _arguments takes one rest of arguments: the first positional's
     for (const Declared& option : command.options) {
-      const std::vector<std::string> words = choices(option.type);
-      const std::string action = !words.empty() ? fmt::format("_values -s , value {}", joined(words))
-                                 : takes_path(option.type) ? "_files"
-                                                           : " ";
+      const std::string action = zsh_action(option);
       const std::string value =
           option.type.empty() ? "" : fmt::format(":{}:{}", quoted_for_zsh(option.type), action);
       for (const std::string& name : option.names) {
@@ -183,9 +228,8 @@ std::string zsh(Offer offer) {
         cases += fmt::format(" \\\n      '*{}{}[{}]{}'", name, is_long ? "=" : "",
                              quoted_for_zsh(option.help), value);
       }
-      if (!option.positional.empty()) {
-        cases += fmt::format(" \\\n      '*:{}:{}'", quoted_for_zsh(option.positional),
-                             takes_path(option.type) ? "_files" : " ");
+      if (!option.positional.empty() && !std::exchange(has_rest, true)) {
+        cases += fmt::format(" \\\n      '*:{}:{}'", quoted_for_zsh(option.positional), action);
       }
     }
     cases += " ;;\n";
@@ -201,7 +245,21 @@ std::string zsh(Offer offer) {
   return fmt::format(R"(#compdef rooflm
 # zsh completion of rooflm, made by `rooflm completion zsh`.
 # Once: rooflm completion zsh > a folder of $fpath, as _rooflm
+# The last of a list: fp32,bf16
+_rooflm_words() {{
+  local -a given=("$@")
+  compset -P '*,'
+  compadd -a given
+}}
+_rooflm_words_or_files() {{ _rooflm_words "$@"; _files }}
 _rooflm() {{
+  local at=${{words[(i)--]}}
+  # launch -n 2 -- COMMAND ...
+  if [[ $words[2] == launch ]] && ((at < CURRENT)); then
+    if ((CURRENT == at + 1)); then compadd {}; return; fi
+    words=(rooflm "${{(@)words[at+1,-1]}}")
+    ((CURRENT -= at - 1))
+  fi
   local command=$words[2]
   local -a summaries=(
 {}  )
@@ -212,7 +270,7 @@ _rooflm() {{
 }}
 _rooflm "$@"
 )",
-                     summaries, in_groups, cases);
+                     joined_ranks(), summaries, in_groups, cases);
 }
 
 std::string quoted_for_fish(std::string_view text) {
@@ -229,7 +287,24 @@ std::string fish(Offer offer) {
   std::string text =
       "# fish completion of rooflm, made by `rooflm completion fish`.\n"
       "# Once: rooflm completion fish > ~/.config/fish/completions/rooflm.fish\n"
-      "complete -c rooflm -f\n";
+      "# The last of a list: fp32,bf16\n"
+      "function __rooflm_list\n"
+      "  set -l before (commandline -ct | string replace -r '^--[a-z0-9-]+=' '' | string match -r '^.*,')\n"
+      "  for word in $argv; echo \"$before$word\"; end\n"
+      "end\n"
+      "# launch -n 2 -- COMMAND ...\n"
+      "function __rooflm_launched\n"
+      "  set -l words (commandline -opc)\n"
+      "  set -l at (contains -i -- -- $words); or return\n"
+      "  set -e words[1..$at]\n"
+      "  if test (count $words) -eq 0; string split ' ' '" +
+      joined_ranks() +
+      "'; return; end\n"
+      "  complete -C \"rooflm $words \"(commandline -ct)\n"
+      "end\n"
+      "complete -c rooflm -f\n"
+      "complete -c rooflm -n '__fish_seen_subcommand_from launch; and contains -- -- (commandline -opc)' "
+      "-a '(__rooflm_launched)'\n";
   for (const auto& [group, words] : groups) {
     text += fmt::format("complete -c rooflm -n __fish_use_subcommand -a {} -d '{}'\n", group,
                         joined(words, ", "));
@@ -249,9 +324,10 @@ std::string fish(Offer offer) {
       when += "; and __fish_seen_subcommand_from " + second;
     }
     for (const Declared& option : command.options) {
-      const std::vector<std::string> words = choices(option.type);
+      const std::vector<std::string> words = values_of(option);
       if (option.names.empty()) {
         if (takes_path(option.type)) text += fmt::format("complete -c rooflm -n '{}' -F\n", when);
+        if (!words.empty()) text += fmt::format("complete -c rooflm -n '{}' -a '{}'\n", when, joined(words));
         continue;
       }
       text += fmt::format("complete -c rooflm -n '{}'", when);
@@ -259,7 +335,7 @@ std::string fish(Offer offer) {
         text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       }
       if (!option.type.empty()) text += takes_path(option.type) ? " -r -F" : " -x";
-      if (!words.empty()) text += fmt::format(" -a '{}'", joined(words));
+      if (!words.empty()) text += fmt::format(" -a '(__rooflm_list {})'", joined(words));
       text += fmt::format(" -d '{}'\n", quoted_for_fish(option.help));
     }
   }

@@ -175,6 +175,11 @@ Body declare_export(CommandLine& line) {
       .type_name("FILE")
       .required();
   line.add_option("--format", options->format, "Format to write").type_name("NAME");
+  line.offer_words("--format", [] {
+    std::vector<std::string> names{kHuggingFace};
+    for (const report::ExportFormat& format : report::export_formats()) names.emplace_back(format.name);
+    return names;
+  });
   line.add_option("-o,--output", options->output, "File to write; - is standard output, for text formats")
       .type_name("FILE");
   line.add_option("--run", options->run, "Run to export, by label or number (default: the only one)")

@@ -72,10 +72,9 @@ Listener listen_here(int ranks) {
   return listener;
 }
 
-/// Commands whose ranks work together.
-constexpr std::array kOfRanks = {"bench", "profile", "train", "eval", "generate", "comm"};
-
-bool is_of_ranks(const std::string& word) { return std::ranges::find(kOfRanks, word) != kOfRanks.end(); }
+bool is_of_ranks(const std::string& word) {
+  return std::ranges::find(kCommandsOfRanks, word) != kCommandsOfRanks.end();
+}
 
 /// `train ...` is this program's command; what is none of its commands is a program.
 std::vector<std::string> program_of(const LaunchOptions& options) {
@@ -84,7 +83,7 @@ std::vector<std::string> program_of(const LaunchOptions& options) {
   const bool is_own = std::ranges::any_of(commands(), [&](const Command& c) { return c.name == first; });
   if (is_own && !is_of_ranks(first))
     throw core::UsageError(fmt::format("launch: {} runs on one rank only; these run on several: {}", first,
-                                       fmt::join(kOfRanks, ", ")));
+                                       fmt::join(kCommandsOfRanks, ", ")));
   if (is_own) words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe").string());
   return words;
 }

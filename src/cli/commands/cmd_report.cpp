@@ -9,12 +9,14 @@
 #include "cli/commands.h"
 #include "cli/dry_run.h"
 #include "cli/filter_options.h"
+#include "cli/output.h"
 #include "cli/record_arguments.h"
 #include "cli/report_output.h"
 #include "cli/steps_option.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"
+#include "report/findings/brief.h"
 #include "report/views/views.h"
 
 namespace rooflm::cli {
@@ -25,8 +27,22 @@ struct ReportOptions {
   std::string views, top, html, charts, steps_by;
   TableOptions table;
   FilterOptions filter;
-  bool overwrite = false, dry_run = false;
+  bool overwrite = false, dry_run = false, brief = false;
 };
+
+/// --brief as text, or as JSON.
+void show_brief(const ReportRequest& request) {
+  const Format format = request.style.format;
+  if (format != Format::table && format != Format::json)
+    throw core::UsageError("report: --brief is text or --format json");
+  if (!request.views.empty() || !request.html.empty() || !request.pictures.empty())
+    throw core::UsageError("report: --brief stands alone: leave out --view, --html and --charts");
+  const report::RecordSet set = load_request(request);
+  const report::Brief brief = report::brief_of(set);
+  write_out(format == Format::json
+                ? report::brief_json(brief)
+                : report::brief_text(brief, request.style.columns.wide ? 0 : terminal_width()));
+}
 
 int run(const ReportOptions& options, bool names_format) {
   if (options.files.empty()) {
@@ -43,6 +59,10 @@ int run(const ReportOptions& options, bool names_format) {
   request.filter = options.filter.filter();
   if (!options.steps_by.empty()) request.steps_by = foreign::StepsBy::parse(options.steps_by);
   if (!options.top.empty()) request.top = static_cast<std::size_t>(parse_integer("--top", options.top, 0));
+  if (options.brief && !options.dry_run) {
+    show_brief(request);
+    return 0;
+  }
   // Who asks for the page alone does not want the tables on the terminal as well.
   const bool wants_text = options.html.empty() || names_format || !options.charts.empty();
   if (request.views.empty() && wants_text) {
@@ -78,8 +98,13 @@ Body declare_report(CommandLine& line) {
   line.add_option("--view", options->views,
                   "Views to print (default: overview, advice, phases, blocks, roofline, ops, memory)")
       .type_name("NAME,...");
-  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
+  line.offer_words("--view", view_names);
+  options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision", "",
+                        columns_of_all_views);
   options->filter.add_to(line);
+  line.add_flag("--brief", options->brief,
+                "Ten lines, or with --format json a small object: what bounds the step, its time with the "
+                "interval, the three largest gains, the next command");
   line.add_option("--top", options->top,
                   fmt::format("Maximum rows of long tables, 0 for all (default: {}; CSV and JSON have all)",
                               kTopRows))

@@ -19,6 +19,7 @@
 #include "cli/profile_session.h"
 #include "cli/report_output.h"
 #include "cli/serving_options.h"
+#include "cli/shipped_studies.h"
 #include "cli/study_file.h"
 #include "cli/study_options.h"
 #include "cli/table.h"
@@ -427,6 +428,11 @@ Body declare_study(CommandLine& line) {
   auto options = std::make_shared<StudyOptions>();
   line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
       .type_name("NAME|FILE.toml|list");
+  line.offer_words("name", [] {
+    std::vector<std::string> names{"list"};
+    for (const ShippedStudy& study : shipped_study_files()) names.emplace_back(study.name);
+    return names;
+  });
   line.add_flag("--all", options->all,
                 "Run all studies: a page and a record for each, and an index, in --html DIR");
   line.add_flag("--large", options->large, "Use the sizes of the published reports (hours on a CPU)");

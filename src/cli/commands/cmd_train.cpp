@@ -40,6 +40,7 @@ int run(const TrainArguments& arguments, const lab::Ranks& ranks) {
   report::RunData data;
   data.run = std::move(trained.run);
   data.facts = std::move(trained.facts);
+  data.ceilings = training.ceilings();  // an uncertain peak is none
   if (is_first && (!record || !record->is_printed()))
     write_out(show_table(report::train_table({&data, 1}), style));
   return is_stopped ? core::stopped_code(trained.signal) : 0;

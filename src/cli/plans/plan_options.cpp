@@ -23,6 +23,7 @@
 #include "perfmodel/device_fit.h"
 #include "perfmodel/framework.h"
 #include "perfmodel/link_calibration.h"
+#include "perfmodel/what_if.h"
 #include "record/options.h"
 #include "record/reader.h"
 
@@ -250,6 +251,12 @@ void PlanOptions::add_to(CommandLine& line) {
     if (!value.empty()) option.show_default();
   };
   add("--device", device, "Devices of the catalog, such as h100, a100-40gb, 4090", "NAME", "Run");
+  line.offer_words("--device", [] {
+    std::vector<std::string> keys;
+    for (const devices::Device& one : devices::catalog()) keys.push_back(one.key);
+    return keys;
+  });
+  line.offer_words("--what-if", perfmodel::what_if_words);
   add("--catalog", catalog, "Your own devices, in the format of data/devices.json", "FILE", "Run");
   std::vector<std::string_view> names;
   for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);

@@ -319,6 +319,11 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs) {
   table.columns = report::plan_columns(rows);
   table.rows = std::move(rows);
   table.notes = plan_notes(runs);
+  if (!runs.empty() && std::ranges::none_of(runs, [](const PlannedRun& run) { return run.plan->fits; })) {
+    table.notes.insert(table.notes.begin(),
+                       "Nothing fits: --search tries every split, ZeRO stage and recompute on these devices, "
+                       "--smallest finds the fewest devices.");
+  }
   for (const Row& row : table.rows) {
     if (row.find("goodput") == nullptr || row.number("goodput") > 0) continue;
     table.notes.push_back(

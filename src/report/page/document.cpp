@@ -82,7 +82,7 @@ Json json_advice(const std::vector<Advice>& advised) {
   return json_objects(columns, advised);
 }
 
-Json json_comparison(const RecordSet& set, const Comparison* comparison) {
+Json json_comparison(const Comparison* comparison) {
   if (comparison == nullptr) return nullptr;
   const std::vector<ComparedTime>& rows = comparison->rows;
   const bool is_one_run =
@@ -97,8 +97,9 @@ Json json_comparison(const RecordSet& set, const Comparison* comparison) {
       {"ci_high", [](const ComparedTime& row) { return row.interval.high; }},
       {"p", &ComparedTime::p},
       {"verdict", &ComparedTime::verdict}};
-  return {{"a", set.files.at(0).name},
-          {"b", set.files.at(1).name},
+  return {{"a", comparison->a_name},
+          {"b", comparison->b_name},
+          {"verdicts", verdict_sentences(*comparison, CompareOptions{}.confidence)},
           {"rows", json_objects(columns, rows)},
           {"note", fmt::format("{}", fmt::join(comparison->notes, "\n"))}};
 }
@@ -227,7 +228,7 @@ std::string make_document(const RecordSet& set, const Comparison* comparison) {
   document["advice"] = json_advice(advised);
   document["method"] = method_sentences(set);
   add_views(document, set);
-  document["comparison"] = json_comparison(set, comparison);
+  document["comparison"] = json_comparison(comparison);
   return dump(document);
 }
 

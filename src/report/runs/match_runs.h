@@ -27,6 +27,7 @@ struct RunMatches {
   std::vector<RunMatch> matches;
   std::vector<std::string> only_a;  ///< labels of the first side's configurations without a counterpart
   std::vector<std::string> notes;   ///< remaining differences, and runs without a counterpart
+  std::string a_name{}, b_name{};   ///< within one record: what tells the sides apart
 };
 
 /// Records of either side of a comparison; at least one.
@@ -42,6 +43,10 @@ using Side = std::span<const record::Reader>;
 /// and each side has one configuration, however often it ran, these two are matched and the notes list the
 /// differences. Throws core::InputError, naming files and configurations, when there is nothing to match.
 [[nodiscard]] RunMatches match_runs(Side a, Side b);
+
+/// Matches configurations of one record (compare_within). Throws core::UsageError.
+[[nodiscard]] RunMatches match_within(const record::Reader& record, const std::vector<std::string>& names,
+                                      const std::string& between);
 
 /// "a.rooflm, b.rooflm".
 [[nodiscard]] std::string names_of(Side side);

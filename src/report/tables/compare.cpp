@@ -2,6 +2,7 @@
 #include "report/tables/compare.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +21,8 @@
 #include "report/model/run_data.h"
 #include "report/runs/match_runs.h"
 #include "report/tables/compare_rows.h"
+#include "report/tables/compare_text.h"
+#include "report/tables/compare_times.h"
 
 namespace rooflm::report {
 namespace {
@@ -28,97 +31,6 @@ namespace {
 constexpr double kSameWork = 0.02;
 /// Parts of less than this share of the step lie within what waking a thread takes.
 constexpr double kLeastShown = 0.05;
-constexpr std::string_view kOutsideKernels = "outside kernels";
-
-/// By subject, in the order in which subjects are shown.
-class Times {
- public:
-  /// Those of the run that is added now.
-  std::vector<double>& of(const std::string& subject) {
-    const auto [entry, is_new] = index_.try_emplace(subject, times_.size());
-    if (is_new) times_.emplace_back(subject, Runs{});
-    Runs& runs = times_[entry->second].second;
-    runs.resize(run_count_);
-    return runs.back();
-  }
-  void next_run() { ++run_count_; }
-  [[nodiscard]] const Runs* find(const std::string& subject) const {
-    const auto entry = index_.find(subject);
-    return entry == index_.end() ? nullptr : &times_[entry->second].second;
-  }
-  [[nodiscard]] auto begin() const { return times_.begin(); }
-  [[nodiscard]] auto end() const { return times_.end(); }
-
- private:
-  std::vector<std::pair<std::string, Runs>> times_;
-  std::unordered_map<std::string, std::size_t> index_;
-  std::size_t run_count_ = 0;
-};
-
-void add_samples(const FoundRun& found, Times& times) {
-  const auto samples = found.record->rows<record::Sample>(found.run.id);
-  // Programs of others are only known as they were recorded, but for steps that were timed alone.
-  const auto is_plain_step = [](const record::Sample& one) {
-    return one.kind == "plain" && one.phase == kWholeStep;
-  };
-  const bool has_plain_steps = std::ranges::any_of(samples, is_plain_step);
-  for (const std::string_view phase : {kWholeStep, std::string_view("forward"), std::string_view("backward"),
-                                       std::string_view("optimizer")}) {
-    const bool is_plain = !is_foreign(found.run) || (phase == kWholeStep && has_plain_steps);
-    const char* kind = is_plain ? "plain" : "traced";
-    for (const record::Sample& sample : samples) {
-      if (sample.kind == kind && sample.phase == phase) times.of(sample.phase).push_back(sample.seconds);
-    }
-  }
-}
-
-/// Device time per observed step of each block of each phase, blocks in the order of the program.
-/// Of programs by different authors (`is_across`) the parts that both have, and what the step takes beyond
-/// all of them. `kinds`: of ops of these kinds alone; empty: of all.
-void add_blocks(const FoundRun& found, bool is_across, const std::vector<std::string>& kinds, Times& times) {
-  std::vector<std::string> subjects;
-  std::unordered_map<std::string, std::size_t> place_of;
-  std::unordered_map<std::int64_t, std::size_t> subject_of_op;
-  const std::vector<record::Op> ops = found.record->rows<record::Op>(found.run.id);
-  std::map<std::int64_t, std::string> parts;
-  if (is_across) parts = common_parts(ops);
-  for (const record::Op& op : ops) {
-    if (!kinds.empty() && std::ranges::find(kinds, op.kind) == kinds.end()) continue;
-    const std::string subject = op.phase + "/" + (is_across ? parts.at(op.op) : block_of(op.scope));
-    const auto [place, is_new] = place_of.try_emplace(subject, subjects.size());
-    if (is_new) subjects.push_back(subject);
-    subject_of_op[op.op] = place->second;
-  }
-  std::map<std::int64_t, std::vector<double>> seconds_of_step;
-  for (const record::Event& event : found.record->rows<record::Event>(found.run.id)) {
-    const auto subject = subject_of_op.find(event.op);
-    if (subject == subject_of_op.end()) continue;
-    std::vector<double>& seconds = seconds_of_step[event.step];
-    seconds.resize(subjects.size());
-    seconds[subject->second] += static_cast<double>(event.device_ns) * core::kNano;
-  }
-  for (const auto& [step, seconds] : seconds_of_step) {
-    for (std::size_t i = 0; i < subjects.size(); ++i) times.of(subjects[i]).push_back(seconds[i]);
-  }
-  if (!is_across || !kinds.empty() || times.find(std::string(kWholeStep)) == nullptr) return;
-  const std::vector<double> steps = times.of(std::string(kWholeStep));
-  if (steps.empty()) return;  // of another run
-  const double step_s = core::median(steps);
-  for (const auto& [step, seconds] : seconds_of_step) {
-    const double inside_s = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-    if (inside_s < step_s) times.of(std::string(kOutsideKernels)).push_back(step_s - inside_s);
-  }
-}
-
-Times times_of(const std::vector<FoundRun>& runs, bool is_across, const std::vector<std::string>& kinds) {
-  Times times;
-  for (const FoundRun& found : runs) {
-    times.next_run();
-    add_samples(found, times);
-    add_blocks(found, is_across, kinds, times);
-  }
-  return times;
-}
 
 bool all_positive(const Runs& runs) {
   const auto is_time = [](double s) { return s > 0 && std::isfinite(s); };
@@ -145,6 +57,12 @@ std::vector<std::string> busy_notes(const RunMatch& match) {
   return notes;
 }
 
+/// "forward/residual1 (A 219 us)": a time that the other side does not have.
+std::string lonely_text(const std::string& subject, const char* side, const Runs& seconds) {
+  if (!all_positive(seconds)) return subject;
+  return fmt::format("{} ({} {})", subject, side, core::format_seconds(core::median(pooled(seconds))));
+}
+
 /// The times that both sides have.
 void add_pairs(const RunMatch& match, const Times& a, const Times& b, const CompareOptions& options,
                std::vector<TimePair>& pairs, std::vector<std::string>& notes) {
@@ -157,7 +75,7 @@ void add_pairs(const RunMatch& match, const Times& a, const Times& b, const Comp
   for (const auto& [subject, seconds] : a) {
     const Runs* others = b.find(subject);
     if (others == nullptr || !all_positive(seconds) || !all_positive(*others)) {
-      lonely.push_back(subject);
+      lonely.push_back(lonely_text(subject, "A", seconds));
       continue;
     }
     TimePair& pair =
@@ -167,12 +85,10 @@ void add_pairs(const RunMatch& match, const Times& a, const Times& b, const Comp
                                                                     : options.restart.value_or(usual);
   }
   for (const auto& [subject, seconds] : b) {
-    if (a.find(subject) == nullptr) lonely.push_back(subject);
+    if (a.find(subject) == nullptr) lonely.push_back(lonely_text(subject, "B", seconds));
   }
   if (!lonely.empty()) {
-    std::string text = match.label + ": without a time in both:";
-    for (const std::string& subject : lonely) text += " " + subject;
-    notes.push_back(text);
+    notes.push_back(fmt::format("{}: without a time in both: {}", match.label, fmt::join(lonely, ", ")));
   }
 }
 
@@ -192,21 +108,9 @@ void explain_across(const RunMatch& match, double step_s, Comparison& comparison
                         std::abs(flop_b / flop_a - 1) < kSameWork ? "the same work" : "not the same work")
           : fmt::format("{}: the work cannot be compared because the FLOP of one side are missing",
                         match.label));
-  std::vector<const ComparedTime*> rows;
-  for (const ComparedTime& row : comparison.rows) {
-    if (row.run != match.label) continue;
-    if (row.subject == kOutsideKernels || row.subject.find('/') != std::string::npos) rows.push_back(&row);
-  }
-  const auto difference = [](const ComparedTime* row) { return std::abs(row->b_s - row->a_s); };
-  std::ranges::sort(rows, std::greater<>(), difference);
-  constexpr std::size_t kMost = 4;
   constexpr double kMilli = 1e3;
-  std::string text = fmt::format("{}: B - A of a step is {:+.3f} ms:", match.label, kMilli * step_s);
-  for (std::size_t i = 0; i < std::min(kMost, rows.size()); ++i) {
-    text += fmt::format("{} {} {:+.3f}", i == 0 ? "" : ",", rows[i]->subject,
-                        kMilli * (rows[i]->b_s - rows[i]->a_s));
-  }
-  comparison.notes.push_back(text);
+  comparison.notes.push_back(fmt::format("{}: B - A of a step is {:+.3f} ms: {}", match.label,
+                                         kMilli * step_s, largest_parts(comparison, match.label)));
 }
 
 /// Whether the times of the whole step are times.
@@ -231,6 +135,69 @@ void note_untimed(const RunMatch& match, const Times& a, const Times& b, Compari
     comparison.untimed.push_back(match.label + ": a time of its step in A is not positive");
   } else if (timed_a && !is_usable(b)) {
     comparison.lost.push_back(match.label + " (a time of its step is not positive)");
+  }
+}
+
+/// Throws when there is nothing to compare.
+void require_pairs(const std::vector<TimePair>& pairs, bool is_a_timed, bool is_b_timed,
+                   const CompareOptions& options, const Comparison& comparison) {
+  if (!pairs.empty()) return;
+  if (!options.ops.empty()) {
+    throw core::UsageError(
+        fmt::format("compare --op {}: no such op was timed on both sides", fmt::join(options.ops, ",")));
+  }
+  if (!comparison.lost.empty()) return;
+  const std::string& a = comparison.a_name;
+  const std::string& b = comparison.b_name;
+  if (!is_a_timed && !is_b_timed) throw core::InputError(fmt::format("{} and {} hold no timed steps", a, b));
+  if (!is_a_timed || !is_b_timed) {
+    throw core::InputError(
+        fmt::format("{} holds no timed steps: nothing can be compared", is_a_timed ? b : a));
+  }
+  throw core::InputError(fmt::format("{} and {} hold no times of the same configuration", a, b));
+}
+
+/// Each configuration's parts, what adds most to the difference first; steps and phases stay before them.
+void sort_parts(std::vector<ComparedTime>& rows) {
+  std::map<std::string, std::size_t> place;
+  for (const ComparedTime& row : rows) place.try_emplace(row.run, place.size());
+  std::ranges::stable_sort(rows, [&](const ComparedTime& one, const ComparedTime& other) {
+    if (one.run != other.run) return place.at(one.run) < place.at(other.run);
+    if (is_part(one) != is_part(other)) return is_part(other);
+    return is_part(one) && std::abs(one.difference_s()) > std::abs(other.difference_s());
+  });
+}
+
+void compare_matches(const std::vector<RunMatch>& matches, const CompareOptions& options,
+                     Comparison& comparison) {
+  bool is_a_timed = matches.empty();
+  bool is_b_timed = is_a_timed;
+  std::vector<TimePair> pairs;
+  std::vector<double> longer_s;  // of each match, step of B - step of A
+  for (const RunMatch& match : matches) {
+    const Parts parts = match.is_across ? Parts::blocks : parts_of_both(match, options.parts);
+    const Times times_a = times_of(match.a, match.is_across, parts, options.ops);
+    const Times times_b = times_of(match.b, match.is_across, parts, options.ops);
+    is_a_timed = is_a_timed || times_a.find(std::string(kWholeStep)) != nullptr;
+    is_b_timed = is_b_timed || times_b.find(std::string(kWholeStep)) != nullptr;
+    note_untimed(match, times_a, times_b, comparison);
+    add_pairs(match, times_a, times_b, options, pairs, comparison.notes);
+    longer_s.push_back(is_usable(times_a) && is_usable(times_b) ? step_of(times_b) - step_of(times_a) : 0);
+  }
+  if (!options.ops.empty())
+    std::erase_if(pairs, [](const TimePair& pair) { return pair.subject.find('/') == std::string::npos; });
+  require_pairs(pairs, is_a_timed, is_b_timed, options, comparison);
+  judge(pairs, options, comparison);
+  sort_parts(comparison.rows);
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (matches[i].is_across) explain_across(matches[i], longer_s[i], comparison);
+  }
+  if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) {
+        return row.allowance > 0 && std::min(row.a_runs, row.b_runs) < kFewestRuns;
+      })) {
+    comparison.notes.emplace_back(
+        "fewer than four runs on a side: only changes beyond the allowed difference between runs count as "
+        "FASTER or SLOWER; more records on each side, taken alternately, reveal smaller changes");
   }
 }
 
@@ -266,53 +233,22 @@ Comparison compare(const record::Reader& a, const record::Reader& b, const Compa
 Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
                    const CompareOptions& options) {
   RunMatches found = match_runs(a, b);
-  bool is_a_timed = found.matches.empty();
-  bool is_b_timed = is_a_timed;
-  Comparison comparison{.rows = {}, .notes = std::move(found.notes)};
+  std::vector<std::string> lost;
   if (is_unfinished(b)) {
-    for (const std::string& label : found.only_a)
-      comparison.lost.push_back(label + " (missing, B is unfinished)");
+    for (const std::string& label : found.only_a) lost.push_back(label + " (missing, B is unfinished)");
   }
-  std::vector<TimePair> pairs;
-  std::vector<double> longer_s;  // of each match, step of B - step of A
-  for (const RunMatch& match : found.matches) {
-    const Times times_a = times_of(match.a, match.is_across, options.ops);
-    const Times times_b = times_of(match.b, match.is_across, options.ops);
-    is_a_timed = is_a_timed || times_a.find(std::string(kWholeStep)) != nullptr;
-    is_b_timed = is_b_timed || times_b.find(std::string(kWholeStep)) != nullptr;
-    note_untimed(match, times_a, times_b, comparison);
-    add_pairs(match, times_a, times_b, options, pairs, comparison.notes);
-    longer_s.push_back(is_usable(times_a) && is_usable(times_b) ? step_of(times_b) - step_of(times_a) : 0);
-  }
-  if (!options.ops.empty()) {
-    std::erase_if(pairs, [](const TimePair& pair) { return pair.subject.find('/') == std::string::npos; });
-    if (pairs.empty()) {
-      throw core::UsageError(
-          fmt::format("compare --op {}: no such op was timed on both sides", fmt::join(options.ops, ",")));
-    }
-  }
-  if (pairs.empty() && comparison.lost.empty()) {
-    if (!is_a_timed && !is_b_timed) {
-      throw core::InputError(fmt::format("{} and {} hold no timed steps", names_of(a), names_of(b)));
-    }
-    if (!is_a_timed || !is_b_timed) {
-      throw core::InputError(
-          fmt::format("{} holds no timed steps: nothing can be compared", names_of(is_a_timed ? b : a)));
-    }
-    throw core::InputError(
-        fmt::format("{} and {} hold no times of the same configuration", names_of(a), names_of(b)));
-  }
-  judge(pairs, options, comparison);
-  for (std::size_t i = 0; i < found.matches.size(); ++i) {
-    if (found.matches[i].is_across) explain_across(found.matches[i], longer_s[i], comparison);
-  }
-  if (std::ranges::any_of(comparison.rows, [](const ComparedTime& row) {
-        return row.allowance > 0 && std::min(row.a_runs, row.b_runs) < kFewestRuns;
-      })) {
-    comparison.notes.emplace_back(
-        "fewer than four runs on a side: only changes beyond the allowed difference between runs count as "
-        "FASTER or SLOWER; more records on each side, taken alternately, reveal smaller changes");
-  }
+  Comparison comparison{
+      .notes = std::move(found.notes), .lost = std::move(lost), .a_name = names_of(a), .b_name = names_of(b)};
+  compare_matches(found.matches, options, comparison);
+  return comparison;
+}
+
+Comparison compare_within(const record::Reader& record, const std::vector<std::string>& runs,
+                          const std::string& between, const CompareOptions& options) {
+  RunMatches found = match_within(record, runs, between);
+  Comparison comparison{
+      .notes = std::move(found.notes), .a_name = std::move(found.a_name), .b_name = std::move(found.b_name)};
+  compare_matches(found.matches, options, comparison);
   return comparison;
 }
 

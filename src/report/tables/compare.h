@@ -18,6 +18,11 @@ enum class Verdict : std::uint8_t { faster, slower, same, unsure };
 /// "FASTER", "SLOWER", "SAME", "UNSURE".
 [[nodiscard]] std::string_view name_of(Verdict verdict);
 
+/// What a step is taken apart by, layers added up: "attention", "attention/qk", the kernels by name.
+/// automatic: ops, where both sides have the same (nine tenths of either's time), else blocks; kernels where
+/// no op was timed.
+enum class Parts : std::uint8_t { automatic, blocks, ops, kernels };
+
 struct CompareOptions {
   double same = 0.01;        ///< ratios within 1 +- this are the same for all purposes
   double confidence = 0.95;  ///< of the intervals; 1 - confidence is the level of significance
@@ -28,6 +33,7 @@ struct CompareOptions {
   /// Kinds of ops ("matmul"): times of blocks are then of these ops alone, and there are none of steps and
   /// phases.
   std::vector<std::string> ops{};
+  Parts parts = Parts::blocks;
 };
 
 /// How much medians of two runs of one program may differ: measured on CPUs of a shared virtual machine (nine
@@ -54,21 +60,28 @@ struct ComparedTime {
   std::size_t needed_samples = 0;
   std::size_t needed_runs = 0;  ///< on each side, with which runs are compared; 0: they are
   Verdict verdict = Verdict::unsure;
+
+  /// What it adds to the difference of the step.
+  [[nodiscard]] double difference_s() const { return b_s - a_s; }
+  /// The smallest change that samples that spread like these could have shown, as a share of A: 0.25 for
+  /// B / A from 1.25 or up to 1 / 1.25. Nothing where no change could have been shown, however large.
+  [[nodiscard]] std::optional<double> least_change() const;
 };
 
 struct Comparison {
-  std::vector<ComparedTime> rows;
-  std::vector<std::string> notes;  ///< what differs between the records, and what has no counterpart
+  std::vector<ComparedTime> rows{};  ///< by configuration: step, phases, then parts, what adds most first
+  std::vector<std::string> notes{};  ///< what differs between the records, and what has no counterpart
   /// Configurations that only the first record could time, "label (oom)", or that an unfinished second one
   /// lacks.
   std::vector<std::string> lost{};
   /// Whole steps that could not be compared because of times that the first record has.
   std::vector<std::string> untimed{};
+  std::string a_name{}, b_name{};  ///< of the sides: files, or what differs within one: "fp32", "bf16"
 };
 
 /// Compares the configurations that both sides ran (see match_runs): the whole step and its phases by the
-/// samples of plain steps, and per phase each block (its layers added up) by the device time that it took in
-/// each observed step.
+/// samples of plain steps, and per phase each part (options.parts, layers added up) by the device time that
+/// it took in each observed step.
 ///
 /// Steps of one run resemble each other more than steps of different runs: memory placement and load of the
 /// machine differ. With enough runs on each side (several records, or a record that ran a configuration
@@ -92,12 +105,22 @@ struct Comparison {
 /// that both timed.
 [[nodiscard]] Comparison compare(std::span<const record::Reader> a, std::span<const record::Reader> b,
                                  const CompareOptions& options);
+/// Two configurations of one record. `runs`: two, by number from 1 or part of their label; `between`: a
+/// setting of the configuration with two values, "dtype", whatever else differs being matched. Empty: the
+/// only two, or the only setting that pairs all of them. Throws core::UsageError, naming what there is.
+[[nodiscard]] Comparison compare_within(const record::Reader& record, const std::vector<std::string>& runs,
+                                        const std::string& between, const CompareOptions& options);
 /// Of one record each.
 [[nodiscard]] Comparison compare(const record::Reader& a, const record::Reader& b,
                                  const CompareOptions& options);
 
 /// The verdict on a ratio; `p` is adjusted.
 [[nodiscard]] Verdict verdict_of(const ComparedTime& row, const CompareOptions& options);
+
+/// For each configuration whose step both sides timed, a sentence with the verdict, both times, the interval
+/// and, where it is UNSURE, the smallest change that could have been shown; then the parts that add most to
+/// the difference. `confidence` is that of the comparison.
+[[nodiscard]] std::vector<std::string> verdict_sentences(const Comparison& comparison, double confidence);
 
 /// The whole steps that are SLOWER, and by more than `share`: whose interval lies above 1 + share. A `share`
 /// below CompareOptions::same finds no step that is SAME.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,10 +48,22 @@ const TypedColumns<MemoryMoment>& moment_columns() {
   return columns;
 }
 
+/// Roles, what holds most at the highest moment of a phase first: a narrow terminal loses the last ones.
+std::vector<std::string> largest_roles(const MemoryCurve& curve) {
+  const std::set<std::string> names = roles_of(curve);
+  std::map<std::string, std::int64_t> most;
+  for (const MemoryMoment& moment : curve.phase_peaks()) {
+    for (const auto& [role, bytes] : moment.by_role) most[role] = std::max(most[role], bytes);
+  }
+  std::vector<std::string> roles(names.begin(), names.end());
+  std::ranges::stable_sort(roles, std::greater<>(), [&](const std::string& role) { return most[role]; });
+  return roles;
+}
+
 /// With a column for each role that some tensor has.
 Table phase_table(const MemoryCurve& curve) {
   TypedColumns<MemoryMoment> columns = moment_columns();
-  for (const std::string& role : roles_of(curve)) {
+  for (const std::string& role : largest_roles(curve)) {
     columns.add({role.c_str(), role.c_str(),
                  [role](const MemoryMoment& moment) { return bytes_of(moment, role); }, Show::bytes});
   }

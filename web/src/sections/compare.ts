@@ -125,18 +125,19 @@ class RunComparison {
   }
 }
 
-function comparisonTable({ a, b, rows, note }: Comparison): HTMLElement {
+function comparisonTable({ a, b, verdicts, rows, note }: Comparison): HTMLElement {
   const table = new Table({
     label: 'Comparison', length: rows.length, visibleRows: 14, search: rows.length > 12,
     columns: [
       textColumn('subject', 'subject', rows.map((row) => row.subject)),
       textColumn('verdict', 'verdict', rows.map((row) => row.verdict), { filter: true, hint: 'Of B against A' }),
       numberColumn('a', 'A', 's', numbersFrom(rows, (row) => row.a_s)), numberColumn('b', 'B', 's', numbersFrom(rows, (row) => row.b_s)),
+      numberColumn('difference', 'B - A', 's', numbersFrom(rows, (row) => (row.a_s !== null && row.b_s !== null ? row.b_s - row.a_s : null)), 'What it adds to the difference of the step'),
       numberColumn('ratio', 'B / A', '', numbersFrom(rows, (row) => row.ratio)), numberColumn('low', 'from', '', numbersFrom(rows, (row) => row.ci_low), 'Lower end of the interval of B / A'),
       numberColumn('high', 'to', '', numbersFrom(rows, (row) => row.ci_high), 'Upper end of the interval of B / A'), numberColumn('p', 'p', '', numbersFrom(rows, (row) => row.p)),
     ],
   });
-  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), ...note.split('\n').filter((line) => line !== '').map((line) => h('p', { class: 'note' }, line)), table.element);
+  return h('div', { class: 'panel' }, h('h3', {}, `Verdicts: ${b} (B) against ${a} (A)`), ...verdicts.map((text) => h('p', { class: 'sentence' }, text)), table.element, ...note.split('\n').filter((line) => line !== '').map((line) => h('p', { class: 'note' }, line)));
 }
 
 export const compare: Section = {
