@@ -1,7 +1,7 @@
 # rooflm_kernel_table(TARGET NAMESPACE name HEADER file FILES file...): generates kernels(), the kernel table
 # of a folder, for TARGET. Every file NAME.cpp ends with a function NAME_rows(); HEADER declares MakerRows and
 # kernels() in rooflm::backends::NAMESPACE. A new kernel is a new file, or a row in one, without a change of
-# CMake files. Rows of one op are tried in the order of their file, so keep them in one file.
+# CMake files. Rows of one op are tried in the order of their file, those of several files in the order of names.
 function(rooflm_kernel_table target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "NAMESPACE;HEADER" "FILES")
   set(declarations "")

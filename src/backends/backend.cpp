@@ -141,7 +141,7 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(std::size_t marks) const {
   return std::make_unique<HostStopwatch>(marks);
 }
 
-std::unique_ptr<Recording> Backend::record(const SubmitStep& /*submit*/, bool /*in_order*/) {
+std::unique_ptr<Recording> Backend::record(const SubmitStep& /*submit*/, Overlap /*overlap*/) {
   return nullptr;
 }
 

@@ -85,6 +85,11 @@ struct NodeOp {
   std::size_t part = 0;             ///< index of its graph, if a replay launches several in a row
 };
 
+/// What may overlap in a recording. `none`: kernels run one after another, so that each can be timed.
+/// `lanes`: ops of other lanes. `starts`: a kernel may also start while the one before it in its lane ends,
+/// and read weights ahead; for steps that write none.
+enum class Overlap : std::uint8_t { none, lanes, starts };
+
 /// Recorded work that can be submitted again as a whole (a CUDA graph).
 class Recording {
  public:
@@ -144,8 +149,8 @@ class Backend {
   /// after each op, with the op's index.
   using SubmitStep = std::function<void(const std::function<void(std::size_t op)>& submitted)>;
   /// Records what `submit` submits, without running it. Returns nullptr, without calling `submit`, if the
-  /// device cannot record. `in_order`: ops that could overlap run one after another, so each can be timed.
-  [[nodiscard]] virtual std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order);
+  /// device cannot record.
+  [[nodiscard]] virtual std::unique_ptr<Recording> record(const SubmitStep& submit, Overlap overlap);
   /// Holds back everything submitted from here on; nullptr if the device cannot.
   [[nodiscard]] virtual std::unique_ptr<Hold> hold() { return nullptr; }
   /// Bytes that an engine may still allocate.

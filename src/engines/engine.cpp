@@ -273,6 +273,11 @@ void Engine::forget_others() {
   if (order_ == Order::program) side_.reset();
 }
 
+/// Whether the step does more than a forward pass.
+bool Engine::writes_weights() const {
+  return std::ranges::any_of(phases_, [](Phase phase) { return phase != Phase::forward; });
+}
+
 /// The recording to replay. nullptr in the first step, if the device cannot record, if a step allocates, or
 /// if an observer must see each submission.
 backends::Recording* Engine::recording_for(Observers observers) {
@@ -285,7 +290,9 @@ backends::Recording* Engine::recording_for(Observers observers) {
     if (with_marks) op_ends_ = store_->backend().make_stopwatch(program_.ops.size() + 1);
     kept = store_->backend().record(
         [&](const std::function<void(std::size_t)>& submitted) { submit_recorded(with_marks, submitted); },
-        with_marks || order_ == Order::program);
+        with_marks || order_ == Order::program ? backends::Overlap::none
+        : writes_weights()                     ? backends::Overlap::lanes
+                                               : backends::Overlap::starts);
   }
   return kept.get();
 }

@@ -154,6 +154,7 @@ class Engine {
   void resolve(std::size_t index);
   void find_phases();
   using Observers = std::span<Observer* const>;
+  [[nodiscard]] bool writes_weights() const;
   backends::Recording* recording_for(Observers observers);
   StepTimes run_once(backends::Recording* recording, Observers observers, Start start);
   std::optional<double> agree_on_time();

@@ -54,7 +54,6 @@ std::string processors_only(const Op& op) {
       {"chunk", "windows that begin at multiples of their size"},
       {"temperature", "scores that grow with the position"},
       {"slopes", "linear biases (ALiBi) with other slopes"}};
-  if (op.is(ops::kPagedAttention) || op.is(ops::kPickRows)) return "keys and values in blocks";
   std::string words;
   for (const auto& [name, what] : kAttributes)
     if (op.attrs.has(name)) words += (words.empty() ? "" : ", ") + std::string(what);

@@ -314,7 +314,7 @@ TEST_F(Cuda, RecordingsRunAgainAndTakeTimes) {
         submitted(1);
         stopwatch->mark(1);
       },
-      true);
+      backends::Overlap::none);
   ASSERT_NE(recording, nullptr);
   constexpr int kReplays = 3;
   for (int i = 0; i < kReplays; ++i) recording->replay([] {});

@@ -112,7 +112,7 @@ TEST_F(CudaFault, AFaultInAReplayIsPlacedAndSaysWhatToDo) {
               for (int i = 0; i < kMany; ++i) good.submit();
               bad.submit();
             },
-            true);
+            backends::Overlap::none);
         expect_message(
             [&] {
               recording->replay([] {});
@@ -131,7 +131,8 @@ TEST_F(CudaFault, BlockingLaunchesRecordNothingAndNameEveryFault) {
         PlantedOp bad(*gpu, find_case(kTypical, "swiglu"));
         bad.submit();
         gpu->synchronize();
-        if (gpu->record([&](const auto& /*submitted*/) { bad.submit(); }, true) != nullptr) std::_Exit(1);
+        if (gpu->record([&](const auto& /*submitted*/) { bad.submit(); }, backends::Overlap::none) != nullptr)
+          std::_Exit(1);
         bad.break_input();
         expect_message(
             [&] {

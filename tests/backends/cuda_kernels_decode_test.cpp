@@ -158,6 +158,85 @@ TEST_F(CudaKernels, DecodeAttentionByRules) {
   }
 }
 
+/// Three rows of one text and one of another, in blocks that lie anywhere, against a cache of each text: the
+/// same bits.
+void test_paged(DType dtype, std::int64_t block, const backends::cuda::ScoreRules& rules) {
+  SCOPED_TRACE(std::string(core::name_of(dtype)) + " blocks of " + std::to_string(block));
+  constexpr std::int64_t kBlocks = 6, kHeads = 6, kKvHeads = 2, kDim = 64;
+  constexpr int kParts = 3;
+  const std::int64_t positions = kBlocks * block;
+  const std::int64_t row = (kHeads + 2 * kKvHeads) * kDim;
+  const auto shape_of = [&](std::int64_t rows) {
+    return DecodeShape{.batch = rows,
+                       .heads = kHeads,
+                       .kv_heads = kKvHeads,
+                       .head_dim = kDim,
+                       .positions = positions,
+                       .rules = rules};
+  };
+  const std::int64_t last = positions - 1;
+  const std::vector<std::int32_t> first = {static_cast<std::int32_t>(last - 2),
+                                           static_cast<std::int32_t>(last - 1),
+                                           static_cast<std::int32_t>(last), static_cast<std::int32_t>(block)};
+  const std::vector<std::int64_t> text_of = {0, 0, 0, 1};
+  const DecodeValues qkv = random_values(dtype, 4 * row, 1, 2);
+  const DecodeValues k = random_values(dtype, 2 * kKvHeads * positions * kDim, 2);
+  const DecodeValues v = random_values(dtype, 2 * kKvHeads * positions * kDim, 3);
+  // Block i of text t is (5 i + 3 + t) of 13, of which one is nobody's.
+  const auto place = [](std::int64_t text, std::int64_t i) { return (5 * i + 3 + 7 * text) % 13; };
+  const auto in_blocks = [&](const DecodeValues& whole) {
+    DecodeValues blocks(at(13 * kKvHeads * block * kDim), 0.5);
+    for (std::int64_t text = 0; text < 2; ++text) {
+      for (std::int64_t head = 0; head < kKvHeads; ++head) {
+        for (std::int64_t i = 0; i < kBlocks; ++i)
+          std::copy_n(whole.begin() + ((text * kKvHeads + head) * positions + i * block) * kDim, block * kDim,
+                      blocks.begin() + (place(text, i) * kKvHeads + head) * block * kDim);
+      }
+    }
+    return blocks;
+  };
+  std::vector<std::int32_t> table;
+  for (const std::int64_t text : text_of)
+    for (std::int64_t i = 0; i < kBlocks; ++i) table.push_back(static_cast<std::int32_t>(place(text, i)));
+  const DeviceBytes workspace(decode_workspace_bytes(shape_of(4), kParts));
+  const DeviceBytes counters(decode_counter_bytes(shape_of(4)));
+  check_cuda(cudaMemset(counters.at(0), 0, counters.bytes()), "zeroing");
+  const DeviceArray device_sinks(DType::f32, random_values(DType::f32, kHeads, 4));
+  const backends::cuda::Sinks sinks{.data = rules.sinks ? device_sinks.data() : nullptr};
+
+  const DeviceArray device_qkv(dtype, qkv), device_k(dtype, in_blocks(k)), device_v(dtype, in_blocks(v));
+  const DeviceArray y(dtype, at(4 * kHeads * kDim));
+  const DeviceIds device_first(first), device_table(table);
+  launch_paged_attention(nullptr, dtype, shape_of(4),
+                         {.blocks = device_table.data(), .block = static_cast<int>(block), .width = kBlocks},
+                         kParts, device_qkv.data(), device_first.data(), device_k.data(), device_v.data(),
+                         y.data(), workspace.at(0), counters.at(0), sinks);
+
+  DecodeValues expected;
+  const DeviceArray whole_k(dtype, k), whole_v(dtype, v), one(dtype, at(kHeads * kDim));
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const auto cache = at(text_of[i] * kKvHeads * positions * kDim) * core::size_of(dtype);
+    const DeviceIds position({first[i]});
+    launch_decode_attention(nullptr, dtype, shape_of(1), kParts,
+                            static_cast<std::byte*>(device_qkv.data()) + i * at(row) * core::size_of(dtype),
+                            position.data(), static_cast<std::byte*>(whole_k.data()) + cache,
+                            static_cast<std::byte*>(whole_v.data()) + cache, one.data(), workspace.at(0),
+                            counters.at(0), sinks);
+    const DecodeValues read = one.read();
+    expected.insert(expected.end(), read.begin(), read.end());
+  }
+  EXPECT_EQ(y.read(), expected);
+}
+
+TEST_F(CudaKernels, PagedAttentionHasTheBitsOfWholeCaches) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const std::int64_t block : {1, 16, 33, 64}) {
+      test_paged(dtype, block, {});
+      test_paged(dtype, block, {.window = 40, .cap = 2.0F, .sinks = true});
+    }
+  }
+}
+
 TEST_F(CudaKernels, DecodePartsFillTheMultiprocessorsButNotWithCrumbs) {
   const auto parts = [](std::int64_t batch, std::int64_t positions) {
     return backends::cuda::decode_parts(

@@ -14,6 +14,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/faults.h"
 #include "backends/cuda/gemm.h"
+#include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/kernels/device_probe.h"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels_file.h"
@@ -157,6 +158,12 @@ cudaStream_t Context::stream_of(program::Lane lane) const {
   check(cudaEventRecord(forked_.get(), stream()), "running kernels beside each other");
   check(cudaStreamWaitEvent(side, forked_.get()), "running kernels beside each other");
   return side;
+}
+
+void Context::begin_recording(Overlap overlap) {
+  in_order_ = overlap == Overlap::none;
+  done_.clear();
+  chain_launches(overlap == Overlap::starts);
 }
 
 void Context::mark_done(int index, program::Lane lane) {

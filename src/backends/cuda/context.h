@@ -93,11 +93,9 @@ class Context {
   /// Whether there are message streams. Then a step is recorded as a single graph, since all of its messages
   /// must be received before it ends.
   [[nodiscard]] bool has_messages() const { return !messages_.empty(); }
-  /// Call before a recording. If true, lanes do not fork in it: kernels run in submission order.
-  void keep_order(bool in_order) {
-    in_order_ = in_order;
-    done_.clear();
-  }
+  /// Call before a recording. Unless something overlaps, lanes do not fork in it: kernels run in submission
+  /// order.
+  void begin_recording(Overlap overlap);
   /// Records an event: op `index` is the last op submitted so far on its lane's stream.
   void mark_done(int index, program::Lane lane);
   /// Makes stream() wait for that op and everything before it on its lane.

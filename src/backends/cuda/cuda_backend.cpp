@@ -136,10 +136,10 @@ class CudaBackend final : public Backend {
     context_->select();
     return std::make_unique<EventStopwatch>(context_, marks);
   }
-  [[nodiscard]] std::unique_ptr<Recording> record(const SubmitStep& submit, bool in_order) override {
+  [[nodiscard]] std::unique_ptr<Recording> record(const SubmitStep& submit, Overlap overlap) override {
     if (is_launch_blocking()) return nullptr;
     context_->select();
-    return std::make_unique<GraphRecording>(context_, submit, in_order);
+    return std::make_unique<GraphRecording>(context_, submit, overlap);
   }
 
   [[nodiscard]] std::unique_ptr<Hold> hold() override {

@@ -83,7 +83,7 @@ void add_launches(std::vector<TimedLoop>& loops, const std::shared_ptr<Link>& li
     for (int i = 0; i < kLaunches; ++i) launch_nothing(context->stream());
   };
   const auto graph = std::make_shared<GraphRecording>(
-      link->context, [&](const auto& /*submitted*/) { submit_many(); }, true);
+      link->context, [&](const auto& /*submitted*/) { submit_many(); }, Overlap::none);
   add("launch and wait", "an empty kernel", [link] {
     const double start = now_s();
     launch_nothing(link->context->stream());

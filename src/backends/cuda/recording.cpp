@@ -8,6 +8,7 @@
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/driver_function.h"
+#include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/kernels/fill.h"
 #include "core/error.h"
 
@@ -188,11 +189,11 @@ double EventStopwatch::elapsed_s(std::size_t from, std::size_t to) const {
 }
 
 GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit,
-                               bool in_order)
+                               Overlap overlap)
     : context_(std::move(context)) {
   // The host gives a part's nodes to the device about twice as fast as the device runs short ones.
   constexpr std::size_t kFirstPart = 64;
-  context_->keep_order(in_order);
+  context_->begin_recording(overlap);
   NodeOps ops;
   std::optional<Capture> capture(std::in_place, context_->stream());
   const auto end_part = [&] {
@@ -205,13 +206,14 @@ GraphRecording::GraphRecording(std::shared_ptr<Context> context, const Backend::
   std::size_t left = kFirstPart;
   submit([&](std::size_t op) {
     add_nodes(ops, *context_, op);
-    if (!in_order || context_->has_messages() || --left > 0) return;
+    if (overlap != Overlap::none || context_->has_messages() || --left > 0) return;
     end_part();
     left = kFirstPart << graphs_.size();
     ops.clear();  // a graph that is made later may have a node at the same address
     capture.emplace(context_->stream());
   });
   end_part();
+  chain_launches(false);
   context_->synchronize();
 }
 

@@ -32,7 +32,7 @@ class GraphRecording final : public Recording {
  public:
   /// Captures what `submit` submits. Throws what `submit` throws, and core::Unavailable when the graph cannot
   /// be made.
-  GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit, bool in_order);
+  GraphRecording(std::shared_ptr<Context> context, const Backend::SubmitStep& submit, Overlap overlap);
   void replay(const std::function<void()>& may_begin) override;
   [[nodiscard]] std::span<const NodeOp> nodes() const override { return nodes_; }
 

@@ -184,11 +184,6 @@ std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, L
   if (chunk == 0 && is_needed)
     throw core::UsageError(
         "--guess, --draft and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
-  if (chunk > 0 && loaded.point.device != "cpu")
-    throw core::UsageError(
-        "--prefill-chunk, --kv-tokens, --guess and --draft keep keys and values in blocks, for which "
-        "processors alone "
-        "have kernels: give --device cpu");
   if (chunk == 0) {
     return std::make_unique<train::SlotDecoder>(
         *loaded.session, model::CacheSize{.batch = slots, .positions = model.positions}, model.longest_prompt,

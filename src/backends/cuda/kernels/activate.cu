@@ -1,5 +1,6 @@
 // activate of all kinds, scale_cap, and their gradients: eight elements per thread.
 #include "backends/cuda/kernels/activate.h"
+#include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.cuh"
 #include "backends/cuda/kernels/gelu.cuh"
@@ -71,6 +72,7 @@ __device__ Point up_of(float up) {
 
 template <Activation kKind, class T>
 __global__ void __launch_bounds__(kElementThreads) activate(Activate a, bool aligned, const T* h, T* y) {
+  follow_previous();
   const Place at(own_pack(), a.width);
   if (at.row >= a.rows) return;
   const Xielu xielu = Xielu::of(a.weights);
@@ -152,11 +154,10 @@ void launch_activate(Stream stream, const Activate& a, const void* h, void* y) {
   with_element(a.dtype, "activate", [&]<class T>(T) {
     program::with_activation(a.kind, [&]<Activation kKind>() {
       const bool aligned = a.width % kPack == 0 && are_aligned({h, y});
-      activate<kKind, T><<<row_blocks(a.rows, a.width, "activate"), kElementThreads, 0, stream>>>(
-          a, aligned, static_cast<const T*>(h), static_cast<T*>(y));
+      launch_chained(stream, "activate", activate<kKind, T>, dim3(row_blocks(a.rows, a.width, "activate")),
+                     kElementThreads, 0, a, aligned, static_cast<const T*>(h), static_cast<T*>(y));
     });
   });
-  check_launch("activate");
 }
 
 void launch_activate_backward(Stream stream, const Activate& a, const void* dy, const void* h, void* dh,

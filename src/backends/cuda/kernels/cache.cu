@@ -43,6 +43,14 @@ __global__ void __launch_bounds__(kThreads)
     y[b * cols + i] = x[(b * seq + last) * cols + i];
 }
 
+/// Block r gathers row rows[r].
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    pick_rows(std::int64_t count, std::int64_t cols, const Unit* x, const std::int32_t* rows, Unit* y) {
+  const std::int64_t row = min(max(std::int64_t{rows[blockIdx.x]}, std::int64_t{0}), count - 1);
+  for (std::int64_t i = threadIdx.x; i < cols; i += kThreads) y[blockIdx.x * cols + i] = x[row * cols + i];
+}
+
 /// Calls body(Unit{}, units of `row_bytes`) with the access type for rows of that size.
 template <class T, class Body>
 void with_unit(std::int64_t row_elements, bool aligned, Body&& body) {
@@ -78,6 +86,18 @@ void launch_last_rows(Stream stream, core::DType dtype, std::int64_t batch, std:
     with_unit<T>(cols, are_aligned({x, y}), [&]<class Unit>(Unit, std::int64_t units) {
       last_rows<<<grid_size(batch, kWhat), kThreads, 0, stream>>>(seq, units, static_cast<const Unit*>(x),
                                                                   lengths, static_cast<Unit*>(y));
+    });
+  });
+  check_launch(kWhat);
+}
+
+void launch_pick_rows(Stream stream, core::DType dtype, std::int64_t count, std::int64_t picked,
+                      std::int64_t cols, const void* x, const std::int32_t* rows, void* y) {
+  constexpr const char* kWhat = "pick_rows";
+  with_element(dtype, kWhat, [&]<class T>(T) {
+    with_unit<T>(cols, are_aligned({x, y}), [&]<class Unit>(Unit, std::int64_t units) {
+      pick_rows<<<grid_size(picked, kWhat), kThreads, 0, stream>>>(count, units, static_cast<const Unit*>(x),
+                                                                   rows, static_cast<Unit*>(y));
     });
   });
   check_launch(kWhat);

@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(kElementThreads)
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
     swiglu(std::int64_t rows, std::int64_t width, bool aligned, const T* h, T* y) {
+  follow_previous();
   const Place at(own_pack(), width);
   if (at.row >= rows) return;
   const T* row = h + at.row * 2 * width;
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(kElementThreads)
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
     bias_add(std::int64_t rows, std::int64_t cols, bool aligned, const T* x, const float* bias, T* y) {
+  follow_previous();
   const Place at(own_pack(), cols);
   if (at.row >= rows) return;
   Pack result = load_pack(x + at.row * cols, at.col, cols, aligned);
@@ -115,10 +117,9 @@ void launch_swiglu(Stream stream, core::DType dtype, std::int64_t rows, std::int
   if (rows == 0) return;
   with_element(dtype, "swiglu", [&]<class T>(T) {
     const bool aligned = width % kPack == 0 && are_aligned({h, y});
-    swiglu<<<row_blocks(rows, width, "swiglu"), kElementThreads, 0, stream>>>(
-        rows, width, aligned, static_cast<const T*>(h), static_cast<T*>(y));
+    launch_chained(stream, "swiglu", swiglu<T>, dim3(row_blocks(rows, width, "swiglu")), kElementThreads, 0,
+                   rows, width, aligned, static_cast<const T*>(h), static_cast<T*>(y));
   });
-  check_launch("swiglu");
 }
 
 void launch_swiglu_backward(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t width,
@@ -138,10 +139,9 @@ void launch_bias_add(Stream stream, core::DType dtype, std::int64_t rows, std::i
   if (rows == 0) return;
   with_element(dtype, "bias_add", [&]<class T>(T) {
     const bool aligned = cols % kPack == 0 && are_aligned({x, bias, y});
-    bias_add<<<row_blocks(rows, cols, "bias_add"), kElementThreads, 0, stream>>>(
-        rows, cols, aligned, static_cast<const T*>(x), bias, static_cast<T*>(y));
+    launch_chained(stream, "bias_add", bias_add<T>, dim3(row_blocks(rows, cols, "bias_add")), kElementThreads,
+                   0, rows, cols, aligned, static_cast<const T*>(x), bias, static_cast<T*>(y));
   });
-  check_launch("bias_add");
 }
 
 }  // namespace rooflm::backends::cuda

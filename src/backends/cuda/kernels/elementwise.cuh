@@ -1,6 +1,7 @@
 // What elementwise kernels share: eight elements per thread, of an array or of rows.
 #pragma once
 
+#include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 
@@ -12,6 +13,7 @@ constexpr int kElementThreads = 256;
 template <class F, class Out, class... In>
 __global__ void __launch_bounds__(kElementThreads)
     map(std::int64_t count, bool aligned, F f, Out* out, const In*... in) {
+  follow_previous();
   const std::int64_t first = (std::int64_t{blockIdx.x} * kElementThreads + threadIdx.x) * kPack;
   if (first >= count) return;
   const auto apply = [&](const auto&... packs) {
@@ -27,8 +29,8 @@ template <class F, class Out, class... In>
 void launch_map(Stream stream, const char* what, std::int64_t count, F f, Out* out, const In*... in) {
   if (count == 0) return;
   const unsigned blocks = grid_size(ceil_div(count, std::int64_t{kElementThreads} * kPack), what);
-  map<<<blocks, kElementThreads, 0, stream>>>(count, are_aligned({out, in...}), f, out, in...);
-  check_launch(what);
+  launch_chained(stream, what, map<F, Out, In...>, dim3(blocks), kElementThreads, 0, count,
+                 are_aligned({out, in...}), f, out, in...);
 }
 
 /// Row and column of pack number i, with rows of `cols` elements.

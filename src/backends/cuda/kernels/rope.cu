@@ -4,6 +4,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/heads.h"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -52,6 +53,7 @@ __device__ void store_run(T* to, const Run<T, N>& run) {
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     rope(Rope r, const T* x, const float* cosines, const float* sines, const std::int32_t* first, T* y) {
+  follow_previous();
   const std::int64_t row = blockIdx.x;
   const std::int64_t position = row % r.seq + (first == nullptr ? 0 : first[row / r.seq]);
   const float* row_cosines = cosines + position * r.half;
@@ -134,11 +136,11 @@ void launch_rope(Stream stream, core::DType dtype, const HeadsShape& shape, cons
              const auto threads =
                  static_cast<int>(std::min<std::int64_t>(kThreads, ceil_div(tasks, kWhole) * kWhole));
              with_element(dtype, "rope", [&]<class T>(T) {
-               rope<N><<<grid_size(shape.batch * shape.seq, "rope"), threads, 0, stream>>>(
-                   r, static_cast<const T*>(x), cosines, sines, first, static_cast<T*>(y));
+               launch_chained(stream, "rope", rope<N, T>, dim3(grid_size(shape.batch * shape.seq, "rope")),
+                              threads, 0, r, static_cast<const T*>(x), cosines, sines, first,
+                              static_cast<T*>(y));
              });
            });
-  check_launch("rope");
 }
 
 }  // namespace rooflm::backends::cuda

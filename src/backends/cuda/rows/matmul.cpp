@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/column_sums.h"
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/gemm_bf16x6.h"
+#include "backends/cuda/rows/few_rows.h"
 #include "backends/cuda/rows/rows.h"
 #include "core/error.h"
 #include "devices/cuda_workspaces.h"
@@ -276,8 +277,37 @@ Kernel make_bf16x6_matmul(const OpView& v, const GemmProblem& p) {
            .launches = count * (parts > 1 ? 2 : 1)}};
 }
 
+/// A packed weight and many rows: the weight is unpacked into scratch memory, behind a rounded bias.
+Kernel make_packed_matmul(const OpView& v) {
+  GemmProblem p = problem_of(v);
+  const bool is_supported = is_storage(p.factors) && (p.result == DType::f32 || p.result == p.factors) &&
+                            p.batch == 1 && v.integer("batch") == 1 && (!p.bias || is_storage(v.in(2).dtype));
+  if (!is_supported) return {};
+  p.align_b = kPlacement;
+  const auto gemm = find_gemm(v, p);
+  if (gemm == nullptr) return {};
+  const Bias bias_of(v, p);
+  const PackedFactor factor(v);
+  const std::int64_t before = (bias_of.workspace_bytes() + kPlacement - 1) / kPlacement * kPlacement;
+  const std::int64_t bytes = bytes_of(factor.count(), p.factors);
+  auto* unpacked =
+      static_cast<std::byte*>(v.context->scratch(static_cast<std::size_t>(before + bytes))) + before;
+  const auto run = [=, context = v.context](const KernelArgs& args) {
+    launch_unpack(context->stream(), factor.of(args.in[1]), p.factors, unpacked);
+    gemm->submit({.a = args.in[0],
+                  .b = unpacked,
+                  .c = args.out[0],
+                  .bias = p.bias ? bias_of.get(args.in[2]) : nullptr});
+  };
+  KernelInfo info = info_of(*gemm, 1, bias_of);
+  info.workspace_bytes += bytes;
+  if (info.launches) *info.launches += 1;
+  return {run, info};
+}
+
 /// Looped: one matmul after the other.
 Kernel make_matmul(const OpView& v) {
+  if (core::is_packed(v.in(1).dtype)) return make_packed_matmul(v);
   const GemmProblem p = problem_of(v);
   if (!is_supported(v, p)) return {};
   if (p.factors == DType::f32 && program::fp32_products_of(v.op) == program::Fp32Products::bf16x6)

@@ -1,11 +1,12 @@
-// Decode attention: one block per text, key/value head and part of the cache. Each thread holds eight
+// Decode attention: one block per row, key/value head and part of the cache. Each thread holds eight
 // elements of a row; a few neighbouring threads share a row and keep their own maximum and sum. The last
-// block of a text and head to finish merges the parts.
+// block of a row and head to finish merges the parts.
 #include <algorithm>
 #include <cmath>
 
 #include "backends/cuda/kernels/attention/attention_rules.cuh"
 #include "backends/cuda/kernels/attention/decode_attention.h"
+#include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
 #include "backends/cuda/kernels/reduce.cuh"
@@ -26,6 +27,7 @@ struct Decode {
   bool aligned;
   ScoreRules rules;
   Sinks sinks;
+  CacheBlocks cache;  // or one block per row, with all positions
   [[nodiscard]] __host__ __device__ int group() const { return heads / kv_heads; }
 };
 
@@ -49,16 +51,52 @@ __device__ Place place_of(const Decode& d) {
           .heads = min(kHeads, d.group() - chunk * kHeads)};
 }
 
+/// Where the keys and values of a text and head are.
+template <bool kPaged>
+class CacheRows {
+ public:
+  __device__ CacheRows(const Decode& d, std::int64_t text, int kv_head)
+      : blocks_(kPaged ? d.cache.blocks + text * d.cache.width : nullptr),
+        first_((text * d.kv_heads + kv_head) * d.positions * d.dim),
+        kv_heads_(d.kv_heads),
+        kv_head_(kv_head),
+        block_(d.cache.block),
+        dim_(d.dim) {}
+  /// The first element of a position.
+  [[nodiscard]] __device__ std::int64_t at(std::int64_t position) const {
+    if constexpr (!kPaged) return first_ + position * dim_;
+    const int block = static_cast<int>(position) / block_;
+    const int row = static_cast<int>(position) - block * block_;
+    return ((std::int64_t{blocks_[block]} * kv_heads_ + kv_head_) * block_ + row) * dim_;
+  }
+
+ private:
+  const std::int32_t* blocks_;
+  std::int64_t first_;
+  int kv_heads_, kv_head_, block_, dim_;
+};
+
 /// Writes the new token's row into the cache; done by the block whose part contains it.
 template <class T>
-__device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t position, T* k, T* v) {
+__device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t to, T* k, T* v) {
   const T* key = row + std::int64_t{d.heads + place.kv_head} * d.dim;
   const T* value = key + std::int64_t{d.kv_heads} * d.dim;
   for (int i = static_cast<int>(threadIdx.x); i < d.dim; i += kThreads) {
-    k[position * d.dim + i] = key[i];
-    v[position * d.dim + i] = value[i];
+    k[to + i] = key[i];
+    v[to + i] = value[i];
   }
   __syncthreads();
+}
+
+/// Block (head, row) does so for rows of texts whose caches are in blocks.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    append_to_blocks(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v) {
+  follow_previous();
+  const std::int64_t row = blockIdx.y;
+  const Place place{.text = row, .kv_head = static_cast<int>(blockIdx.x), .first_head = 0, .heads = 0};
+  const CacheRows<true> rows(d, row, place.kv_head);
+  append(d, place, qkv + row * (d.heads + 2 * d.kv_heads) * d.dim, rows.at(first[row]), k, v);
 }
 
 /// What kernels of rules know of them.
@@ -94,9 +132,9 @@ struct State {
 };
 
 /// Attends to rows [begin, end) of the cache.
-template <int kHeads, bool kRules, class T>
-__device__ void attend(const Decode& d, const DecodeRules<kHeads>& rules, std::int64_t begin,
-                       std::int64_t end, const T* k, const T* v, State<kHeads>& state) {
+template <int kHeads, bool kRules, bool kPaged, class T>
+__device__ void attend(const Decode& d, const DecodeRules<kHeads>& rules, const CacheRows<kPaged>& rows,
+                       std::int64_t begin, std::int64_t end, const T* k, const T* v, State<kHeads>& state) {
   const int groups = kThreads / d.lanes;
   const int own = static_cast<int>(threadIdx.x) / d.lanes;
   const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
@@ -104,7 +142,7 @@ __device__ void attend(const Decode& d, const DecodeRules<kHeads>& rules, std::i
     Pack keys[kRows], values[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const std::int64_t row = min(t + r * groups, end - 1) * d.dim;
+      const std::int64_t row = rows.at(min(t + r * groups, end - 1));
       keys[r] = load_pack(k + row, column, d.dim, d.aligned);
       values[r] = load_pack(v + row, column, d.dim, d.aligned);
     }
@@ -169,10 +207,11 @@ __device__ float share_of(const Merged& all, const Decode& d, int head) {
   return all.value / all.sum;
 }
 
-template <class T, int kHeads, bool kRules>
+template <class T, int kHeads, bool kRules, bool kPaged>
 __global__ void __launch_bounds__(kThreads)
     decode_attention(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v, T* y, float* partial,
                      unsigned* counters) {
+  follow_previous();
   const Place place = place_of<kHeads>(d);
   const std::int64_t position = first[place.text];
   const DecodeRules<kHeads> rules(d, place, position);
@@ -187,8 +226,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t begin = before + part * each;
   const std::int64_t end = min(before + keys, begin + each);
   const T* row = qkv + place.text * (d.heads + 2 * d.kv_heads) * d.dim;
-  const std::int64_t cache = (place.text * d.kv_heads + place.kv_head) * d.positions * d.dim;
-  if (part == parts - 1) append(d, place, row, position, k + cache, v + cache);
+  const CacheRows<kPaged> rows(d, place.text, place.kv_head);
+  if (!kPaged && part == parts - 1) append(d, place, row, rows.at(position), k, v);
 
   State<kHeads> state{};
   const int own = static_cast<int>(threadIdx.x) / d.lanes;
@@ -201,7 +240,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kPack; ++i) state.q[h][i] *= d.scale;
   }
-  attend<kHeads, kRules>(d, rules, begin, end, k + cache, v + cache, state);
+  attend<kHeads, kRules>(d, rules, rows, begin, end, k, v, state);
 
   __shared__ float outputs[kHeads][kThreads * kPack];
   __shared__ float tops[kHeads][kThreads];
@@ -277,6 +316,61 @@ int lanes_of(std::int64_t head_dim) {
   return lanes;
 }
 
+/// `cache` of blocks, or none.
+void launch_attention(Stream stream, core::DType dtype, const DecodeShape& shape, const CacheBlocks& cache,
+                      int parts, const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
+                      void* workspace, void* counters, const Sinks& sinks) {
+  const bool is_paged = cache.blocks != nullptr;
+  const char* what = is_paged ? "paged_attention" : "decode_attention";
+  const ScoreRules& rules = shape.rules;
+  const bool has_rules = rules.window > 0 || rules.cap > 0 || rules.alibi || rules.sinks;
+  const float scale =
+      rules.scale > 0 ? kLog2E * rules.scale : kLog2E / std::sqrt(static_cast<float>(shape.head_dim));
+  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(blocks_of(shape) / shape.batch),
+                  grid_size(shape.batch, what));
+  with_element(dtype, what, [&]<class T>(T) {
+    const Decode d{.heads = static_cast<int>(shape.heads),
+                   .kv_heads = static_cast<int>(shape.kv_heads),
+                   .dim = static_cast<int>(shape.head_dim),
+                   .lanes = lanes_of(shape.head_dim),
+                   .parts = parts,
+                   .positions = shape.positions,
+                   .scale = scale,
+                   .aligned = shape.head_dim % kPack == 0 && are_aligned({qkv, k, v}),
+                   .rules = rules,
+                   .sinks = sinks,
+                   .cache = cache};
+    const auto* rows = static_cast<const T*>(qkv);
+    auto* const keys = static_cast<T*>(k);
+    auto* const values = static_cast<T*>(v);
+    if (is_paged) {
+      launch_chained(stream, what, append_to_blocks<T>,
+                     dim3(static_cast<unsigned>(shape.kv_heads), grid_size(shape.batch, what)), kThreads, 0,
+                     d, rows, first, keys, values);
+    }
+    const auto launch = [&](auto kernel) {
+      launch_chained(stream, what, kernel, grid, kThreads, 0, d, rows, first, keys, values,
+                     static_cast<T*>(y), static_cast<float*>(workspace), static_cast<unsigned*>(counters));
+    };
+    const auto launch_rules = [&]<int kHeads, bool kPaged>() {
+      launch(has_rules ? decode_attention<T, kHeads, true, kPaged>
+                       : decode_attention<T, kHeads, false, kPaged>);
+    };
+    const auto launch_heads = [&]<bool kPaged>() {
+      if (heads_of_block(shape) == 1) {
+        launch_rules.template operator()<1, kPaged>();
+      } else {
+        launch_rules.template operator()<kSharedHeads, kPaged>();
+      }
+    };
+    if (is_paged) {
+      launch_heads.template operator()<true>();
+    } else {
+      launch_heads.template operator()<false>();
+    }
+  });
+}
+
 }  // namespace
 
 int decode_parts(const DecodeShape& shape, int multiprocessors) {
@@ -298,37 +392,13 @@ std::size_t decode_counter_bytes(const DecodeShape& shape) {
 void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape& shape, int parts,
                              const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
                              void* workspace, void* counters, const Sinks& sinks) {
-  constexpr const char* kWhat = "decode_attention";
-  const ScoreRules& rules = shape.rules;
-  const bool has_rules = rules.window > 0 || rules.cap > 0 || rules.alibi || rules.sinks;
-  const float scale =
-      rules.scale > 0 ? kLog2E * rules.scale : kLog2E / std::sqrt(static_cast<float>(shape.head_dim));
-  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(blocks_of(shape) / shape.batch),
-                  grid_size(shape.batch, kWhat));
-  with_element(dtype, kWhat, [&]<class T>(T) {
-    const Decode d{.heads = static_cast<int>(shape.heads),
-                   .kv_heads = static_cast<int>(shape.kv_heads),
-                   .dim = static_cast<int>(shape.head_dim),
-                   .lanes = lanes_of(shape.head_dim),
-                   .parts = parts,
-                   .positions = shape.positions,
-                   .scale = scale,
-                   .aligned = shape.head_dim % kPack == 0 && are_aligned({qkv, k, v}),
-                   .rules = rules,
-                   .sinks = sinks};
-    const auto* rows = static_cast<const T*>(qkv);
-    const auto launch = [&](auto kernel) {
-      kernel<<<grid, kThreads, 0, stream>>>(d, rows, first, static_cast<T*>(k), static_cast<T*>(v),
-                                            static_cast<T*>(y), static_cast<float*>(workspace),
-                                            static_cast<unsigned*>(counters));
-    };
-    if (heads_of_block(shape) == 1) {
-      launch(has_rules ? decode_attention<T, 1, true> : decode_attention<T, 1, false>);
-    } else {
-      launch(has_rules ? decode_attention<T, kSharedHeads, true> : decode_attention<T, kSharedHeads, false>);
-    }
-  });
-  check_launch(kWhat);
+  launch_attention(stream, dtype, shape, {}, parts, qkv, first, k, v, y, workspace, counters, sinks);
+}
+
+void launch_paged_attention(Stream stream, core::DType dtype, const DecodeShape& shape,
+                            const CacheBlocks& cache, int parts, const void* qkv, const std::int32_t* first,
+                            void* k, void* v, void* y, void* workspace, void* counters, const Sinks& sinks) {
+  launch_attention(stream, dtype, shape, cache, parts, qkv, first, k, v, y, workspace, counters, sinks);
 }
 
 }  // namespace rooflm::backends::cuda

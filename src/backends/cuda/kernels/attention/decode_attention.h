@@ -1,4 +1,5 @@
-// Decode attention: one new query row per text against its key/value cache.
+// Decode attention: one new query row per text against its key/value cache, or any rows of texts against keys
+// and values in blocks.
 #pragma once
 
 #include <cstddef>
@@ -34,5 +35,17 @@ inline constexpr std::int64_t kMostDecodeDim = 256;
 void launch_decode_attention(Stream stream, core::DType dtype, const DecodeShape& shape, int parts,
                              const void* qkv, const std::int32_t* first, void* k, void* v, void* y,
                              void* workspace, void* counters, const Sinks& sinks = {});
+
+/// Keys and values in blocks [pool, K, block, D]: row b of qkv has those of its text in blocks[b, 0 ..
+/// width), and positions of shape.positions = width * block. Several rows may be of one text.
+struct CacheBlocks {
+  const std::int32_t* blocks = nullptr;  ///< [B, width]
+  int block = 0, width = 0;
+};
+/// As launch_decode_attention; keys and values of all rows are stored first, by a kernel of their own.
+void launch_paged_attention(Stream stream, core::DType dtype, const DecodeShape& shape,
+                            const CacheBlocks& cache, int parts, const void* qkv, const std::int32_t* first,
+                            void* k, void* v, void* y, void* workspace, void* counters,
+                            const Sinks& sinks = {});
 
 }  // namespace rooflm::backends::cuda

@@ -1,4 +1,5 @@
 // layernorm, rmsnorm, and both after a residual addition: one block per row, the row in registers.
+#include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/norm/norm_shape.cuh"
 
 namespace rooflm::backends::cuda {
@@ -16,6 +17,7 @@ template <Norm kNorm, class T, int kPacks>
 __global__ void __launch_bounds__(kMostNormThreads) norm_forward(NormForward a) {
   using Weight = std::conditional_t<std::is_same_v<T, Unaligned>, Unaligned, float>;
   using Part = RowPart<kPacks>;
+  follow_previous();
   const std::int64_t row = blockIdx.x;
   const std::int64_t at = row * a.cols;
   Part x;
@@ -62,10 +64,9 @@ void launch_forward(Stream stream, const NormForward& a, const char* what) {
     with_packs(a.cols, what, [&]<class Packs>(Packs) {
       auto* kernel =
           aligned ? norm_forward<kNorm, T, Packs::value> : norm_forward<kNorm, Unaligned, Packs::value>;
-      kernel<<<grid_size(a.rows, what), NormShape(a.cols).threads, 0, stream>>>(a);
+      launch_chained(stream, what, kernel, dim3(grid_size(a.rows, what)), NormShape(a.cols).threads, 0, a);
     });
   });
-  check_launch(what);
 }
 
 }  // namespace

@@ -1,0 +1,35 @@
+// Matmuls of few rows, which take as long as their weight takes to be read: decoding.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cuda/kernels/few_rows/packed_weight.h"
+#include "backends/cuda/kernels/stream.h"
+#include "core/dtype.h"
+
+namespace rooflm::backends::cuda {
+
+/// Rows of `a` at most. From more on cuBLASLt takes no longer for a plain weight, nor for one that was
+/// unpacked.
+inline constexpr std::int64_t kMostPlainRows = 8, kMostPackedRows = 32;
+
+/// c [m, n] = a [m, k] w^T (+ bias [n]), sums in fp32. a is bf16 or fp16, `factors`; w [n, k] is of the same
+/// dtype, or int8, int4, nf4 or fp8 with scales; c has the dtype of a, or is fp32; the bias is fp32 or has
+/// the dtype of a.
+struct FewRowsGemm {
+  core::DType factors{}, result{}, bias_dtype{};
+  std::int64_t m = 0, n = 0, k = 0;
+  PackedWeight weight;  // of `factors`, too
+  const void* a = nullptr;
+  const void* bias = nullptr;  // or absent
+  void* c = nullptr;
+  /// No kernel that was launched shortly before writes w: it is read while they still run.
+  bool early = false;
+};
+
+/// Why there is no kernel for it, addresses apart: "" if there is one.
+[[nodiscard]] const char* why_no_few_rows(const FewRowsGemm& gemm);
+/// One launch. Addresses are multiples of 16 bytes. Throws std::runtime_error if it fails.
+void launch_few_rows_gemm(Stream stream, const FewRowsGemm& gemm, int multiprocessors);
+
+}  // namespace rooflm::backends::cuda

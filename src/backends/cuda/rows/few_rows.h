@@ -1,0 +1,23 @@
+// Weights that are packed.
+#pragma once
+
+#include <memory>
+
+#include "backends/cuda/kernels/few_rows/packed_weight.h"
+#include "backends/cuda/rows/rows.h"
+
+namespace rooflm::backends::cuda {
+
+/// The right factor of a matmul, if it is packed, with what its codes mean.
+class PackedFactor {
+ public:
+  explicit PackedFactor(const OpView& v);
+  [[nodiscard]] PackedWeight of(const void* data) const;
+  [[nodiscard]] std::int64_t count() const { return weight_.rows * weight_.width; }
+
+ private:
+  PackedWeight weight_;
+  std::shared_ptr<DeviceMemory> scale_values_;  // nf4
+};
+
+}  // namespace rooflm::backends::cuda
