@@ -251,6 +251,7 @@ TEST(FamilyTable, ChoicesOfExperts) {
   const Experts v2 = of(R"(deepseek_v2","topk_method":"group_limited_greedy")");
   EXPECT_TRUE(v2.groups == 4 && v2.active_groups == 2 && v2.group_best == 1);
   EXPECT_EQ(of(R"(deepseek_v2")").groups, 1) << "greedy: groups are not looked at";
+  EXPECT_TRUE(of(R"(dots1","scoring_func":"noaux_tc")").sigmoid_scores) << "dots.llm1's own file says so";
   EXPECT_THROW((void)of(R"(deepseek_v3")", "5"), core::InputError) << "2 groups have 4";
   const ModelConfig falcon = parsed(R"("model_type":"falcon","alibi":true)");
   EXPECT_EQ(falcon.alibi_slopes, 0.5) << "1 / sqrt(4)";
