@@ -79,7 +79,8 @@ class HeldBackend final : public backends::Backend {
   void zero(void*, std::size_t) override {}
   void synchronize() override { log.emplace_back("wait"); }
   [[nodiscard]] double free_bytes() const override { return 1e18; }
-  [[nodiscard]] std::unique_ptr<backends::Recording> record(const SubmitStep& submit, bool) override {
+  [[nodiscard]] std::unique_ptr<backends::Recording> record(const SubmitStep& submit,
+                                                            backends::Overlap) override {
     submit([](std::size_t) {});
     return std::make_unique<LoggedRecording>(log);
   }
