@@ -17,7 +17,7 @@ const std::vector<CommandGroup>& command_groups() {
            {"comm", "time collectives between ranks: all_reduce, all_gather, reduce_scatter, messages",
             declare_comm},
        }},
-      {"Programs of others",
+      {"Other programs",
        {
            {"record", "record any CUDA program from outside: kernels, copies, ranges, PyTorch modules",
             declare_record},
@@ -48,10 +48,10 @@ const std::vector<CommandGroup>& command_groups() {
            {"data decode", "convert token ids to text", declare_data_decode},
            {"train", "train a model on token shards, with checkpoints", declare_train},
            {"eval", "compute the loss of a model on token shards", declare_eval},
-           {"quantize", "write a model with weights of 8 or 4 bits, or 2 of each 4", declare_quantize},
+           {"quantize", "quantise a model's weights to 8 or 4 bits, or prune them 2:4", declare_quantize},
            {"generate", "generate text with a model", declare_generate},
            {"serve", "answer requests over HTTP as OpenAI's API does", declare_serve},
-           {"bench-serve", "load a server of that API and time its answers", declare_bench_serve},
+           {"bench-serve", "load-test a server with that API", declare_bench_serve},
            {"launch",
             "start several ranks of bench, profile, train, eval, generate or comm on this host, one per "
             "device",

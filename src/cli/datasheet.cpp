@@ -102,7 +102,7 @@ Table datasheet_table(const std::vector<devices::Device>& devices, const std::ve
   Table table = rate_columns().table(rates);
   table.notes = {
       "sustained: the highest rate of large GEMMs, measured on such a device, or the share "
-      "that devices of its family reach, or (assumed) an H100; - if nobody measured the dtype. critical "
+      "that devices of its family reach, or (assumed) an H100; -: not measured for the dtype. critical "
       "batch: "
       "rows of a GEMM at which computing takes as long as reading the weights, by the datasheet"};
   return table;

@@ -224,7 +224,7 @@ Table phase_table(const PlannedProgram& planned) {
 
 Table flop_table(const model::ModelConfig& config, std::int64_t seq) {
   Table table = flop_columns().table(model::flop_conventions(config, seq));
-  table.notes.emplace_back("LoRA: weights are frozen, adapters add 6 FLOP per parameter of theirs.");
+  table.notes.emplace_back("LoRA: weights are frozen, adapters add 6 FLOP for each of their parameters.");
   return table;
 }
 

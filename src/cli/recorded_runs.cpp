@@ -65,7 +65,7 @@ void add_facts(RecordedProcess& process, int main_process, const core::ChildEnd&
   const bool is_main = process.process == main_process;
   const bool failed = is_main && (end.signal != 0 || end.code != 0);
   run.status = failed ? "failed" : process.has_ended ? "success" : "interrupted";
-  std::string how = is_main ? describe(end) : process.has_ended ? "" : "it did not end in order";
+  std::string how = is_main ? describe(end) : process.has_ended ? "" : "it did not exit normally";
   if (!process.has_ended) how += "; what it did in its last second may be missing";
   if (is_main || !how.empty()) {
     run.add_fact({.key = "program_end", .value = {}, .unit = "", .text = how});
@@ -131,7 +131,7 @@ Written write_runs(record::Writer& writer, std::vector<RecordedProcess*>& proces
     if (processes.size() > 1) said.front() = process->run.label + ": " + said.front();
     if (!process->problem.empty()) said.push_back(process->problem);
     if (!process->has_ended)
-      said.emplace_back("the program did not end in order: its last second may be missing");
+      said.emplace_back("the program did not exit normally: its last second may be missing");
     notes.insert(notes.end(), said.begin(), said.end());
   }
   return written;

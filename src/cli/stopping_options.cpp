@@ -37,7 +37,7 @@ void StoppingOptions::add_to(CommandLine& line, const std::string& otherwise) {
   add("--max-steps", max_steps, "N", "With --precision: maximum number of steps (default: 200)");
   add("--max-seconds", max_seconds, "S",
       "Maximum seconds per configuration after warm-up (default: 30 with --precision, no limit with "
-      "--steps). On processors a step that takes longer is ended");
+      "--steps). On CPUs a longer step is cut short");
   line.add_flag("--yes", yes, fmt::format("Begin a sweep of more than {} configurations", kMostUnasked))
       .group("Measuring");
 }
@@ -57,8 +57,8 @@ void StoppingOptions::require_consent(std::size_t points) const {
 
 void throw_nothing_fits(std::size_t points) {
   throw core::OutOfMemory(
-      points == 1 ? std::string("the configuration does not fit the memory; the table says what it needs")
-                  : fmt::format("none of {} configurations fits the memory; the table says what "
+      points == 1 ? std::string("the configuration does not fit in memory; the table says what it needs")
+                  : fmt::format("none of {} configurations fits in memory; the table says what "
                                 "they need",
                                 points),
       0);

@@ -64,10 +64,10 @@ fs::path temporary_root() {
   for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"}) {
     if (const char* value = std::getenv(name)) {
       throw core::InputError(fmt::format(
-          "{} is '{}', which is not a directory that can be opened: temporary files go there", name, value));
+          "{} is '{}', which is not a directory that can be opened, for temporary files", name, value));
     }
   }
-  throw core::InputError("cannot open /tmp: temporary files go there, or where TMPDIR says");
+  throw core::InputError("cannot open /tmp for temporary files; TMPDIR may name another directory");
 }
 
 fs::path make_temporary_folder() {

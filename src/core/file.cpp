@@ -45,7 +45,7 @@ void require_replaceable(const std::filesystem::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return;
   if (S_ISDIR(info.st_mode)) fail_on("write", path, EISDIR);
-  throw InputError(fmt::format("cannot write {}: it is no regular file", path.string()));
+  throw InputError(fmt::format("cannot write {}: it is not a regular file", path.string()));
 }
 
 }  // namespace

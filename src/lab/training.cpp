@@ -104,7 +104,7 @@ void Training::measure_peak() {
              .value = sustained->value,
              .unit = "flop/s",
              .text = describe_peak(*sustained)};
-    note("no MFU: {}; the matmul rate of this machine is no peak then (--peak gives one)", why);
+    note("no MFU: {}, so the measured matmul rate is not usable as a peak (--peak gives one)", why);
     return;
   }
   peak = sustained->value;

@@ -52,7 +52,7 @@ std::optional<Header> read_header(const std::filesystem::path& path) {
   const auto status = std::filesystem::status(path, error);
   if (error) fail(path, error.message());
   if (std::filesystem::is_directory(status)) fail(path, "it is a directory");
-  if (!std::filesystem::is_regular_file(status)) fail(path, "it is no regular file");
+  if (!std::filesystem::is_regular_file(status)) fail(path, "it is not a regular file");
   const core::RandomFile file(path);
   Header header{};
   if (file.size() < header.size()) return std::nullopt;
@@ -100,12 +100,12 @@ void require_record(const std::filesystem::path& path) {
   const std::optional<Header> header = read_header(path);
   if (!header && std::filesystem::file_size(path) == 0) fail(path, kBeingCreated);
   if (!header) {
-    fail(path, fmt::format("it has {} bytes and is no run record", std::filesystem::file_size(path)));
+    fail(path, fmt::format("it has {} bytes and is not a run record", std::filesystem::file_size(path)));
   }
-  if (!is_sqlite(*header)) fail(path, "it is no run record (no SQLite file)");
+  if (!is_sqlite(*header)) fail(path, "it is not a run record (not a SQLite file)");
   if (application_id(*header) != kApplicationId && is_being_created(path)) fail(path, kBeingCreated);
   if (application_id(*header) != kApplicationId)
-    fail(path, "it is a SQLite file, but no run record of rooflm");
+    fail(path, "it is a SQLite file, but not a run record of rooflm");
   require_whole(path, *header);
 }
 
@@ -124,7 +124,8 @@ void require_plain_schema(const std::filesystem::path& path, const Database& rec
       "NOT "
       "LIKE 'CREATE TRIGGER %'");
   if (!foreign.step()) return;
-  fail(path, fmt::format("its schema has '{}', which is no plain table", core::printable(foreign.text(0))));
+  fail(path,
+       fmt::format("its schema has '{}', which is not a plain table", core::printable(foreign.text(0))));
 }
 
 }  // namespace

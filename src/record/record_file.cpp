@@ -46,7 +46,7 @@ void require_replaceable(const std::filesystem::path& path) {
   if (is_empty_file(path)) return;
   if (!looks_like_record(path)) {
     throw core::InputError(fmt::format(
-        "cannot write {}: it exists and is no run record; remove it or give another name", path.string()));
+        "cannot write {}: it exists and is not a run record; remove it or give another name", path.string()));
   }
   try {
     const Database old(path, Database::Mode::write, std::chrono::milliseconds(0));

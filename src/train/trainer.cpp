@@ -209,8 +209,9 @@ void Trainer::Loop::check_adapters(const TrainStart& start, bool has_weights) {
   } else if (has_weights) {
     state_.base = std::filesystem::absolute(start.weights);
   } else {
-    throw core::UsageError(fmt::format(
-        "--lora {} trains beside frozen weights: give --model DIR that has some", options_.step.lora));
+    throw core::UsageError(
+        fmt::format("--lora {} trains adapters on frozen weights: give a --model DIR that has weights",
+                    options_.step.lora));
   }
 }
 

@@ -100,7 +100,7 @@ class Options(unittest.TestCase):
 
     def test_nothing_that_fits_is_said_on_standard_error(self):
         result = self.run_binary(*BENCH, "--memory-limit", "1KB", code=4)
-        self.assertRegex(result.stderr, "rooflm: the configuration does not fit the memory")
+        self.assertRegex(result.stderr, "rooflm: the configuration does not fit in memory")
         self.assertIn("oom", result.stdout)
 
     def test_defaults_come_from_files_and_the_environment(self):
@@ -156,7 +156,7 @@ class Options(unittest.TestCase):
 
     def test_the_device_of_plans_is_another(self):
         error = self.run_binary("plan", "--model", "gpt2", "--gpus", "1", code=2, variables={"ROOFLM_DEVICE": "cpu"}).stderr
-        self.assertIn("--device is needed, a key of the catalog", error)
+        self.assertIn("--device is missing: a key of the catalog", error)
 
     def test_studies_come_before_defaults(self):
         (self.folder / "rooflm.toml").write_text("model = 'gpt2'\nthreads = 1\n")

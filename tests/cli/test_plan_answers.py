@@ -196,7 +196,7 @@ class Inference(unittest.TestCase):
         done = rooflm("plan", *experts, "--tp", 2)
         self.assertEqual((done.returncode, "experts of mixtral-8x7b cannot be split" in done.stderr), (5, True), done.stderr)
         for options, said in ((("--ep", 3, "--batch", 3), "--ep 3 does not divide the 8 experts"), (("--ep", 4, "--batch", 2), "2 texts are no multiple"),
-                              (("--ep", 2, "--gpus", 4), "--gpus 4: one copy"), (("--expert-imbalance", 2), "wants --ep")):
+                              (("--ep", 2, "--gpus", 4), "--gpus 4: one copy"), (("--expert-imbalance", 2), "needs --ep")):
             done = rooflm("plan", *experts, *options)
             self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)
         longer, = plan(*serve, "--positions", 4096)
@@ -287,7 +287,7 @@ class Experts(unittest.TestCase):
         self.assertGreater(uneven["peak_bytes"], even["peak_bytes"])
         self.assertEqual(rooflm("plan", *self.MIXTRAL, "--ep", 8, "--expert-imbalance", 0.5).returncode, 2)
         alone = rooflm("plan", *self.MIXTRAL, "--expert-imbalance", 1.5)
-        self.assertEqual((alone.returncode, "wants --ep" in alone.stderr), (2, True))
+        self.assertEqual((alone.returncode, "needs --ep" in alone.stderr), (2, True))
 
     def test_rows_between_nodes_take_longer(self):
         near, far = (plan(*self.MIXTRAL, "--gpus", 8, "--ep", 8, "--memory-limit", "1TB", "--per-node", each)[0] for each in (8, 4))

@@ -122,7 +122,7 @@ class Record(streams.Case):
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertEqual(self.names()["layer"], 4, end)
             self.assertEqual(self.rows("SELECT status FROM run"), [(status,)])
-            self.assertIn("did not end in order", done.stderr)
+            self.assertIn("did not exit normally", done.stderr)
 
     def test_what_a_program_did_to_the_recorder_does_not_change_its_exit_code(self):
         done = self.record("sh", "-c", "rm -rf x.rooflm.streams-*; exit 7")

@@ -103,7 +103,7 @@ class Records(unittest.TestCase):
         whole = self.record("a.rooflm")
         cut = self.folder / "cut.rooflm"
         cut.write_bytes(whole.read_bytes()[:-100])
-        for path, why in ((text, "no SQLite file"), (foreign, "no run record"), (self.folder, "directory"),
+        for path, why in ((text, "not a SQLite file"), (foreign, "not a run record"), (self.folder, "directory"),
                           (self.folder / "none.rooflm", "No such file"), (cut, "truncated")):
             self.fails(3, "verify", path, says=[str(path), why])
             if path != self.folder:  # compare takes the records in it
@@ -196,7 +196,7 @@ class Records(unittest.TestCase):
         a, b = self.record("a.rooflm", steps=6), self.record("b.rooflm", steps=6, scale=10)
         self.fails(0, "compare", a, b, "--fail-slower", "3%", says=["cannot judge", "3 and 3 samples", "4 on each side"])
         few = rooflm("compare", a, b)
-        self.assertIn("no more than a range with fewer than 5 samples", few.stdout)
+        self.assertIn("merely a range with fewer than 5 samples", few.stdout)
         self.assertEqual(few.stderr, "", "there is no gate")
         row = json.loads(rooflm("compare", a, b, "--format", "json").stdout)[0]
         self.assertEqual((row["subject"], row["ci_coverage"]), ("step", 0))

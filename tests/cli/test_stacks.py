@@ -249,7 +249,7 @@ class Stacks(streams.Case):
         done = self.native("crash")
         self.assertEqual(done.returncode, -signal.SIGABRT, done.stderr)
         self.assertGreaterEqual(self.seen(self.samples(), "outer_work", "inner_work"), 3)
-        self.assertIn("did not end in order", done.stderr)
+        self.assertIn("did not exit normally", done.stderr)
 
     def python(self, *options):
         (self.folder / "t.py").write_text(BUSY)

@@ -17,13 +17,13 @@ function planned() {
   const point = (gigabytes, seconds, name) => [gigabytes * 1e9, seconds, null, null, name];
   const frontier = [point(40, 8.2, 'dp=32 tp=4'), point(60, 8, 'dp=64 tp=2')];
   const numbers = [{ what: 'step', value: 8, low: 7, high: 9, unit: 's', kind: 'assumed' }, { what: 'tokens per second', value: 389500, low: 3.4e5, high: 4.4e5, unit: '', kind: 'assumed' },
-    { what: 'MFU', value: 0.41, low: 0.36, high: 0.47, unit: 'share', kind: 'assumed' }, { what: 'memory of the fullest rank', value: 6e10, low: 5.9e10, high: 6.1e10, unit: 'byte', kind: 'calibrated' }];
-  const reasons = ['best', '2.5 % slower, most by bubble (+200 ms)', 'needs 90.0 GB of 85.0 GB'];
-  return { ...whole, title: 'Plan: gpt3-175b on 1024 h100-sxm', question: 'Does it fit?', answer: 'It fits: the fullest rank needs 60.0 GB of 85.0 GB.', answers: ['plan_search', 'plan_scaling', 'plan_time', 'plan_memory', 'plan'],
+    { what: 'MFU', value: 0.41, low: 0.36, high: 0.47, unit: 'share', kind: 'assumed' }, { what: 'peak memory per rank', value: 6e10, low: 5.9e10, high: 6.1e10, unit: 'byte', kind: 'calibrated' }];
+  const reasons = ['best', '2.5 % slower, mostly bubble (+200 ms)', 'needs 90.0 GB of 85.0 GB'];
+  return { ...whole, title: 'Plan: gpt3-175b on 1024 h100-sxm', question: 'Does it fit?', answer: 'It fits: peak memory per rank is 60.0 GB of 85.0 GB.', answers: ['plan_search', 'plan_scaling', 'plan_time', 'plan_memory', 'plan'],
     runs, advice: [], comparison: null, ceilings: [],
     charts: [
       { ...chart('plan.frontier', 'points', axis('memory', 'byte'), axis('time of a step', 's'), [{ name: 'on the frontier', points: frontier }, { name: 'beaten in both', points: [point(70, 9, 'dp=16 tp=8')] }, { name: 'frontier', line: true, points: frontier }]), view: 'plan_search' },
-      { ...chart('plan.speed_up', 'line', axis('GPUs', '', true), axis('speed-up', '', true), [{ name: 'planned', points: [[8, 1], [64, 7.9]] }, { name: 'as many times as GPUs', points: [[8, 1], [64, 8]] }]), view: 'plan_scaling' },
+      { ...chart('plan.speed_up', 'line', axis('GPUs', '', true), axis('speed-up', '', true), [{ name: 'planned', points: [[8, 1], [64, 7.9]] }, { name: 'linear', points: [[8, 1], [64, 8]] }]), view: 'plan_scaling' },
       chart('plan.parts', 'stacked', axis('plan'), axis('time of a step', 's'), [{ name: 'compute', points: [['gpt3-175b on 1024 h100-sxm', 5]] }, { name: 'bubble', points: [['gpt3-175b on 1024 h100-sxm', 3]] }]),
       { ...chart('plan.memory', 'stacked', axis('ranks'), axis('memory', 'byte'), [{ name: 'weight', points: [['stage 0', 2e10]] }, { name: 'activation', points: [['stage 0', 4e10]] }], { limit: { y: kLimit, name: 'memory of the device' } }), view: 'plan_memory' }],
     tables: [{ id: 'plan.numbers', view: 'plan', title: 'The plan in numbers', note: '', columns: [column('what'), column('value')], rows: numbers },
@@ -41,7 +41,7 @@ async function saved(page, name) {
 test('a plan shows its numbers with interval and kind, and nothing that only a measurement has', async () => {
   const { page, close } = await open(document_);
   assert.deepEqual(await visible(page, 'main h2'), ['The plan', 'Answer', 'Timeline', 'Environment']);
-  assert.match(await page.locator('header.top').innerText(), /It fits: the fullest rank/);
+  assert.match(await page.locator('header.top').innerText(), /It fits: peak memory per rank/);
   const tiles = await visible(page, '#plan .tile');
   assert.equal(tiles.length, 4);
   assert.match(tiles[0], /step\s+8\.00 s\s+7\.00 s to 9\.00 s, assumed/);

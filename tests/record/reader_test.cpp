@@ -66,13 +66,13 @@ TEST(Reader, SaysWhatAFileIsWhenItIsNoRecord) {
   write_text(folder / "short.rooflm", "SQLite format 3");
   fails("short.rooflm", "15 bytes");
   write_text(folder / "text.rooflm", std::string(5000, 'a'));
-  fails("text.rooflm", "no SQLite file");
+  fails("text.rooflm", "not a SQLite file");
   ASSERT_EQ(::mkfifo((folder / "pipe.rooflm").c_str(), 0600), 0);
-  fails("pipe.rooflm", "no regular file");
+  fails("pipe.rooflm", "not a regular file");
   write_text(folder / "foreign.rooflm", "");
   Database(folder / "foreign.rooflm", Database::Mode::write, kNoPatience)
       .execute("CREATE TABLE meta (key, value)");
-  fails("foreign.rooflm", "no run record of rooflm");
+  fails("foreign.rooflm", "not a run record of rooflm");
 }
 
 TEST(Reader, ATruncatedFileIsAnError) {

@@ -186,7 +186,8 @@ TEST(RecordFile, WhatExistsIsNotOverwrittenUnasked) {
   expect_input_error([&] { Writer(folder / "a.rooflm", "second"); }, {"a.rooflm", "exists", "--overwrite"});
   EXPECT_EQ(Reader(folder / "a.rooflm").meta("command"), "first");
   write_text(folder / "notes.txt", "my notes");
-  expect_input_error([&] { Writer(folder / "notes.txt", "second", true); }, {"notes.txt", "no run record"});
+  expect_input_error([&] { Writer(folder / "notes.txt", "second", true); },
+                     {"notes.txt", "not a run record"});
   EXPECT_EQ(std::filesystem::file_size(folder / "notes.txt"), 8U);
   std::filesystem::create_directory(folder / "directory");
   expect_input_error([&] { Writer(folder / "directory", "second", true); }, {"directory"});

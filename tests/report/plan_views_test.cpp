@@ -73,11 +73,11 @@ TEST(PlanFigures, TheAnswerIsOfTheFirstThatFits) {
   const RecordSet fits = set_of(record::kPlanSeries, {plan_row(1, 0, 200), plan_row(8, 0.5, 25)});
   EXPECT_EQ(
       answer_plan(fits),
-      "GPUs=8: It fits: the fullest rank needs 25.0 GB of 80.0 GB. A step takes 500 ms (450 ms to 550 ms, "
+      "GPUs=8: It fits: peak memory per rank is 25.0 GB of 80.0 GB. A step takes 500 ms (450 ms to 550 ms, "
       "assumed), 50.0% MFU; compute takes 70.0% of it; bubble 30.0%. 2.00 G tokens take 3.000 days (2.700 "
       "to 3.300) and 72 GPU-hours.");
   EXPECT_EQ(answer_plan(set_of(record::kPlanSeries, {plan_row(1, 0, 200)})),
-            "It does not fit: the fullest rank needs 200 GB of 80.0 GB.");
+            "It does not fit: peak memory per rank is 200 GB of 80.0 GB.");
   EXPECT_EQ(answer_plan({}), "");
 }
 

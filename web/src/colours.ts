@@ -11,7 +11,7 @@ const kFixed: Record<string, number> = {
   unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
   'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13, 'idle: stall': 14, 'idle: unknown': 7, 'exposed: transfer': 5, 'exposed: waiting': 4,
   arithmetic: 0, 'DRAM bandwidth': 1, 'L2 bandwidth': 6, launch: 4, tail: 9, clock: 5, latency: 7,
-  compute: 0, 'beside collectives': 12, 'exposed communication': 14, host: 4, waiting: 9, bubble: 7,
+  compute: 0, 'slowed by overlap': 12, 'exposed communication': 14, host: 4, waiting: 9, bubble: 7,
   'idle: exposed communication': 14, 'idle: waiting': 9, 'idle: bubble': 7, 'communication buffers': 5, fragmentation: 7, context: 12,
   computation: 0, 'exposed collectives': 5, 'unknown: no price': 7, 'in kernels': 0, 'between kernels': 4,
   weight: 0, optimizer_state: 2, cache: 6, activation: 1, gradient: 3, activation_gradient: 10, workspace: 4, input: 7, result: 8,

@@ -225,7 +225,7 @@ int run(const BenchServeOptions& options) {
 
 Body declare_bench_serve(CommandLine& line) {
   auto o = std::make_shared<BenchServeOptions>();
-  line.add_option("--url", o->url, "The server, as far as /v1").type_name("URL").show_default();
+  line.add_option("--url", o->url, "The server's address, up to /v1").type_name("URL").show_default();
   line.add_option("--model", o->model, "Name of the model (default: the first that the server names)")
       .type_name("NAME");
   line.add_option("--api-key", o->key, "Sent as a bearer token").type_name("KEY");
@@ -240,13 +240,13 @@ Body declare_bench_serve(CommandLine& line) {
       .type_name("X")
       .show_default();
   line.add_option("--max-concurrency", o->most_at_once,
-                  "Requests on their way at once (default: 1000, which is the most)")
+                  "Requests in flight at once (default: 1000, which is the maximum)")
       .type_name("N");
   line.add_option("--percentiles", o->percentiles, "Percentiles of each latency")
       .type_name("LIST")
       .show_default();
   line.add_option("--goodput", o->goodput,
-                  "Limits in ms that a good request keeps: ttft:200,tpot:50,e2el:5000")
+                  "Limits in ms that a good request meets: ttft:200,tpot:50,e2el:5000")
       .type_name("LIST");
   line.add_option("--seed", o->seed, "The same seed gives the same load").type_name("N").show_default();
   line.add_option("--timeout", o->timeout, "Seconds without a byte after which a request has failed")
@@ -263,7 +263,7 @@ Body declare_bench_serve(CommandLine& line) {
       "request,\n"
       "which AIPerf calls inter-token latency; ITL is every gap between two events, of all requests "
       "together.\n"
-      "Ends with code 1 when a request failed.\n\n"
+      "Exit code 1 if a request fails.\n\n"
       "Example: rooflm bench-serve --url http://localhost:8000 --requests 100 --rate 2,4,8 -o load.rooflm\n"
       "         rooflm report load.rooflm --view serving");
   return [o] { return run(*o); };

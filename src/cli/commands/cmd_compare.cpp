@@ -109,7 +109,7 @@ std::vector<std::string> column_notes(const report::Comparison& comparison, cons
       fmt::format("low to high: {} confidence interval of B / A (bootstrap){}; p: Mann-Whitney, "
                   "Holm-adjusted over all steps, or over all parts",
                   options.confidence,
-                  has_intervals ? "" : ", and no more than a range with fewer than 5 samples on a side"),
+                  has_intervals ? "" : ", merely a range with fewer than 5 samples on a side"),
       fmt::format("SAME: the interval lies within 1 +- {}", options.same)};
   const bool by_runs = std::ranges::all_of(rows, [](const auto& row) { return row.allowance == 0; });
   if (by_runs) {
@@ -238,7 +238,7 @@ report::Comparison compared(const CompareOptions& options, const report::Compare
     return report::compare_within(a.front(), options.filter.filter().runs, options.between, settings);
   }
   if (!options.between.empty())
-    throw core::UsageError("compare: --between is of configurations within one record: leave out B");
+    throw core::UsageError("compare: --between compares configurations within one record: leave out B");
   const auto b = open_all("B", options.b);
   require_different(a);
   require_different(b);
@@ -299,8 +299,8 @@ Body declare_compare(CommandLine& line) {
                   "compared with each other")
       .type_name("FILE[,FILE...]|DIR");
   line.add_option("--by", options->parts,
-                  "What a step is taken apart by; auto: ops, where both sides have the same, else blocks; "
-                  "kernels where no op was timed")
+                  "How a step is broken down; auto: by ops if both sides have the same, else by blocks; by "
+                  "kernels if no op was timed")
       .type_name("auto|op|block|kernel")
       .show_default();
   line.add_option("--between", options->between,

@@ -130,7 +130,7 @@ int run_export(const ExportOptions& options) {
   }
   if (!is_stdout) check_outputs({{"-o", options.output}}, files_of(options.files), options.overwrite);
   if (options.whole && !options.step.empty())
-    throw core::UsageError("--step, --whole: one is a part of the other: give one of them");
+    throw core::UsageError("--step, --whole: give only one of them");
   report::TraceScope scope{.is_whole = options.whole};
   if (!options.step.empty()) scope.step = parse_integer("--step", options.step, 0);
   const report::RecordSet set =
@@ -187,7 +187,7 @@ Body declare_export(CommandLine& line) {
   line.add_option("--step", options->step, "Only events of this step (default: all traced steps)")
       .type_name("N");
   line.add_flag("--whole", options->whole,
-                "The whole recording: also warm-up, and what ran outside of steps");
+                "The whole recording, including warm-up and what ran outside of steps");
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing file");
   add_dry_run(line, options->dry_run, "");
   line.footer(formats_help() +

@@ -343,7 +343,7 @@ int run(const GenerateOptions& options, bool as_table, const lab::Ranks& ranks) 
   train::SamplingOptions sampling = sampling_from(options);
   const bool shows_tokens = sampling.top_logprobs.has_value();
   if (shows_tokens && ranks != nullptr && ranks->size() > 1)
-    throw core::UsageError("--logprobs: only of one process");
+    throw core::UsageError("--logprobs works with one process only");
   require_columns(shows_tokens ? token_columns() : report::columns_of(text_columns()), options.table.style());
   agree(ranks, options);
   if (is_first) refuse_terminal(options, ranks);

@@ -185,7 +185,7 @@ Body declare_peaks(CommandLine& line) {
       "Rates are medians with a confidence interval. Keep the machine otherwise idle. Ceilings are cached\n"
       "in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per processor, thread count, GPU and rooflm "
       "version.\n\n"
-      "Of a device of the catalog (null:h100-sxm, or all: catalog), the rates of its data sheet beside those "
+      "For a device of the catalog (null:h100-sxm, or all: catalog), its datasheet rates next to those "
       "that GEMMs sustain.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };

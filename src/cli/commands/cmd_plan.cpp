@@ -45,7 +45,7 @@ std::pair<double, std::string> split_price(const std::string& text) {
   std::string currency = text.substr(0, begin) + end;
   std::erase(currency, ' ');
   if (number.empty() || currency.find_first_of("+-.0123456789") != std::string::npos)
-    throw core::UsageError(fmt::format("--price {}: not a number with a currency or none, such as 2.5EUR",
+    throw core::UsageError(fmt::format("--price {}: expected a number, with or without a currency: 2.5EUR",
                                        core::printable(text)));
   return {parse_number("--price", number), currency.empty() ? "$" : currency};
 }
@@ -54,7 +54,7 @@ perfmodel::RunBudget budget_of(const PlanOptions& options) {
   constexpr double kHour = 3600;
   constexpr double kLeast = 1e-6;
   if (options.mtbf.empty() && !options.checkpoint.empty())
-    throw core::UsageError("--checkpoint is about failures: it wants --mtbf");
+    throw core::UsageError("--checkpoint is about failures: it needs --mtbf");
   const auto [price, currency] = split_price(options.price.empty() ? "0" : options.price);
   return {.tokens = options.tokens.empty() ? 0 : parse_count("--tokens", options.tokens, 1),
           .price_per_gpu_hour = price,
@@ -85,7 +85,7 @@ void refuse_unused(const PlanOptions& options) {
       {!options.imbalance.empty(), "--expert-imbalance is about ranks that share experts", "ep"}};
   for (const auto& [is_given, what, key] : wants) {
     if (is_given && !is_split(options.splits.text(key)))
-      throw core::UsageError(fmt::format("{}: it wants --{}", what, key));
+      throw core::UsageError(fmt::format("{}: it needs --{}", what, key));
   }
 }
 
@@ -93,12 +93,12 @@ void refuse_unused(const PlanOptions& options) {
 PlanOptions without_choices(PlanOptions options) {
   const char* const mode = options.search ? "--search" : "--smallest";
   const auto take = [&](const char* option, const std::string& given, const std::string& initial) {
-    if (given != initial) note("{} chooses itself: {} is not read", mode, option);
+    if (given != initial) note("{} makes this choice itself: {} is ignored", mode, option);
     return initial;
   };
   options.config.set("batch", take("--batch", options.config.text("batch"), "1"));
   options.config.set("recompute", take("--recompute", options.config.text("recompute"), "none"));
-  if (options.is_given("pp_schedule")) note("{} plans 1f1b: --pipeline-schedule is not read", mode);
+  if (options.is_given("pp_schedule")) note("{} plans 1f1b: --pipeline-schedule is ignored", mode);
   if (options.short_ends) note("{} cuts models with and without --short-ends", mode);
   return options;
 }
@@ -197,16 +197,16 @@ int run(const PlanOptions& options) {
     return 0;
   }
   options.refuse({"--weights", "--kv-cache", "--output-len", "--concurrency"},
-                 " is about inference: it wants --phase prefill, decode or serve");
+                 " is about inference: it needs --phase prefill, decode or serve");
   require_plan_columns(options, style);
   if (options.device.empty()) {
     std::string known;
     for (const devices::Device& device : devices::catalog()) known += ' ' + device.key;
-    throw core::UsageError("--device is needed, a key of the catalog:" + known);
+    throw core::UsageError("--device is missing: a key of the catalog:" + known);
   }
   for (const std::string& what : parse_names("--explain", options.explain)) {
     if (what != "step_s" && what != "peak_bytes")
-      throw core::UsageError(fmt::format("--explain {}: step_s and peak_bytes can be explained", what));
+      throw core::UsageError(fmt::format("--explain {}: expected step_s or peak_bytes", what));
   }
   if (options.strategies) {
     const Table table = plan_strategies(options);

@@ -70,14 +70,14 @@ Wish wish_of(const QuantizeOptions& options) {
   const bool is_written = core::is_packed(wish.dtype()) && wish.format != WeightFormat::sparse;
   if (!options.weights.empty() && !is_written)
     throw core::UsageError(
-        fmt::format("--weights {}: files have int8, int4, nf4 and fp8 (2:4 is --sparse)", options.weights));
+        fmt::format("--weights {}: expected int8, int4, nf4 or fp8 (2:4 is --sparse)", options.weights));
   if (!is_written && !wish.is_sparse)
     throw core::UsageError("quantize: name --weights int8|int4|nf4|fp8, or --sparse 2:4");
   if (wish.method == Method::rtn) return wish;
   if (wish.format != WeightFormat::int8 && wish.format != WeightFormat::int4)
-    throw core::UsageError("--method gptq rounds to int8 and int4 alone");
+    throw core::UsageError("--method gptq supports only int8 and int4");
   if (wish.is_sparse)
-    throw core::UsageError("--sparse 2:4, --method gptq: GPTQ fills what is pruned; leave one out");
+    throw core::UsageError("--sparse 2:4, --method gptq: GPTQ overwrites pruned weights; leave one out");
   if (options.data.empty()) throw core::UsageError("--method gptq: give a calibration text with --data");
   return wish;
 }
@@ -258,7 +258,7 @@ Body declare_quantize(CommandLine& line) {
   options->inference.add_to(line);
   line.add_option("--weights", options->weights, "Format of the matrices of layers")
       .type_name("int8|int4|nf4|fp8");
-  line.add_option("--sparse", options->sparse, "Keep the 2 of each 4 weights of a row that are largest")
+  line.add_option("--sparse", options->sparse, "Keep the 2 largest of every 4 weights of a row")
       .type_name("2:4");
   line.add_option("--method", options->method, "Round to nearest, or by GPTQ with a calibration text")
       .type_name("rtn|gptq")
@@ -277,7 +277,7 @@ Body declare_quantize(CommandLine& line) {
   line.footer(
       "Embeddings, head, norms and biases stay as they are. eval, generate and serve read the directory, "
       "and\n"
-      "train --lora trains beside it. docs/quantization.md names formats and tensors.\n\n"
+      "train --lora trains adapters on it. docs/quantization.md names formats and tensors.\n\n"
       "Example: rooflm quantize --model out/ --weights int4 --method gptq --data data/ -o out-int4/");
   return [options] { return run(*options); };
 }

@@ -131,7 +131,8 @@ class PowerWatch {
     constexpr const char* kDevice = "cuda:0";
     backends::FoundGauges found = backends::provider_of(kDevice).gauges(kDevice);
     if (found.gauges == nullptr) {
-      note("record: --sample-power: {}", found.missing.empty() ? "the device tells nothing" : found.missing);
+      note("record: --sample-power: {}",
+           found.missing.empty() ? "the device reports nothing" : found.missing);
     } else {
       sampler_ = std::make_unique<measure::GaugeSampler>(std::move(found.gauges), kDevice, epoch);
     }
@@ -216,44 +217,42 @@ Body declare_record(CommandLine& line) {
   line.add_option("--duration", options->duration, "Seconds to record (default: until the program ends)")
       .type_name("S");
   line.add_option("--max-size", options->most,
-                  "Bytes that one process may write, 2GB say (default: no limit)")
+                  "Bytes that one process may write, such as 2GB (default: no limit)")
       .type_name("BYTES");
-  line.add_option(
-          "--calls", options->calls,
-          "Calls of CUDA to record: all that start work, wait or take memory; launches and copies; none")
+  line.add_option("--calls", options->calls,
+                  "CUDA calls to record: all that start work, wait or take memory; launches and copies; none")
       .type_name("all|launches|none")
       .show_default();
   line.add_flag("--sample-power", options->sample_power,
                 "Power, clocks and temperature of cuda:0, ten times a second");
   line.add_option(
           "--pytorch", options->pytorch,
-          "Mark modules, the backward pass and optimizers of PyTorch; forward: not what belongs to which "
-          "module in the backward pass")
+          "Mark modules, the backward pass and optimizers of PyTorch; forward: no modules in the backward "
+          "pass")
       .type_name("on|forward|off")
       .show_default();
   line.add_option(
           "--trace-every", options->trace_every,
-          "Of PyTorch, record the device in the first twelve steps, then in two of each N (1: in all), or as "
-          "rarely as it needs to add 0.2 % (auto): the others are timed alone, and not made longer")
+          "PyTorch: trace the device in the first twelve steps, then in two of every N (1: in all), or so "
+          "rarely that it adds 0.2 % (auto); the other steps are only timed, and not slowed down")
       .type_name("N|auto")
       .show_default();
   line.add_option(
           "--mark-every", options->mark_every,
-          "Mark modules of PyTorch in the first four steps and in each N-th; the others, which launch the "
-          "same, learn from them")
+          "Mark modules of PyTorch in the first four steps and in every N-th; the others, which launch the "
+          "same, are labelled from them")
       .type_name("N")
       .show_default();
   line.add_option(
           "--sample-stacks", options->stacks,
-          "Whose stacks are noted, and how often in a second: frames of native code and of Python, or one "
-          "of them; running: not of threads that wait; and how much of a thread's time that may take: beyond "
-          "it "
-          "they are noted more seldom")
+          "Stacks to sample, at HZ per second: frames of native code and of Python, or one of them; "
+          "running: not of waiting threads; PERCENT: how much of a thread's time that may take: beyond it, "
+          "sampling slows down")
       .type_name("both|python|native|off[,running][,HZ][,PERCENT%]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"
-      "The program's output, input, signals and exit code are as without rooflm. What it did on GPUs is "
+      "The program's output, input, signals and exit code are as without rooflm. Its work on GPUs is "
       "written\n"
       "while it runs: a program that crashes or is killed leaves a record, too, without its last second. "
       "Each process\n"

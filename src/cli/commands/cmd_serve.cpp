@@ -167,7 +167,7 @@ std::int64_t guesses_of(const ServeOptions& options) {
   const std::int64_t guesses = parse_integer("--guess", options.guesses, 0);
   if (guesses > kMostGuesses) throw core::UsageError(fmt::format("--guess is at most {}", kMostGuesses));
   if (guesses == 0 && !options.draft.empty())
-    throw core::UsageError("--guess 0: then --draft has nothing to guess");
+    throw core::UsageError("--guess 0 leaves --draft nothing to guess");
   return guesses;
 }
 
@@ -183,7 +183,7 @@ std::unique_ptr<train::BatchDecoder> make_decoder(const ServeOptions& options, L
   if (chunk > kMostChunk) throw core::UsageError(fmt::format("--prefill-chunk is at most {}", kMostChunk));
   if (chunk == 0 && is_needed)
     throw core::UsageError(
-        "--guess, --draft and --kv-tokens read prompts in chunks: --prefill-chunk is not 0 then");
+        "--guess, --draft and --kv-tokens need chunked prefill: --prefill-chunk must not be 0");
   if (chunk == 0) {
     return std::make_unique<train::SlotDecoder>(
         *loaded.session, model::CacheSize{.batch = slots, .positions = model.positions}, model.longest_prompt,
@@ -237,7 +237,7 @@ class Speculation {
     for (std::uint32_t id = 0; is_same && id < tokenizer.vocab_size(); ++id)
       is_same = tokenizer.token_bytes(id) == model.tokenizer.token_bytes(id);
     if (!is_same)
-      throw core::InputError(fmt::format("--draft {}: its tokens are not those of {}: it cannot guess them",
+      throw core::InputError(fmt::format("--draft {}: its vocabulary is not that of {}: it cannot guess",
                                          options.draft, options.inference.model()));
   }
 
@@ -318,20 +318,22 @@ Body declare_serve(CommandLine& line) {
       .type_name("ADDRESS")
       .show_default();
   line.add_option("--port", o->port, "Port to listen on (0: any that is free)").type_name("N").show_default();
-  line.add_option("--slots", o->slots, "Texts that are continued at the same time")
+  line.add_option("--slots", o->slots, "Texts that are generated at the same time")
       .type_name("N")
       .show_default();
   line.add_option("--seq", o->seq,
-                  "Most tokens of a prompt with its answer (default: the model's positions, at most 1024)")
+                  "Most tokens of a prompt and its answer (default: the model's positions, at most 1024)")
       .type_name("N");
-  line.add_option("--schedule", o->schedule,
-                  "Who is next: fcfs, fair (by the user that requests name), shortest (prompt), batch")
+  line.add_option(
+          "--schedule", o->schedule,
+          "Which request is next: fcfs, fair (by the user that requests name), shortest (prompt), batch")
       .type_name("NAME")
       .show_default();
   line.add_option("--max-waiting", o->waiting, "Requests that may wait for a slot; more get status 429")
       .type_name("N")
       .show_default();
-  line.add_option("--request-timeout", o->timeout, "Seconds after which an answer ends with what there is")
+  line.add_option("--request-timeout", o->timeout,
+                  "Seconds after which an answer ends with the tokens so far")
       .type_name("S")
       .show_default();
   line.add_option("--served-model-name", o->name,
@@ -343,24 +345,22 @@ Body declare_serve(CommandLine& line) {
       .type_name("KEY");
   std::string names;
   for (const std::string& name : serve::ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
-  line.add_option("--chat-template", o->chat,
-                  "Form of conversations: " + names + " (default: as the model's own)")
+  line.add_option("--chat-template", o->chat, "Chat template: " + names + " (default: the model's own)")
       .type_name("NAME");
   line.add_option(
           "--prefill-chunk", o->chunk,
-          "Most tokens of prompts that a step reads beside the other texts (default: a prompt at once, "
-          "while they wait; 256 with --kv-tokens or --guess)")
+          "Chunked prefill: most prompt tokens per step (default: whole prompts, while the other texts wait; "
+          "256 with --kv-tokens or --guess)")
       .type_name("N");
   line.add_option("--kv-tokens", o->pool,
-                  "Tokens whose keys and values fit, of all texts together (default: slots times --seq)")
+                  "Size of the KV cache in tokens, over all texts (default: slots times --seq)")
       .type_name("N");
   line.add_option(
           "--guess", o->guesses,
           "Speculative decoding: most tokens that a step guesses, from the text's own n-grams or by --draft "
           "(default: 0, with --draft 4)")
       .type_name("N");
-  line.add_option("--draft", o->draft,
-                  "Speculative decoding: a smaller model with the same tokens, which guesses")
+  line.add_option("--draft", o->draft, "Speculative decoding: a smaller draft model with the same vocabulary")
       .type_name("DIR");
   line.add_option("-o,--output", o->record,
                   "Write requests and batches to this run record, every second (report --view requests)")
@@ -372,7 +372,7 @@ Body declare_serve(CommandLine& line) {
       "and\n"
       "/health, as clients of OpenAI's API expect them. Requests join and leave the batch between two "
       "tokens.\n"
-      "SIGTERM or Ctrl-C: answers that were begun are finished, then it ends.\n\n"
+      "On SIGTERM or Ctrl-C, it finishes running answers, then ends.\n\n"
       "Example: rooflm serve --model out/ --port 8000\n"
       "         curl localhost:8000/v1/completions -d '{\"prompt\": \"And God said\", \"max_tokens\": 20}'");
   return [o] { return run(*o); };

@@ -361,7 +361,7 @@ int run_all(const StudyOptions& options) {
   return 0;
 }
 
-constexpr const char* kSingleOps = "Studies of single ops";
+constexpr const char* kSingleOps = "Single-op studies";
 constexpr const char* kOfServing = "Study serving";
 
 /// The options of a measurement that a study reads, by its kind. Studies of training steps (kind profile)

@@ -135,7 +135,7 @@ Table plan_against(const std::filesystem::path& record, const devices::Device& d
   for (const std::string& measured : measured_on) note_other_device(measured, device);
   Table table = report::against_columns().table(rows);
   table.notes.emplace_back(
-      "Measured: medians of ops and of plain steps. Ops that run beside others make a step shorter than "
+      "Measured: medians of ops and of plain steps. Overlapping ops make a step shorter than "
       "their sum.");
   return table;
 }

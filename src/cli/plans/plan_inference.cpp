@@ -71,9 +71,9 @@ void refuse_options_of_training(const PlanOptions& options, InferencePhase phase
           fmt::format("--phase {}: only --tp and --ep split it, leave out --{}", options.phase, key));
   }
   if (!options.imbalance.empty() && !options.is_given("ep"))
-    throw core::UsageError("--expert-imbalance is about ranks that share experts: it wants --ep");
+    throw core::UsageError("--expert-imbalance is about ranks that share experts: it needs --ep");
   if (options.config.text("dtype") != "bf16")
-    throw core::UsageError("--phase: --weights and --kv-cache say what is stored, --dtype stays bf16");
+    throw core::UsageError("--phase: leave out --dtype; --weights and --kv-cache set how numbers are stored");
 }
 
 struct PlannedInference {
@@ -192,8 +192,8 @@ Table table_of(const std::vector<PlannedInference>& all, const std::string& curr
     table.notes.push_back(parts_of(all.front().plan, all.front().point.phase));
   table.notes.emplace_back(
       "TTFT: prompt to first token, without a queue. ITL: between tokens of a text (TPOT). max B: texts of "
-      "so many tokens that fit; max T: tokens that B texts may have; GPUs: fewest ranks (--tp, of experts "
-      "--ep) that hold them.");
+      "this length that fit; max T: longest length of B texts; GPUs: fewest ranks (--tp, for experts --ep) "
+      "that hold them.");
   return with_heading(std::move(table), kSettings);
 }
 
@@ -252,7 +252,7 @@ std::vector<compile::Sharding> inference_shardings(const PlanOptions& options, b
 Table plan_inferences(const PlanOptions& options, double price, const std::string& currency) {
   const auto phase = core::parse<InferencePhase>(options.phase);
   refuse_options_of_training(options, phase);
-  if (options.device.empty()) throw core::UsageError("--device is needed, a key of the catalog");
+  if (options.device.empty()) throw core::UsageError("--device is missing: a key of the catalog");
   std::vector<PlannedInference> all;
   for (const std::string& name :
        parse_names("--framework", options.framework.empty() ? "rooflm" : options.framework)) {

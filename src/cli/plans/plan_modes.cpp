@@ -39,7 +39,7 @@ template <class T>
 T single(std::vector<T> values, std::string_view what) {
   if (values.size() != 1)
     throw core::UsageError(
-        fmt::format("{} wants one configuration, the options name {}", what, values.size()));
+        fmt::format("{} needs a single configuration, the options name {}", what, values.size()));
   return std::move(values.front());
 }
 
@@ -198,7 +198,7 @@ void add_largest(const std::string& what, const PlanPoint& whole, const Setting&
     auto [point, plan] = planned(fits);
     plans.add(std::move(point), setting, std::move(plan),
               fmt::format("--{} {} is the largest that fits{}", what, growth.value(fits),
-                          too_large > most ? ": all that there can be" : ""));
+                          too_large > most ? ": the maximum possible" : ""));
   }
   if (too_large <= most) {
     auto [point, plan] = planned(too_large);
@@ -239,7 +239,7 @@ void plan_all(const PlanOptions& options, Plans& plans) {
 
 void search_all(const PlanOptions& options, Plans& plans) {
   const auto gpus = parse_integers("--gpus", options.gpus);
-  if (gpus.size() != 1) throw core::UsageError("--search wants one --gpus N");
+  if (gpus.size() != 1) throw core::UsageError("--search needs one --gpus N");
   const auto top = static_cast<std::size_t>(parse_integer("--top", options.top));
   for (const Setting& setting : plans.settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
@@ -263,9 +263,9 @@ void search_all(const PlanOptions& options, Plans& plans) {
 
 void plan_scaling(const PlanOptions& options, Plans& plans) {
   if (options.scaling != "strong" && options.scaling != "weak")
-    throw core::UsageError(fmt::format("--scaling {}: there are strong and weak", options.scaling));
+    throw core::UsageError(fmt::format("--scaling {}: expected strong or weak", options.scaling));
   const auto gpus = parse_integers("--gpus", options.gpus);
-  if (gpus.size() < 2) throw core::UsageError("--scaling wants several --gpus N,N,..");
+  if (gpus.size() < 2) throw core::UsageError("--scaling needs several --gpus N,N,..");
   for (const Setting& setting : plans.settings) {
     for (const PlanPoint& base : points_of(options, setting)) {
       const std::size_t first = plans.runs.size();
@@ -293,7 +293,7 @@ void plan_scaling(const PlanOptions& options, Plans& plans) {
 
 void plan_largest(const PlanOptions& options, Plans& plans) {
   if (options.largest != "batch" && options.largest != "seq" && options.largest != "layers")
-    throw core::UsageError(fmt::format("--largest {}: there are batch, seq and layers", options.largest));
+    throw core::UsageError(fmt::format("--largest {}: expected batch, seq or layers", options.largest));
   if (options.largest == "batch" && !options.global_batch.empty())
     throw core::UsageError("--largest batch is about one micro-batch of each rank: leave out --global-batch");
   if (options.config.text(options.largest).find(',') != std::string::npos) {
@@ -325,7 +325,7 @@ void plan_smallest(const PlanOptions& options, Plans& plans) {
     if (fewest) {
       auto found = perfmodel::search(base, setting, degree("--gpus", *fewest), batch, 1);
       perfmodel::Candidate& best = found.candidates.front();
-      plans.add(std::move(best.point), setting, std::move(best.plan), "the fewest GPUs that it fits");
+      plans.add(std::move(best.point), setting, std::move(best.plan), "the fewest GPUs on which it fits");
     }
     // The most of those that are fewer, or of all; not all of them have a split.
     std::ranges::sort(failed, std::greater());

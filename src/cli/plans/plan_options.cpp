@@ -81,7 +81,7 @@ constexpr const char* kAnyGpu = "h100-sxm";
 std::int64_t data_ranks(std::int64_t gpus, std::int64_t dp, std::int64_t part, const std::string& degrees) {
   if (gpus == 0) return std::max<std::int64_t>(dp, 1);
   if (dp == 0 && gpus % part != 0)
-    throw core::UsageError(fmt::format("--gpus {} is no multiple of {} = {}", gpus, degrees, part));
+    throw core::UsageError(fmt::format("--gpus {} is not a multiple of {} = {}", gpus, degrees, part));
   const std::int64_t data = dp > 0 ? dp : gpus / part;
   if (data * part != gpus)
     throw core::UsageError(
@@ -110,7 +110,7 @@ std::int64_t micro_batches(std::int64_t global_batch, std::int64_t micro_batch, 
   if (global_batch == 0) return 1;
   const std::int64_t at_once = micro_batch * data;
   if (global_batch % at_once != 0) {
-    throw core::UsageError(fmt::format("--global-batch {} is no multiple of --batch {} x --dp {}",
+    throw core::UsageError(fmt::format("--global-batch {} is not a multiple of --batch {} x --dp {}",
                                        global_batch, micro_batch, data));
   }
   return global_batch / at_once;
@@ -179,7 +179,7 @@ bool sums_in_update(const PlanOptions& options, const perfmodel::Framework& fram
   if (way == backends::CollectiveWay::usual) return false;
   if (way != backends::CollectiveWay::peer_memory) {
     throw core::UsageError(
-        fmt::format("--collectives {}: plans know default and peer-memory", options.collectives));
+        fmt::format("--collectives {}: plan supports default and peer-memory", options.collectives));
   }
   if (framework.name == "rooflm-fused") return true;
   throw core::UsageError(
@@ -261,7 +261,7 @@ void PlanOptions::add_to(CommandLine& line) {
   std::vector<std::string_view> names;
   for (const perfmodel::Framework& each : perfmodel::frameworks()) names.push_back(each.name);
   add("--framework", framework,
-      "Whose step and memory are planned (default: rooflm-fused, rooflm's own engine); of --phase: rooflm, "
+      "Framework to plan for (default: rooflm-fused, rooflm's own engine); with --phase: rooflm, "
       "gpt-fast, transformers, tensorrt-llm, vllm",
       fmt::format("{}", fmt::join(names, "|")), "Run");
   line.add_flag("--nondeterministic", nondeterministic,
@@ -277,7 +277,7 @@ void PlanOptions::add_to(CommandLine& line) {
   splits.add_to(line);
   line.add_option("--schedule", former_schedule, "As --pipeline-schedule").group("");
   line.add_flag("--fsdp", fsdp, "PyTorch's fully_shard: as --zero 3").group("Splitting");
-  line.add_flag("--ddp", ddp, "PyTorch's DistributedDataParallel: as --zero 0; both are planned with --fsdp")
+  line.add_flag("--ddp", ddp, "PyTorch's DistributedDataParallel: as --zero 0; with --fsdp, both are planned")
       .group("Splitting");
   line.add_flag("--activation-checkpointing", activation_checkpointing,
                 "PyTorch's checkpoint of each layer: as --recompute full")
@@ -285,7 +285,7 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--expert-tp", expert_tp, "Tensor-parallel ranks that share each expert: 1 (default) or --tp", "N",
       "Splitting");
   add("--expert-imbalance", imbalance,
-      "Rows of the rank whose experts get most, by their mean (default: 1, balanced routing)", "X",
+      "Rows of the busiest expert-parallel rank over the mean (default: 1, balanced routing)", "X",
       "Splitting");
   add("--collectives", collectives, "How data-parallel ranks of a host sum gradients (bench --help)",
       "default|peer-memory", "Splitting");
@@ -293,7 +293,7 @@ void PlanOptions::add_to(CommandLine& line) {
                 "One layer less in the first and last part of a pipeline (Llama 3: 126 layers on 8 or 16)")
       .group("Splitting");
   line.add_flag("--no-sequence-parallel", whole_rows,
-                "Norms and residuals of tensor-parallel ranks on all rows, and sums instead of gathers")
+                "Tensor-parallel ranks keep all rows of norms and residuals, and use all-reduce")
       .group("Splitting");
   line.add_flag(
           "--async-tp", async_tp,
@@ -311,7 +311,8 @@ void PlanOptions::add_to(CommandLine& line) {
       "memory, host",
       "LIST", "Cluster");
   add("--tokens", tokens, "Training tokens, such as 10B or 15T (default: 20 per parameter)", "N", "Budget");
-  add("--price", price, "Price of a GPU hour, in dollars or as said: 2.5, 2.5EUR", "X", "Budget");
+  add("--price", price, "Price of a GPU-hour, in dollars unless a currency is given: 2.5, 2.5EUR", "X",
+      "Budget");
   add("--mtbf", mtbf, "Mean time between failures of one GPU, for goodput", "HOURS", "Budget");
   add("--checkpoint", checkpoint,
       "Seconds to write a checkpoint (default: weights and state at 1 GB/s per GPU)", "S", "Budget");
@@ -321,19 +322,20 @@ void PlanOptions::add_to(CommandLine& line) {
   line.add_flag("--search", search,
                 "Try every split (with the parts of --interleave 1,2,..), micro-batches up to 16, ZeRO stage "
                 "and recompute on "
-                "--gpus, and rank them, with the reason why each loser lost")
+                "--gpus, and rank them, with the reason why each is slower")
       .group("Search");
   add("--top", top, "Rows of a search", "N", "Search");
   add("--largest", largest, "The largest that fits: --batch, --seq or --layers", "batch|seq|layers",
       "Search");
-  line.add_flag("--smallest", smallest,
-                "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; --gpus "
-                "is the most")
+  line.add_flag(
+          "--smallest", smallest,
+          "The fewest GPUs on which some split fits: any number up to a node, then whole nodes; at most "
+          "--gpus")
       .group("Search");
   line.add_flag(
           "--strategies", strategies,
-          "Compare dp, zero, tp, pp, ep and cp, each alone on --gpus: FLOP, bytes sent, and from how many "
-          "devices on communication takes longer than computing")
+          "Compare dp, zero, tp, pp, ep and cp, each alone on --gpus: FLOP, bytes sent, and the number of "
+          "devices from which communication takes longer than computation")
       .group("Search");
   add("--phase", phase,
       "Plan inference: --batch prompts of --seq tokens, one more token of --batch texts of --seq tokens, or "
@@ -343,9 +345,9 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--weights", weights, "How weights are stored; int4 and nf4 in groups of 64, int4:32 in groups of 32",
       "bf16|fp8|int8|int4|nf4", "Inference");
   add("--kv-cache", kv_cache, "Dtype of keys and values", "bf16|fp8", "Inference");
-  add("--output-len", output_len, "Of serve: tokens of an answer (default: --seq)", "N", "Inference");
-  add("--concurrency", concurrency, "Of serve: texts at once (default: as many as fit)", "N", "Inference");
-  add("--explain", explain, "Explain how numbers are computed, term by term", "step_s|peak_bytes", "Output");
+  add("--output-len", output_len, "serve: tokens of an answer (default: --seq)", "N", "Inference");
+  add("--concurrency", concurrency, "serve: texts at once (default: as many as fit)", "N", "Inference");
+  add("--explain", explain, "Break the number down, term by term", "step_s|peak_bytes", "Output");
   add("--against", against, "Plan what this record measured on --device, and print both", "FILE", "Output");
   add("--calibrate", calibrate,
       "Scale each kind of op by what this record measured on such a device; for collectives, a record of "
@@ -359,7 +361,7 @@ void PlanOptions::add_to(CommandLine& line) {
       .group("Output");
   line.add_flag("--overwrite", overwrite, "Overwrite existing files").group("Output");
   add_dry_run(line, dry_run);
-  table.add_to(line, "Of the results", "Output");
+  table.add_to(line, "Output format", "Output");
 }
 
 }  // namespace rooflm::cli

@@ -147,7 +147,7 @@ void write_plans(const PlanOptions& options, const Plans& plans, const perfmodel
 void write_against(const PlanOptions& options, const Table& table) {
   if (!is_asked(options)) return;
   PlanRecord record(options);
-  record.add({.title = fmt::format("Plan beside a measurement: {}", options.device),
+  record.add({.title = fmt::format("Plan against a measurement: {}", options.device),
               .text = "How far is the plan from what was measured?",
               .views = "plan_against"});
   record.add(record::kPlanAgainstSeries, table.rows);

@@ -275,8 +275,9 @@ std::vector<std::string> point_notes(const PlannedRun& run) {
 
 std::vector<std::string> plan_notes(const std::vector<PlannedRun>& runs) {
   std::vector<std::string> notes = {
-      "A plan: nothing was run. The interval (from, to) takes all ops to be wrong in the same direction, as "
-      "far as about 90 % of measured ops were; of assumed ones that is a guess (docs/accuracy.md)."};
+      "A plan: nothing was run. The interval (from, to) assumes that all ops are off in the same direction, "
+      "by as "
+      "much as about 90 % of measured ops were; for assumed ones this is a guess (docs/accuracy.md)."};
   std::set<std::string> lines;
   for (const PlannedRun& run : runs) {
     const devices::Device& device = run.setting->device;
@@ -353,8 +354,8 @@ Table with_heading(Table table, std::span<const report::PlanSetting> settings) {
 }
 
 std::string own_framework_note() {
-  return "Memory and times are those of rooflm's own engine: --framework torchtitan, torch-compile, megatron "
-         "and others plan theirs, which need more.";
+  return "Memory and times are for rooflm's own engine. Others need more memory: --framework torchtitan, "
+         "torch-compile, megatron, ... plans for them.";
 }
 
 Table explain_memory(const PlannedRun& run) {
@@ -376,8 +377,8 @@ Table explain_memory(const PlannedRun& run) {
   add("activations", memory.activation_bytes,
       fmt::format("{} for each of {:.0f} tokens of a micro-batch",
                   core::format_bytes(memory.activation_bytes / tokens), tokens));
-  add("workspace", memory.workspace_bytes, "scratch of kernels, and buffers that passes need");
-  add("communication buffers", memory.buffer_bytes, "of collectives, by group of ranks (assumed)");
+  add("workspace", memory.workspace_bytes, "kernels' scratch, and buffers that passes need");
+  add("communication buffers", memory.buffer_bytes, "for collectives, by group of ranks (assumed)");
   add("fragmentation", memory.gap_bytes, "what the allocator loses between tensors");
   add("context", memory.context_bytes,
       fmt::format("of the device's driver and libraries ({})", name_of(run.setting->framework.basis)));
@@ -412,22 +413,22 @@ Table explain_step(const PlannedRun& run) {
     }
     add(name, work.seconds, how);
   }
-  add("beside collectives", plan.slowed_s, "what ops lose while a collective runs beside them");
+  add("slowed by overlap", plan.slowed_s, "what ops lose while a collective overlaps them");
   add("exposed communication", plan.exposed_s,
-      fmt::format("of {} of collectives, what nothing hides", core::format_seconds(plan.communication_s)));
+      fmt::format("not hidden, of {} of collectives", core::format_seconds(plan.communication_s)));
   add("host", plan.host_s, "the host has not submitted the next op yet");
-  add("waiting", plan.waiting_s, "copies that nothing hides");
+  add("waiting", plan.waiting_s, "copies that are not hidden");
   add("bubble", plan.bubble_s, "the stage waits for other stages");
   add("step_s", plan.step_s,
       fmt::format("of stage {}; {} to {}, {}", plan.slowest_stage, core::format_seconds(plan.low_s),
                   core::format_seconds(plan.high_s), name_of(plan.basis)));
   Table table = report::term_columns().table(terms);
-  table.notes.push_back(fmt::format("Times of ops add up to {}, busy is {}.", core::format_seconds(priced),
-                                    core::format_seconds(plan.compute_s)));
+  table.notes.push_back(fmt::format("Op times add up to {}; the device is busy for {}.",
+                                    core::format_seconds(priced), core::format_seconds(plan.compute_s)));
   if (plan.clock_hz > 0) {
-    table.notes.push_back(fmt::format("GEMMs and attention at {}Hz, which {:.0f} W leave to this mix of ops.",
-                                      core::format_si(plan.clock_hz),
-                                      run.setting->device.power_w.value_or(0)));
+    table.notes.push_back(
+        fmt::format("GEMMs and attention run at {}Hz, the clock that {:.0f} W allow for this mix of ops.",
+                    core::format_si(plan.clock_hz), run.setting->device.power_w.value_or(0)));
   }
   return table;
 }

@@ -37,7 +37,7 @@ Table plan_table(std::vector<Row> rows, const std::vector<PlannedRun>& runs);
 Table with_heading(Table table, std::span<const report::PlanSetting> settings = report::plan_settings());
 /// Whose memory and times are planned where no framework is named.
 std::string own_framework_note();
-/// peak_bytes of the fullest rank, by what holds them.
+/// peak_bytes of the rank that needs most, by what holds them.
 Table explain_memory(const PlannedRun& run);
 /// step_s term by term; the terms add up to it.
 Table explain_step(const PlannedRun& run);

@@ -66,7 +66,7 @@ Table plan_strategies(const PlanOptions& options) {
     if (options.is_given(key))
       throw core::UsageError(fmt::format("--strategies compares them: leave out --{}", key));
   }
-  if (options.gpus.empty()) throw core::UsageError("--strategies wants --gpus N");
+  if (options.gpus.empty()) throw core::UsageError("--strategies needs --gpus N");
   std::vector<StrategyRow> rows;
   const std::vector<perfmodel::Setting> settings = settings_of(options);
   std::vector<std::vector<perfmodel::StrategyPlan>> found;
@@ -85,12 +85,11 @@ Table plan_strategies(const PlanOptions& options) {
   table.notes = {
       "Each strategy alone, on one step. sent: by each rank, around rings. ratio: compute / communication, "
       "hidden or "
-      "not. bound from: the first power of two of devices where the ratio is below 1; -: none of those over "
-      "which the "
-      "step can be split (at most).",
-      "tokens: of a rank, at which the ratio is 1: in a step; with zero3, which sends for each micro-batch, "
-      "in one of "
-      "these. ep and cp also sum gradients."};
+      "not. bound from: the smallest power of two of devices at which the ratio is below 1; -: none up to "
+      "the "
+      "most that can split the step (of at most).",
+      "tokens: per rank, at which the ratio is 1: of a step; with zero3, which sends for each micro-batch, "
+      "of one of these. ep and cp also sum gradients."};
   return with_heading(std::move(table));
 }
 

@@ -284,9 +284,8 @@ std::vector<record::Ceiling> machine_ceilings(const CeilingRequest& request) {
     for (const int threads : request.threads) collector.add_bandwidths(threads);
   }
   if (collector.unsure() > 0) {
-    note(
-        "{} of the ceilings are uncertain: their intervals are wide, or other programs used the processors{}",
-        collector.unsure(), file.empty() ? "" : "; they are not cached");
+    note("uncertain ceilings: {} (wide intervals, or other programs used the processors){}",
+         collector.unsure(), file.empty() ? "" : "; not cached");
   }
   if (collector.has_sure() && !file.empty()) keep(file, key, collector.to_keep());
   return collector.rows();

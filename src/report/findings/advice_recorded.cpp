@@ -171,7 +171,7 @@ std::string host_text(const RunData& run, const StepCauses& step, double host_s,
 
 std::string stall_text(const RunData& run, double stall_s) {
   std::string text = fmt::format(
-      "The host does something else than launching kernels for {}, in stretches much longer than a launch "
+      "The host does other things than launch kernels for {}, in stretches much longer than a launch "
       "takes",
       core::format_seconds(stall_s));
   constexpr std::size_t kLongest = 50;  // some are of other causes
@@ -185,7 +185,8 @@ std::string stall_text(const RunData& run, double stall_s) {
                         host.empty() ? "" : ", with the host in " + host);
   }
   return text +
-         ": take it out of the step (data from loader workers, logging and saving beside it), or make it "
+         ": take it out of the step (data from loader workers, logging and saving in the background), or "
+         "make it "
          "faster; --view gaps lists the gaps.";
 }
 
@@ -254,8 +255,8 @@ std::vector<Advice> advise_idle(const RunData& run, double step_s) {
   if (idle["unknown"] > 0)
     add("unknown", "device idle: unknown cause",
         fmt::format(
-            "The device is idle for {} {} before kernels whose launch the recording does not have, so "
-            "nobody can say what it waits for: record the calls of the CUDA runtime, and of all threads.",
+            "The device is idle for {} {} before kernels whose launch was not recorded, so the reason "
+            "is unknown: record the calls of the CUDA runtime, and of all threads.",
             core::format_seconds(idle["unknown"]), whole_of(step)));
   if (is_foreign(run.run)) advise_collectives(all, step);
   return all;

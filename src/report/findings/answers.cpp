@@ -328,8 +328,8 @@ std::string answer_limits(const RecordSet& set) {
   }
   std::string text;
   for (const auto& [dtype, run] : largest) {
-    add_sentence(text, fmt::format("{}: of the presets {} ({} parameters, B={}) is the largest that fits.",
-                                   dtype, run->setting("model"),
+    add_sentence(text, fmt::format("{}: the largest preset that fits is {} ({} parameters, B={}).", dtype,
+                                   run->setting("model"),
                                    core::format_si(static_cast<double>(size_of(*run, "params"))),
                                    run->setting("batch")));
   }
@@ -419,7 +419,7 @@ std::string answer_of(const RecordSet& set) {
   std::string text = found == kAnswers.end() ? "" : found->make(set);
   if (text.empty() || std::ranges::find(kUntimed, name) != kUntimed.end()) return text;
   if (const std::string load = load_sentence(set); !load.empty())
-    text += " " + load + " On a quiet machine the answer may be another.";
+    text += " " + load + " The answer may differ on a quiet machine.";
   return text;
 }
 

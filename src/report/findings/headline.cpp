@@ -92,8 +92,7 @@ std::string headline_of(const RunData& run, const Glance& glance, const std::vec
     const GlancePart& most = glance.bound.parts.front();
     text +=
         most.name == kNoPrice
-            ? fmt::format("; of {:.1f}% of the time in kernels nobody knows what they need",
-                          100 * *most.share)
+            ? fmt::format("; for {:.1f}% of the time in kernels, no roof is known", 100 * *most.share)
             : fmt::format("; {1:.1f}% of the time in kernels is bound by {0}", most.name, 100 * *most.share);
   }
   text += ".";

@@ -78,10 +78,10 @@ double StepCauses::of(std::string_view group) const {
 std::string_view mend_of_idle(std::string_view cause) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, kIdleCauses> kMends = {
       {{"host", "fewer launches: fused kernels, a CUDA graph, a larger batch"},
-       {"stall", "what the host does meanwhile off the path of the step (--view gaps shows what that is)"},
+       {"stall", "the host's other work moved off the critical path (--view gaps shows what that is)"},
        {"sync", "results that are read later, fewer synchronizations"},
-       {"copy", "copies beside kernels: pinned memory, a stream of their own"},
-       {"dependency", "longer kernels, or a graph: the device goes from one to the next"},
+       {"copy", "copies that overlap kernels: pinned memory, a separate stream"},
+       {"dependency", "longer kernels, or a CUDA graph: these are gaps from one kernel to the next"},
        {"tracing", "nothing: it is the cost of recording"},
        {"unknown", "a trace that has the calls of the CUDA runtime: it says who waited for whom"}}};
   const auto found = std::ranges::find(kMends, cause, &std::pair<std::string_view, std::string_view>::first);

@@ -94,16 +94,14 @@ std::string covered_text(const RunData& run) {
   }
   if (covered->compiled >= kLeast) {
     text += fmt::format(
-        "; {:.1f}% is of graphs of torch.compile: their kernels count as of the module that was compiled, "
-        "not "
-        "of those inside it",
+        "; {:.1f}% is from torch.compile graphs: their kernels count for the compiled module, not for those "
+        "inside it",
         100 * covered->compiled);
   }
   if (covered->whole_tensors >= kLeast) {
     text += fmt::format(
-        "; {:.1f}% is of Triton kernels of the program, priced as if they touched each of their tensors "
-        "once, as "
-        "a whole: an upper bound of their bytes unless they come back to some",
+        "; {:.1f}% is from the program's Triton kernels, priced as if they touched all of each tensor "
+        "once: an upper bound on their bytes unless they touch some again",
         100 * covered->whole_tensors);
   }
   for (std::size_t i = 0; i < kKnown.size(); ++i) {

@@ -353,10 +353,10 @@ void add_notes(Table& table, const std::vector<BenchRow>& rows) {
     if (!peak) continue;
     const std::string rate = format_cell(Cell(*peak), Show::si) + "flop/s";
     const std::string why = why_no_peak(run);
-    std::string line =
-        why.empty()
-            ? fmt::format("peak of {}: {} ({})", run.setting("device"), rate, peak_text(run))
-            : fmt::format("no of_peak and no MFU: {} of {} is no peak: {}", rate, run.setting("device"), why);
+    std::string line = why.empty()
+                           ? fmt::format("peak of {}: {} ({})", run.setting("device"), rate, peak_text(run))
+                           : fmt::format("no of_peak and no MFU: {} of {} is not usable as a peak: {}", rate,
+                                         run.setting("device"), why);
     if (std::ranges::find(peaks, line) == peaks.end()) peaks.push_back(std::move(line));
   }
   table.notes.insert(table.notes.end(), peaks.begin(), peaks.end());

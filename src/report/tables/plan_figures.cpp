@@ -120,8 +120,8 @@ std::vector<std::string> plan_names(const std::vector<Row>& plans) {
 
 const std::vector<StepPart>& step_parts() {
   static const std::vector<StepPart> parts = {
-      {"compute", "compute_s"}, {"beside collectives", "slowed_s"}, {"exposed communication", "exposed_s"},
-      {"host", "host_s"},       {"waiting", "waiting_s"},           {"bubble", "bubble_s"}};
+      {"compute", "compute_s"}, {"slowed by overlap", "slowed_s"}, {"exposed communication", "exposed_s"},
+      {"host", "host_s"},       {"waiting", "waiting_s"},          {"bubble", "bubble_s"}};
   return parts;
 }
 
@@ -162,9 +162,9 @@ std::string answer_plan(const RecordSet& set) {
   const std::string& name = names[static_cast<std::size_t>(plan - plans.data())];
   const std::string which = plans.size() > 1 ? fmt::format("{}: ", name) : "";
   if (plan->find("step_s") == nullptr)
-    return fmt::format("{}It does not fit: the fullest rank needs {}.", which, plan_memory_text(*plan));
+    return fmt::format("{}It does not fit: peak memory per rank is {}.", which, plan_memory_text(*plan));
   const double mfu = plan->number("mfu");
-  return fmt::format("{}It fits: the fullest rank needs {}. A step takes {}{}; {}.{}", which,
+  return fmt::format("{}It fits: peak memory per rank is {}. A step takes {}{}; {}.{}", which,
                      plan_memory_text(*plan), plan_interval_text(*plan),
                      mfu > 0 ? fmt::format(", {:.1f}% MFU", 100 * mfu) : "", plan_bound_text(*plan),
                      plan_training_text(*plan));

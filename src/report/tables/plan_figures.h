@@ -20,7 +20,7 @@ const Row* shown_plan(const std::vector<Row>& plans);
 /// What tells each plan from the others: "dp=32 tp=4 zero=1"; of a single one "gpt2 on 8 h100-sxm".
 std::vector<std::string> plan_names(const std::vector<Row>& plans);
 
-/// A part of the step's time: "compute", "beside collectives", "exposed communication", "host", "waiting",
+/// A part of the step's time: "compute", "slowed by overlap", "exposed communication", "host", "waiting",
 /// "bubble". They add up to the step.
 struct StepPart {
   const char* name;

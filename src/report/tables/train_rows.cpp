@@ -26,7 +26,7 @@ void add_notes(Table& table, std::span<const RunData> runs) {
           *scale, run.number("skipped_steps").value_or(0)));
     }
     if (const std::string why = why_no_peak(run); !why.empty())
-      table.notes.push_back("no MFU: the matmul rate is no peak: " + why);
+      table.notes.push_back("no MFU: the matmul rate is not usable as a peak: " + why);
     if (const auto peak = peak_of(run)) {
       table.notes.push_back(fmt::format("MFU = {} * {}, peak {}FLOP/s",
                                         run.setting("lora").empty() ? "(6N + 12LCT)" : "(4N + 12LCT)",

@@ -136,8 +136,8 @@ constexpr std::array kActivitiesViews = {ViewDef{
     .place = 45,
     .info = {.name = "activities",
              .title = "Activities",
-             .note = "Kernels, copies, calls and ranges of any program, by name; busy: the time in which a "
-                     "lane had at least one.",
+             .note = "Kernels, copies, calls and ranges of any program, by name; busy: the time during "
+                     "which a lane had at least one.",
              .needs = "activities (a recorded program)"},
     .of_run = add_activities,
     .columns = [] { return columns_of(activity_columns(), lane_activity_columns()); }}};

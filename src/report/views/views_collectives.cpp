@@ -152,19 +152,18 @@ void add_collectives(const RecordSet& set, const ViewOptions& /*options*/, View&
   Table kinds = kind_columns().table(kinds_of(all));
   const auto alone = std::ranges::count(all.calls, false, &CollectiveCall::has_kernel);
   if (alone > 0) {
-    kinds.notes.push_back(
-        fmt::format("{} calls have no kernel in the record: nobody knows their time", alone));
+    kinds.notes.push_back(fmt::format("{} calls have no kernel in the record: their time is unknown", alone));
   }
   const bool is_known =
       std::ranges::any_of(all.calls, [](const auto& call) { return call.waiting_s.has_value(); });
   if (!is_known && alone == 0) {
     kinds.notes.emplace_back(
-        "waiting for the last rank needs the records of the others: rooflm report rank-0.rooflm "
+        "to see the wait for the last rank, give the records of all ranks: rooflm report rank-0.rooflm "
         "rank-1.rooflm ...; "
-        "without it bandwidth is that of waiting and transfer together");
+        "without them, bandwidth covers waiting and transfer together");
   } else if (is_known && !all.has_common_clock) {
     kinds.notes.emplace_back(
-        "the ranks ran on several machines: waiting is as exact as their times of day agree");
+        "the ranks ran on several machines: waiting is only as exact as their clocks agree");
   }
   view.add("collectives", "Collectives", std::move(kinds));
   view.add("collectives.ranks", "Ranks", rank_columns().table(ranks_of(set, all)));

@@ -37,7 +37,7 @@ void add_contention(const RunData& run, const ViewOptions& options, View& view) 
   double lost_s = 0;
   for (const Contention& one : all) lost_s += one.lost_s;
   table.notes.push_back(
-      fmt::format("kernels run {} longer in a step than they would alone", core::format_seconds(lost_s)));
+      fmt::format("kernels take {} longer in a step than they would alone", core::format_seconds(lost_s)));
   if (const auto gain = overlap_gain(kernels.times())) {
     table.notes.push_back(fmt::format(
         "the step takes {} on the device and would take {} with one kernel at a time: overlap saves {}; "

@@ -280,7 +280,7 @@ constexpr std::array kDeviceViews = {
         .info = {.name = "device",
                  .title = "Time of the device",
                  .note =
-                     "In each moment of a traced step, one kernel runs, several run, or the device is idle "
+                     "At each moment of a traced step, one kernel runs, several run, or the device is idle "
                      "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
                      "the next), copy, sync (the host waits for results or has not seen them yet), tracing, "
                      "stall (the host does "

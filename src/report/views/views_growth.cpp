@@ -157,7 +157,7 @@ constexpr std::array kGrowthViews = {
                      .title = "Growth",
                      .note = "Slope of log time against log size, over runs that differ in nothing else: 1 "
                              "is linear, 2 quadratic. expected is the slope of the roof time if known, else "
-                             "of the FLOP, else of the bytes.",
+                             "that of FLOP, else that of bytes.",
                      .needs = "runs that differ in batch, seq or heads alone (a sweep)"},
             .of_all = add_growth,
             .columns = [] { return columns_of(growth_columns()); }},

@@ -111,7 +111,7 @@ void add_overview(const RunData& run, const ViewOptions& options, View& view) {
             fmt::format(" = ({}N + 12 L C T) tokens/s / {} ({})", run.setting("lora").empty() ? 6 : 4,
                         peak_of_ranks(run, figures.peak_flop_per_s.value_or(0)), figures.peak));
   if (const std::string why = why_no_peak(run); !why.empty())
-    lines.add("MFU", "-: the matmul rate of this machine is no peak: " + why);
+    lines.add("MFU", "-: the matmul rate of this machine is not usable as a peak: " + why);
   lines.add("MFU by datasheet", figures.datasheet_mfu, "share", Show::percent,
             fmt::format(" of the manufacturer's dense peak, {}",
                         peak_of_ranks(run, figures.datasheet_flop_per_s.value_or(0))));

@@ -27,8 +27,7 @@ constexpr std::array kPlanNumbers = {
     Number{"tokens per second", "tokens_per_s", "", "tokens_per_s_low", "tokens_per_s_high", "step_kind"},
     Number{"MFU", "mfu", "share", "mfu_low", "mfu_high", "step_kind"},
     Number{"HFU", "hfu", "share", "hfu_low", "hfu_high", "step_kind"},
-    Number{"memory of the fullest rank", "peak_bytes", "byte", "peak_low_bytes", "peak_high_bytes",
-           "memory_kind"},
+    Number{"peak memory per rank", "peak_bytes", "byte", "peak_low_bytes", "peak_high_bytes", "memory_kind"},
     Number{"days", "days", "", "days_low", "days_high", "step_kind"},
     Number{"GPU-hours", "gpu_hours", "", "gpu_hours_low", "gpu_hours_high", "step_kind"},
     Number{"price", "price", "", "price_low", "price_high", "step_kind"},
@@ -192,7 +191,7 @@ void add_plan_scaling(const RecordSet& set, const ViewOptions& /*options*/, View
   if (curves.empty()) return;
   Chart speed_up =
       plan_curve_chart(curves, "speed_up", "Speed-up over GPUs", {.title = "speed-up", .is_log = true});
-  Series ideal{.name = "as many times as GPUs"};
+  Series ideal{.name = "linear"};
   for (const Row& plan : curves.front())
     ideal.points.push_back(
         {.x = plan.number("gpus"), .y = plan.number("gpus") / curves.front().front().number("gpus")});
@@ -230,7 +229,7 @@ void add_plan_search(const RecordSet& set, const ViewOptions& /*options*/, View&
   Chart chart{.id = "plan.frontier",
               .title = "Time against memory of the splits that were planned",
               .kind = ChartKind::points,
-              .x = {.title = "memory of the fullest rank", .unit = "byte"},
+              .x = {.title = "peak memory per rank", .unit = "byte"},
               .y = {.title = "time of a step", .unit = "s"}};
   const auto point = [&](std::size_t i) {
     return ChartPoint{.x = found[i].number("peak_bytes"),
@@ -275,7 +274,7 @@ void add_plan_against(const RecordSet& set, const ViewOptions& /*options*/, View
       series_named(chart, key).points.push_back({.x = category_index(chart.x, what), .y = row.number(key)});
   }
   view.add(std::move(chart));
-  view.add("plan.against", "A plan beside a measurement",
+  view.add("plan.against", "A plan against a measurement",
            Table{.columns = columns_of(against_columns()), .rows = rows, .notes = {}});
 }
 
@@ -290,29 +289,26 @@ constexpr std::array kPlanViews = {
                          "from: measured, calibrated or assumed.",
                  .needs = kNeedsPlan},
         .of_all = add_plan_plans},
-    ViewDef{
-        .place = 601,
-        .info = {.name = "plan_time",
-                 .title = "Where the time of a planned step goes",
-                 .note =
-                     "Terms add up to the step of the slowest rank. Exposed communication is what nothing "
-                     "hides, a bubble what a stage waits for others.",
-                 .needs = kNeedsPlan},
-        .of_all = add_plan_time},
+    ViewDef{.place = 601,
+            .info = {.name = "plan_time",
+                     .title = "Where the time of a planned step goes",
+                     .note = "Terms add up to the step of the slowest rank. Exposed communication is what "
+                             "computation does not hide, a bubble the time that a stage waits for others.",
+                     .needs = kNeedsPlan},
+            .of_all = add_plan_time},
     ViewDef{
         .place = 602,
         .info = {.name = "plan_memory",
                  .title = "Memory of a planned rank",
-                 .note =
-                     "At the moment at which a rank holds most, for each kind of rank. The peak is of the "
-                     "tensors of its program.",
+                 .note = "At the memory peak of each kind of rank. The peak is that of the tensors of its "
+                         "program.",
                  .needs = kNeedsPlan},
         .of_all = add_plan_memory},
     ViewDef{.place = 603,
             .info = {.name = "plan_scaling",
                      .title = "Scaling of a plan",
                      .note = "Speed-up is tokens a second against the first number of GPUs, efficiency that "
-                             "divided by how many more GPUs there are.",
+                             "divided by the growth in GPUs.",
                      .needs = "a scaling curve (rooflm plan --scaling -o)"},
             .of_all = add_plan_scaling},
     ViewDef{
@@ -320,18 +316,17 @@ constexpr std::array kPlanViews = {
         .info = {.name = "plan_search",
                  .title = "Splits that a search planned",
                  .note =
-                     "Only splits that were planned to the end: a search leaves out early what does not "
-                     "fit, and what is neither among the best nor, by its bounds, on the frontier. On the "
-                     "frontier is what nothing beats in both time and memory, of all that was tried.",
+                     "Only splits that were planned to the end: a search drops early what does not fit, "
+                     "and what is neither among the best nor, by its bounds, on the frontier. Nothing that "
+                     "was tried beats a split on the frontier in both time and memory.",
                  .needs = "a search (rooflm plan --search -o)"},
         .of_all = add_plan_search},
     ViewDef{
         .place = 605,
         .info = {.name = "plan_against",
-                 .title = "A plan beside a measurement",
-                 .note =
-                     "Measured: medians of ops and of plain steps. Ops that run beside others make a step "
-                     "shorter than their sum.",
+                 .title = "A plan against a measurement",
+                 .note = "Measured: medians of ops and of plain steps. Overlapping ops make a step shorter "
+                         "than their sum.",
                  .needs = "a comparison (rooflm plan --against RECORD -o)"},
         .of_all = add_plan_against}};
 

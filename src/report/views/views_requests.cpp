@@ -127,7 +127,7 @@ Chart latency_over_rate(const std::string& id, const std::string& title, const S
   constexpr int kParts = 30;
   Chart chart{
       .id = "requests.rate" + id,
-      .title = "Latency over the rate of arrivals" + title,
+      .title = "Latency against arrival rate" + title,
       .note = "Each mark: the median of the requests that arrived in one of 30 equal parts of the time.",
       .kind = ChartKind::points,
       .x = {.title = "requests that arrive per second", .unit = "req/s"},
@@ -156,7 +156,7 @@ Chart latency_over_rate(const std::string& id, const std::string& title, const S
 Chart step_times(const std::string& id, const std::string& title, const ServedLoad& load) {
   constexpr std::size_t kMost = 2000;
   Chart chart{.id = "batches.steps" + id,
-              .title = "Time of a step over its texts" + title,
+              .title = "Step time against number of texts" + title,
               .note = "Steps that read no prompt; one after another with the same texts are one mark.",
               .kind = ChartKind::points,
               .x = {.title = "texts"},
@@ -218,7 +218,7 @@ constexpr std::array kRequestViews = {
                  .title = "Requests",
                  .note =
                      "Each request from its arrival to its last token; times count from the server's start, "
-                     "or from the begin of a client's load. queue: until a slot was free, or until the "
+                     "or from the start of a client's load. queue: until a slot was free, or until the "
                      "client sent it. ended by: stop (the text's own end, or a stop word), length, "
                      "cancelled (the client left, or the server stopped), error.",
                  .needs = "served requests (rooflm serve -o, bench-serve -o, study serving)"},

@@ -137,8 +137,7 @@ void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view
   Table table = roof_columns().table(rows);
   if (beside > 0)
     table.notes.push_back(fmt::format(
-        "phases are without ops that run beside others (updates, collectives): {}; the whole step has them",
-        beside));
+        "phases leave out overlapped ops (updates, collectives): {}; the whole step includes them", beside));
   if (std::string note = load_note(run, rows); !note.empty()) table.notes.push_back(std::move(note));
   view.add("roofline", "Work, roof and time", std::move(table));
   view.add("roofline.counters", "Hardware counters", counter_columns().table(counters_of_phases(run)));

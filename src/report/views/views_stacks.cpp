@@ -85,11 +85,10 @@ constexpr std::array kStackViews = {ViewDef{
          .title = "Stacks of the host",
          .note =
              "Where the threads that start the device's work were in their program, by samples (each a "
-             "hundredth of a second, if no other rate was asked for); waiting: of them, while the thread "
-             "did not run: it was in a call of the system that had not returned; idle: "
-             "nothing ran on the device at that moment (nor, for a thread that waits, another of these "
-             "threads), "
-             "so that line kept it waiting; in steps that were timed alone nobody knows, and none is idle.",
+             "hundredth of a second, if no other rate was asked for); waiting: those in which the "
+             "thread did not run, but was in a system call; idle: those in which nothing ran on the "
+             "device (nor, for a waiting thread, another of these threads), so that line kept it waiting; "
+             "in steps that were only timed this is unknown, and none is idle.",
          .needs = "sampled stacks (rooflm record)"},
     .of_run = add_stacks,
     .columns = [] { return columns_of(tally_columns()); }}};

@@ -128,22 +128,19 @@ Table step_cause_table(const StepCauses& step) {
   Table table = step_cause_columns().table(sums);
   table.columns.front().is_group = true;
   table.notes.push_back(fmt::format(
-      "together {}, {}{}: compute is divided among kernels that run beside each other, by class, less the "
-      "tail "
-      "of "
-      "their last waves; collectives are what only they run; idle as in the view device",
+      "together {}, {}{}: compute is divided among overlapping kernels, by class, without the tail of "
+      "their last waves; collectives: while nothing else runs; idle as in the view device",
       core::format_seconds(step.step_s),
       step.is_whole ? "the whole recording" : "the mean of " + count_of(step.steps, "traced step"),
       step.of_which()));
   if (step.waits == WaitSource::estimated) {
     table.notes.emplace_back(
-        "waiting is an estimate: what a collective takes beyond the shortest of the same kind and size; the "
-        "records "
-        "of all ranks together tell it exactly");
+        "waiting is an estimate: the excess over the shortest collective of the same kind and size; the "
+        "records of all ranks together give it exactly");
   } else if (step.of("collectives") > 0 && step.waits == WaitSource::unknown) {
     table.notes.emplace_back(
-        "how long collectives waited for other ranks is not known: the record has no sizes of "
-        "them, and too few steps");
+        "how long collectives waited for other ranks is not known: the record lacks their sizes, and has "
+        "too few steps");
   }
   return table;
 }
