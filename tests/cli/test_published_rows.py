@@ -72,7 +72,7 @@ class PublishedRows(unittest.TestCase):
         refused = {"TP": ("two", "TP 'two' is no number"), "dtype": ("int4", "'int4'"), "hidden_size": ("", "no column .hidden."),
                    "GPU": ("TPU v4", "no device of the catalog"), "# GPUs": ("", "n_gpus"), "AC": ("every 3rd block", "every 3rd block"),
                    "Model": ("Mixtral 8x7B", "mixture"), "num_layers": ("4x8", "4x8"), "sharding": ("ZeRO-Infinity", "infinity"),
-                   "MBS": ("3", "no multiple of --batch 3")}
+                   "MBS": ("3", "not a multiple of --batch 3")}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "rows.csv"
             with path.open("w", newline="", encoding="utf-8-sig") as file:
