@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/control_groups.h"
 #include "core/error.h"
+#include "core/system/control_groups.h"
 
 namespace {
 

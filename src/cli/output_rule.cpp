@@ -13,9 +13,9 @@
 
 #include "cli/output.h"
 #include "cli/values.h"
-#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/system/descriptor.h"
 #include "model/config.h"
 #include "train/checkpoint.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/command_record.h"
-#include "cli/profile_options.h"
+#include "cli/options/profile_options.h"
 #include "cli/study_file.h"
 #include "core/stop_signals.h"
 #include "lab/ceilings/ceiling_book.h"

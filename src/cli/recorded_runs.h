@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/child_process.h"
+#include "core/system/child_process.h"
 #include "foreign/steps_by.h"
 #include "record/rows.h"
 

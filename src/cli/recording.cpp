@@ -22,10 +22,10 @@
 
 #include "cli/output.h"
 #include "cli/recorder_modules.h"
-#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/own_file.h"
+#include "core/system/descriptor.h"
+#include "core/system/own_file.h"
 #include "inject/stream_format.h"
 
 namespace rooflm::cli {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/profile_options.h"
+#include "cli/options/profile_options.h"
 #include "foreign/steps_by.h"
 #include "report/model/filter.h"
 #include "report/model/run_data.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cli/former_names.h"
-#include "cli/serving_options.h"
+#include "cli/options/serving_options.h"
 #include "cli/shipped_studies.h"
 #include "core/error.h"
 #include "core/names.h"

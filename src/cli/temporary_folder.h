@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::cli {
 

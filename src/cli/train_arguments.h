@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"
 #include "lab/training.h"

@@ -34,7 +34,7 @@
 #include "compile/planned/separate_matmuls.h"
 #include "compile/planned/unfused_loss.h"
 #include "core/error.h"
-#include "core/large_pages.h"
+#include "core/system/large_pages.h"
 #include "program/ops.h"
 
 namespace rooflm::compile {

@@ -9,15 +9,15 @@
 #include <string>
 #include <string_view>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::core {
 
 /// A read-only memory map of a whole regular file. Move-only; unmapped on destruction. Throws InputError that
 /// names the file if it is missing, unreadable, or not a regular file. An empty file maps to an empty span.
 /// If another program truncates the file while it is mapped, reading beyond the new end terminates the
-/// process with a message and the exit code of InputError (core/process.h). Use RandomFile for files that
-/// stay open for long.
+/// process with a message and the exit code of InputError (core/system/process.h). Use RandomFile for files
+/// that stay open for long.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& path);

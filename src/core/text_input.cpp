@@ -13,9 +13,9 @@
 #include <chrono>
 #include <thread>
 
-#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/stop_signals.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::core {
 namespace {

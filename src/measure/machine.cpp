@@ -13,7 +13,7 @@
 #include <string_view>
 #include <thread>
 
-#include "core/control_groups.h"
+#include "core/system/control_groups.h"
 
 namespace rooflm::measure {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/large_pages.h"
 #include "core/scope.h"
+#include "core/system/large_pages.h"
 #include "model/forward_paged.h"
 #include "model/forward_writer.h"
 #include "program/ops.h"

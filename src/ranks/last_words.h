@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::ranks {
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/shared_library.h"
 #include "core/stop_signals.h"
+#include "core/system/shared_library.h"
 #include "ranks/openmpi_abi.h"
 #include "ranks/start_watch.h"
 

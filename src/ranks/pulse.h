@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::ranks {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 #include "ranks/place.h"
 
 namespace rooflm::ranks {

@@ -12,9 +12,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/system/descriptor.h"
 #include "record/database.h"
 #include "record/open_record.h"
 

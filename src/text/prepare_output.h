@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::text {
 

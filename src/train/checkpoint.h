@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 #include "model/config.h"
 #include "model/huggingface.h"
 #include "text/tokenizer.h"

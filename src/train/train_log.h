@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 #include "engines/engine.h"
 
 namespace rooflm::train {

@@ -18,7 +18,7 @@
 #include "backends/cuda/kernels/elementwise.h"
 #include "backends/cuda/kernels/optimizer/optimizer.h"
 #include "core/error.h"
-#include "core/own_file.h"
+#include "core/system/own_file.h"
 #include "tests/record/record_testing.h"
 
 namespace rooflm::backends::cuda {

@@ -1,5 +1,5 @@
 // Limits of control groups, of both versions, in made-up trees.
-#include "core/control_groups.h"
+#include "core/system/control_groups.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Lists in large pages are lists like any other, at every size.
-#include "core/large_pages.h"
+#include "core/system/large_pages.h"
 
 #include <gtest/gtest.h>
 

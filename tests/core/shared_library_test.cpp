@@ -1,5 +1,5 @@
 // Libraries that are opened when the program runs: what is there, and what is said of what is not.
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 #include <gtest/gtest.h>
 

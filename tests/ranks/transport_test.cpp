@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "backends/comm/host_communicator.h"
-#include "core/descriptor.h"
 #include "core/error.h"
+#include "core/system/descriptor.h"
 #include "ranks/clock.h"
 #include "ranks/socket_start.h"
 #include "ranks/socket_transport.h"

@@ -13,8 +13,8 @@
 #include <limits>
 #include <string>
 
-#include "core/control_groups.h"
 #include "core/error.h"
+#include "core/system/control_groups.h"
 #include "core/units.h"
 
 namespace rooflm::backends::cpu {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "core/error.h"
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 namespace rooflm::backends::cuda {
 namespace {

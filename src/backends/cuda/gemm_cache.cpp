@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "core/cache_file.h"
-#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/system/descriptor.h"
 
 namespace rooflm::backends::cuda {
 namespace {

@@ -15,8 +15,8 @@
 #include "backends/cuda/check.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/own_file.h"
-#include "core/shared_library.h"
+#include "core/system/own_file.h"
+#include "core/system/shared_library.h"
 
 namespace rooflm::backends::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "backends/gauges.h"
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 // NOLINTNEXTLINE(readability-identifier-naming): NVML's
 struct nvmlDevice_st;

@@ -9,7 +9,7 @@
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
-#include "cli/micro_options.h"
+#include "cli/options/micro_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"

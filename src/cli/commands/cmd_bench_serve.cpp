@@ -15,9 +15,9 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
+#include "cli/options/serving_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
-#include "cli/serving_options.h"
 #include "cli/values.h"
 #include "core/error.h"
 #include "core/file.h"

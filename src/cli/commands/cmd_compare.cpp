@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/filter_options.h"
+#include "cli/options/filter_options.h"
 #include "cli/output.h"
 #include "cli/report_output.h"
 #include "cli/table.h"

@@ -11,7 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/dry_run.h"
-#include "cli/inference_options.h"
+#include "cli/options/inference_options.h"
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/values.h"

@@ -16,7 +16,7 @@
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
-#include "cli/inference_options.h"
+#include "cli/options/inference_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/rank_texts.h"

@@ -10,9 +10,9 @@
 
 #include "cli/command_record.h"
 #include "cli/commands.h"
-#include "cli/config_options.h"
 #include "cli/datasheet.h"
 #include "cli/dry_run.h"
+#include "cli/options/config_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/table.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/config_options.h"
 #include "cli/dry_run.h"
+#include "cli/options/config_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/profile_session.h"

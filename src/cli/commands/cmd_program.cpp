@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "cli/output.h"
 #include "cli/program_report.h"
 #include "cli/values.h"

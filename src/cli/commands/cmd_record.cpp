@@ -16,16 +16,16 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
+#include "cli/options/steps_option.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/recorded_runs.h"
 #include "cli/recording.h"
-#include "cli/steps_option.h"
 #include "cli/values.h"
-#include "core/child_process.h"
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
+#include "core/system/child_process.h"
 #include "measure/gauge_sampler.h"
 
 namespace rooflm::cli {

@@ -8,11 +8,11 @@
 
 #include "cli/commands.h"
 #include "cli/dry_run.h"
-#include "cli/filter_options.h"
+#include "cli/options/filter_options.h"
+#include "cli/options/steps_option.h"
 #include "cli/output.h"
 #include "cli/record_arguments.h"
 #include "cli/report_output.h"
-#include "cli/steps_option.h"
 #include "cli/table.h"
 #include "cli/values.h"
 #include "core/error.h"

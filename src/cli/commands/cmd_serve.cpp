@@ -17,7 +17,7 @@
 #include "cli/command_record.h"
 #include "cli/commands.h"
 #include "cli/dry_run.h"
-#include "cli/inference_options.h"
+#include "cli/options/inference_options.h"
 #include "cli/output.h"
 #include "cli/output_rule.h"
 #include "cli/values.h"

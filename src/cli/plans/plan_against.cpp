@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "cli/output.h"
 #include "core/error.h"
 #include "core/printable.h"

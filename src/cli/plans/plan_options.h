@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "cli/table.h"
 #include "perfmodel/plan.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 #include "trace/cupti/functions.h"
 
 namespace rooflm::trace {

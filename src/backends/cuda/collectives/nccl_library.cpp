@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 namespace rooflm::backends::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // The options of commands that load a model's weights: eval and generate.
-#include "cli/inference_options.h"
+#include "cli/options/inference_options.h"
 
 #include <fmt/format.h>
 

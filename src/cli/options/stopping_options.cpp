@@ -1,5 +1,5 @@
 // The options that say how many steps are timed.
-#include "cli/stopping_options.h"
+#include "cli/options/stopping_options.h"
 
 #include <fmt/format.h>
 

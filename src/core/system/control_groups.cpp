@@ -1,6 +1,6 @@
 // What the control groups of this process allow it. Formats: Documentation/admin-guide/cgroup-v1 and -v2 of
 // Linux.
-#include "core/control_groups.h"
+#include "core/system/control_groups.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // The options of a served load: study serving.
-#include "cli/serving_options.h"
+#include "cli/options/serving_options.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The options of micro-benchmarks.
-#include "cli/micro_options.h"
+#include "cli/options/micro_options.h"
 
 #include "cli/dry_run.h"
 #include "cli/values.h"

@@ -1,5 +1,5 @@
 // The options that make up a run's configuration: those of record::config_fields().
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "backends/backend.h"
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "lab/job.h"
 #include "train/session.h"
 

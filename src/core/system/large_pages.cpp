@@ -1,5 +1,5 @@
 // Huge pages.
-#include "core/large_pages.h"
+#include "core/system/large_pages.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 // The options for breaking down a step, shared by profile and study.
-#include "cli/profile_options.h"
+#include "cli/options/profile_options.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The options that select a part of records.
-#include "cli/filter_options.h"
+#include "cli/options/filter_options.h"
 
 #include "cli/values.h"
 

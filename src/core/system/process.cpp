@@ -1,5 +1,5 @@
 // Process-wide settings that must be made first.
-#include "core/process.h"
+#include "core/system/process.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Libraries opened at run time.
-#include "core/shared_library.h"
+#include "core/system/shared_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

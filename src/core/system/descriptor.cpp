@@ -1,5 +1,5 @@
 // Opens, writes and locks descriptors.
-#include "core/descriptor.h"
+#include "core/system/descriptor.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // What `rooflm study` was given, and what the study says.
-#include "cli/study_options.h"
+#include "cli/options/study_options.h"
 
-#include "cli/serving_options.h"
+#include "cli/options/serving_options.h"
 #include "record/config.h"
 
 namespace rooflm::cli {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
-#include "cli/stopping_options.h"
+#include "cli/options/stopping_options.h"
 #include "cli/table.h"
 #include "lab/run.h"
 

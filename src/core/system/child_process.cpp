@@ -1,5 +1,5 @@
 // Runs another program transparently.
-#include "core/child_process.h"
+#include "core/system/child_process.h"
 
 #include <fmt/format.h>
 #include <spawn.h>

@@ -1,5 +1,5 @@
 // Files that belong to the binary.
-#include "core/own_file.h"
+#include "core/system/own_file.h"
 
 #include <fmt/format.h>
 

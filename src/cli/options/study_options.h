@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "cli/config_options.h"
-#include "cli/profile_options.h"
+#include "cli/options/config_options.h"
+#include "cli/options/profile_options.h"
 #include "cli/study_file.h"
 
 namespace rooflm::cli {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/config_options.h"
+#include "cli/options/config_options.h"
 #include "cli/table.h"
 #include "lab/micro/micro_cells.h"
 
