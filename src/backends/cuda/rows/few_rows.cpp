@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "backends/cuda/kernels/few_rows/few_rows_gemm.h"
 #include "core/packed_weights.h"
@@ -61,11 +60,10 @@ Kernel make_few_rows_matmul(const OpView& v) {
                    .m = v.integer("m"),
                    .n = v.integer("n"),
                    .k = v.integer("k"),
-                   .weight = {.dtype = v.in(1).dtype},
-                   .early = true};
+                   .weight = {.dtype = v.in(1).dtype}};
   const bool has_bias = v.has_in(2);
   if (has_bias) gemm.bias_dtype = v.in(2).dtype;
-  if (!std::string_view(why_no_few_rows(gemm)).empty()) return {};
+  if (!has_few_rows_gemm(gemm)) return {};
   const auto run = [gemm, has_bias, factor = PackedFactor(v), context = v.context](const KernelArgs& args) {
     FewRowsGemm now = gemm;
     now.a = args.in[0];

@@ -40,7 +40,7 @@ struct Operands {
   const void* a;
   int a_stride;  // of a's rows, in shared memory where it fits
   const void* bias;
-  bool bias_is_float, result_is_float, early;
+  bool bias_is_float, result_is_float;
   void* c;
 };
 

@@ -193,9 +193,9 @@ __device__ inline void wait_for_sharers(int sharers) {
 
 /// Adds up the sums of the warps that share a tile; the first of them gets the total.
 template <int kEighths>
-__device__ void add_shares(int sharers, float* partial, RowSums<kEighths>& sums) {
+__device__ void add_shares(int sharers, float4* partial, RowSums<kEighths>& sums) {
   constexpr int kTiles = RowSums<kEighths>::kTiles;
-  auto* own = reinterpret_cast<float4*>(partial) + (warp_of_thread() * kTiles) * 32 + lane_of_thread();
+  float4* own = partial + warp_of_thread() * kTiles * 32 + lane_of_thread();
   wait_for_sharers(sharers);  // the last tile's have been read
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) own[i * 32] = {sums.v[i][0], sums.v[i][1], sums.v[i][2], sums.v[i][3]};
@@ -220,7 +220,6 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows(Operands p) {
   __shared__ float4 partial[kWarps * RowSums<kEighths>::kTiles * 32];
   __shared__ float scale_values[kFormat == DType::nf4 ? 256 : 1];
   let_next_start();
-  if (!p.early) wait_for_previous();
   Walk at = Walk::of<kCount>(p);
   Walk next = at;
   Batch<kFormat> even, odd;
@@ -229,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows(Operands p) {
   odd.load(p, next.tile, next.batch * kCount);
   next.advance(p.sharers);
   if constexpr (kFormat == DType::nf4) scale_values[threadIdx.x] = p.scale_values[threadIdx.x];
-  if (p.early) wait_for_previous();
+  wait_for_previous();
 
   const auto* a = static_cast<const T*>(p.a);
   if constexpr (kShared) {
@@ -259,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows(Operands p) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) sums[0].v[i][j] += sums[1].v[i][j];
       }
-      if (p.sharers > 1) add_shares(p.sharers, reinterpret_cast<float*>(partial), sums[0]);
+      if (p.sharers > 1) add_shares(p.sharers, partial, sums[0]);
       if (warp_of_thread() % p.sharers == 0) store_tile<T, kFormat>(p, tile, sums[0]);
       sums[0] = {};
       sums[1] = {};
@@ -315,7 +314,6 @@ void launch(Stream stream, const FewRowsGemm& g, int multiprocessors) {
                    .bias = g.bias,
                    .bias_is_float = g.bias_dtype == DType::f32,
                    .result_is_float = g.result == DType::f32,
-                   .early = g.early,
                    .c = g.c};
   const auto start = [&](auto* kernel, std::int64_t shared) {
     allow_shared(kernel, static_cast<int>(shared), kWhat);
@@ -354,18 +352,16 @@ void launch_format(Stream stream, const FewRowsGemm& g, int multiprocessors) {
 
 }  // namespace
 
-const char* why_no_few_rows(const FewRowsGemm& g) {
+bool has_few_rows_gemm(const FewRowsGemm& g) {
   const bool is_half = g.factors == DType::bf16 || g.factors == DType::f16;
   const DType w = g.weight.dtype;
   const bool is_packed = w == DType::int8 || w == DType::int4 || w == DType::nf4 || w == DType::fp8_rows;
-  if (!is_half || (w != g.factors && !is_packed)) return "of other dtypes";
-  if (g.result != g.factors && g.result != DType::f32) return "of another result";
-  if (g.m < 1 || g.m > (is_packed ? kMostPackedRows : kMostPlainRows)) return "of more rows";
-  if (g.k % (w == DType::nf4 ? 128 : load_elements(w)) != 0) return "of rows that are cut";
-  if (w == DType::nf4 && g.n * g.k % 512 != 0) return "of scales that are not aligned";
-  if (g.n * g.m > kMostElements || g.n > kMostElements || g.k > kMostElements / kMostPackedRows)
-    return "too large";
-  return "";
+  const bool has_dtypes =
+      is_half && (w == g.factors || is_packed) && (g.result == g.factors || g.result == DType::f32);
+  const bool has_rows = g.m >= 1 && g.m <= (is_packed ? kMostPackedRows : kMostPlainRows);
+  const bool is_whole = g.k % (w == DType::nf4 ? 128 : load_elements(w)) == 0;  // no load crosses a row's end
+  const bool is_counted = g.n <= kMostElements / kMostPackedRows && g.k <= kMostElements / kMostPackedRows;
+  return has_dtypes && has_rows && is_whole && is_counted;
 }
 
 void launch_few_rows_gemm(Stream stream, const FewRowsGemm& gemm, int multiprocessors) {

@@ -15,7 +15,7 @@ inline constexpr std::int64_t kMostPlainRows = 8, kMostPackedRows = 32;
 
 /// c [m, n] = a [m, k] w^T (+ bias [n]), sums in fp32. a is bf16 or fp16, `factors`; w [n, k] is of the same
 /// dtype, or int8, int4, nf4 or fp8 with scales; c has the dtype of a, or is fp32; the bias is fp32 or has
-/// the dtype of a.
+/// the dtype of a. Kernels before this one must not write w: it may be read while they still run.
 struct FewRowsGemm {
   core::DType factors{}, result{}, bias_dtype{};
   std::int64_t m = 0, n = 0, k = 0;
@@ -23,12 +23,10 @@ struct FewRowsGemm {
   const void* a = nullptr;
   const void* bias = nullptr;  // or absent
   void* c = nullptr;
-  /// No kernel that was launched shortly before writes w: it is read while they still run.
-  bool early = false;
 };
 
-/// Why there is no kernel for it, addresses apart: "" if there is one.
-[[nodiscard]] const char* why_no_few_rows(const FewRowsGemm& gemm);
+/// Whether there is a kernel for it, addresses apart.
+[[nodiscard]] bool has_few_rows_gemm(const FewRowsGemm& gemm);
 /// One launch. Addresses are multiples of 16 bytes. Throws std::runtime_error if it fails.
 void launch_few_rows_gemm(Stream stream, const FewRowsGemm& gemm, int multiprocessors);
 
