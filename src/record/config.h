@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "core/variant.h"
+
 namespace rooflm::record {
 
 enum class FieldType : std::uint8_t { text, integer, number, flag };
@@ -42,7 +44,7 @@ const Field* find_option(std::string_view option);
 /// `set`. May be empty for a foreign program.
 class Config {
  public:
-  using Value = std::variant<std::string, std::int64_t, double, bool>;
+  using Value = core::Variant<std::string, std::int64_t, double, bool>;
   using Entry = std::pair<std::string, Value>;
 
   /// Adds or replaces.

@@ -9,10 +9,12 @@
 #include <variant>
 #include <vector>
 
+#include "core/variant.h"
+
 namespace rooflm::report {
 
 /// Nothing (shown as "-", null in JSON), a number, a truth value or a text.
-using Cell = std::variant<std::monostate, bool, std::int64_t, double, std::string>;
+using Cell = core::Variant<std::monostate, bool, std::int64_t, double, std::string>;
 
 /// Named values in the order in which they were set.
 class Row {
