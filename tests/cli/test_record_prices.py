@@ -48,8 +48,8 @@ class Prices(streams.Case):
         stream.operator_range(1, ["residual"], step=1)
         self.import_stream(stream)
         overview = self.rooflm("report", "x.rooflm", "--view", "overview").stdout
-        self.assertIn("; 18.2% is of graphs of torch.compile: their kernels count as of the module that was compiled", overview)
-        self.assertIn("; 9.1% is of Triton kernels of the program, priced as if they touched each of their tensors once", overview)
+        self.assertIn("; 18.2% is from torch.compile graphs: their kernels count for the compiled module", overview)
+        self.assertIn("; 9.1% is from the program's Triton kernels, priced as if they touched all of each tensor once", overview)
         stream.facts["work 0"] = streams.operator("triton::mine", "forward", "b.0", [["float32", [64, 64]]], [["float32", [64, 64]]], calls=[1])
         self.import_stream(stream)
         self.assertNotIn("priced as if", self.rooflm("report", "x.rooflm", "--view", "overview").stdout)
