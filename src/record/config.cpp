@@ -45,7 +45,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"recompute", "recompute", kText, "", true, "--recompute", "Run", "", "none",
      "What the backward pass recomputes"},
     {"phase", "phase", kText, "", true, "--phase", "Run", "", "step",
-     "Training step, its forward pass, or decoding of one token for B texts of length T with a KV cache"},
+     "Training step, its forward pass, or generation with a KV cache: B prompts of T tokens, or one more token "
+     "of B texts of length T"},
     {"batch", "B", kInteger, "", true, "--batch", "Run", "N", "4", "Sequences per micro-batch, B"},
     {"seq", "T", kInteger, "", true, "--seq", "Run", "N", "64", "Tokens per sequence, T"},
     {"vocab", "V", kInteger, "", true, "--vocab", "Model", "N", "", "Vocabulary, V"},

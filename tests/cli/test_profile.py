@@ -89,6 +89,26 @@ class Profile(unittest.TestCase):
         for text in says:
             self.assertIn(text, lines[0])
 
+    def test_prefill(self):
+        """What reading prompts takes, beside its roof: the head only for the last token of each."""
+        record = self.folder / "prefill.rooflm"
+        prefill = [*SMALL, "--device", "cpu", "--phase", "prefill", "--batch", "1,3"]
+        self.ok("profile", *prefill, "--engine", "eager,fused", "--steps", "2", "--warmup", "1", "-o", record)
+        rows = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"]
+        self.assertEqual({row["phase"] for row in rows}, {"prefill"})
+        one, three = rows[0], rows[2]
+        self.assertEqual(three["flop"], 3 * one["flop"])
+        for row, batch in ((one, 1), (three, 3)):
+            self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], batch * 32)
+            self.assertGreater(row["share"], 0)
+        self.ok("verify", record)
+        ops = json.loads(self.ok("program", *SMALL, "--phase", "prefill", "--format", "json"))["ops"]
+        head = sum(op["matmul_flop"] for op in ops if op["scope"] == "lm_head")
+        whole = json.loads(self.ok("program", *SMALL, "--phase", "forward", "--format", "json"))["ops"]
+        self.assertEqual(sum(op["matmul_flop"] for op in whole if op["scope"] == "lm_head"), 32 * head)
+        for refused in (["profile", *prefill, "--data", "x.bin"], ["bench", *prefill, "--grad-accum", "2"], ["bench", *prefill, "--pp", "2"]):
+            self.assertEqual(self.rooflm(*refused).returncode, 2, refused)
+
     def test_decoding(self):
         record = self.folder / "decode.rooflm"
         decode = [*SMALL, "--device", "cpu", "--phase", "decode", "--batch", "1,3"]
