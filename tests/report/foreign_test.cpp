@@ -170,10 +170,11 @@ TEST(Foreign, WithoutKernelsTheHeadlineSaysWhatTheHostDoes) {
   RunData stepped = run;
   EXPECT_EQ(findings_of(run, {}).headline,
             "No work of a device was traced; operators on the host take 1.00 us, 75.0% of it in aten::mm.");
-  for (record::Activity& activity : stepped.activities) activity.step = 1;
-  stepped.samples = {{.step = 1, .phase = "step", .seconds = 1100e-9, .kind = "traced"}};
+  for (const std::int64_t step : {1, 2, 3})
+    stepped.samples.push_back({.step = step, .phase = "step", .seconds = 1100e-9, .kind = "traced"});
   EXPECT_EQ(findings_of(stepped, {}).headline,
-            "The recorded step takes 1.10 us; operators on the host take 1.00 us, 75.0% of it in aten::mm.");
+            "A recorded step takes 1.10 us, the median of 3; operators on the host take 1.00 us, 75.0% of it "
+            "in aten::mm.");
 }
 
 TEST(Foreign, RemediesArePyTorchsWords) {

@@ -56,7 +56,13 @@ std::string step_sentence(const RunData& run) {
   if (!is_foreign(run.run)) return "";
   const DeviceTimes& times = traced_kernels(run).times();
   const auto step_s = traced_step_s(times);
-  if (!step_s) return "";
+  if (!step_s) {
+    if (!figures.traced_step_s) return "";
+    const std::string time = core::format_seconds(*figures.traced_step_s);
+    return figures.traced_steps == 1
+               ? "The recorded step takes " + time
+               : fmt::format("A recorded step takes {}, the median of {}", time, figures.traced_steps);
+  }
   if (times.is_whole()) {
     return fmt::format(
         "No step with kernels is known; from the first kernel to the last it takes {}, and kernels run for "
