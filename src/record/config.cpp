@@ -25,7 +25,7 @@ constexpr auto kFlag = FieldType::flag;
 constexpr auto kFields = std::to_array<Field>({
     // key, title, type, unit, decides, option, group, values, initial, help
     {"model", "model", kText, "", true, "--model", "Model", "NAME|DIR|FILE", "gpt2",
-     "Preset, Hugging Face directory, or JSON file of sizes"},
+     "Preset, Hugging Face directory or config.json, or JSON file of sizes"},
     {"arch", "architecture", kText, "", true, "--arch", "Model", "", "", "Architecture, if not the preset's own"},
     {"engine", "engine", kText, "", true, "--engine", "Run", "", "fused", "Op by op, or as fewer, larger kernels in one arena"},
     {"attention", "attention", kText, "", true, "--attention", "Run", "", "",
