@@ -173,7 +173,8 @@ def price(**options):
     launches and memory, by phase and by block.
 
     Options are those of a step in `rooflm bench`, with `_` for `-` and the same defaults: model ("gpt2": a preset or a Hugging Face
-    directory), batch (4), seq (64), dtype ("fp32"), engine ("fused"), attention, recompute, phase ("step", "forward" or "decode"),
+    directory), batch (4), seq (64), dtype ("fp32"), engine ("fused"), attention, recompute, phase ("step", "forward",
+    "prefill" or "decode"),
     the options of fp8 and of splits (dp, tp, pp_schedule, ..: the program of the first rank is priced), and layers, d_model and other
     sizes instead of the model's own. `device`, a name in the catalog of `rooflm plan`, adds the least time by its datasheet:
     "roof_s" of each op and in total.

@@ -90,6 +90,13 @@ void check_base(const StepOptions& options) {
                   name_of(options.base)));
 }
 
+program::Program pass_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
+                         std::int64_t seq) {
+  if (!is_generation(phase)) return model::forward(config, batch, seq);
+  const model::CacheSize cache{.batch = batch, .positions = seq};
+  return phase == RunPhase::prefill ? model::prefill(config, cache, seq) : model::decode(config, cache, seq);
+}
+
 program::Program whole_step(program::Program forward, const StepOptions& options, std::string_view stop_after,
                             const std::function<void()>& between) {
   check_options(options);
@@ -119,9 +126,7 @@ program::Program program_of(RunPhase phase, const model::ModelConfig& config, st
 program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,
                             std::int64_t seq, const StepOptions& options,
                             const std::function<void()>& between_passes) {
-  program::Program forward = phase == RunPhase::decode
-                                 ? model::decode(config, {.batch = batch, .positions = seq}, seq)
-                                 : model::forward(config, batch, seq);
+  program::Program forward = pass_of(phase, config, batch, seq);
   if (options.routing != passes::Routing::learned) passes::force_routing(forward);
   return phase == RunPhase::step ? whole_step(std::move(forward), options, {}, between_passes)
                                  : inference_step(std::move(forward), options);

@@ -93,12 +93,18 @@ void visit_options(T& step, const Visit& visit) {
   visit("base", step.base);
 }
 
-/// What of a model is run: a training step, its forward pass and loss, or one more token of each of B texts
-/// that are T tokens long with it, whose keys and values are kept.
-enum class RunPhase : std::uint8_t { step, forward, decode };
+/// What of a model is run: a training step, its forward pass and loss, or generation with a KV cache: B
+/// prompts of T tokens (prefill), or one more token of each of B texts that are T tokens long with it
+/// (decode).
+enum class RunPhase : std::uint8_t { step, forward, prefill, decode };
 constexpr auto names_of(RunPhase) {
-  return core::named<RunPhase>(
-      "phase", {{RunPhase::step, "step"}, {RunPhase::forward, "forward"}, {RunPhase::decode, "decode"}});
+  return core::named<RunPhase>("phase", {{RunPhase::step, "step"},
+                                         {RunPhase::forward, "forward"},
+                                         {RunPhase::prefill, "prefill"},
+                                         {RunPhase::decode, "decode"}});
+}
+constexpr bool is_generation(RunPhase phase) {
+  return phase == RunPhase::prefill || phase == RunPhase::decode;
 }
 /// The program of that phase for `batch` texts of `seq` tokens.
 program::Program program_of(RunPhase phase, const model::ModelConfig& config, std::int64_t batch,

@@ -21,7 +21,22 @@ std::string why_not_packed(DType dtype, std::int64_t rows, std::int64_t width);
 /// nf4: numbers whose block scales share a second scale and an offset, in memory and in files.
 inline constexpr std::int64_t kScaleGroup = 4096, kFileScaleGroup = 16384;
 /// The 16 values of nf4 (Dettmers et al., "QLoRA", 2023, appendix E), ascending.
-extern const float kNf4Values[16];
+inline constexpr float kNf4Values[16] = {-1.0F,
+                                         -0.6961928009986877F,
+                                         -0.5250730514526367F,
+                                         -0.39491748809814453F,
+                                         -0.28444138169288635F,
+                                         -0.18477343022823334F,
+                                         -0.09105003625154495F,
+                                         0.0F,
+                                         0.07958029955625534F,
+                                         0.16093020141124725F,
+                                         0.24611230194568634F,
+                                         0.33791524171829224F,
+                                         0.44070982933044434F,
+                                         0.5626170039176941F,
+                                         0.7229568362236023F,
+                                         1.0F};
 /// What the 8-bit scales of nf4 mean (core/dynamic_8bit.h), by code.
 extern const float* const kScaleCodes;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -29,9 +30,12 @@ bool is_preset(const std::string& model) {
 /// The values of one file, each asked for by its key; what was not asked for is refused.
 class JsonSizes {
  public:
-  explicit JsonSizes(const fs::path& path) : path_(path.string()) {
-    const core::MappedFile file(path);
-    values_ = core::parse_json_object(file.text(), path_, "the model");
+  JsonSizes(const fs::path& path, std::string_view text)
+      : path_(path.string()), values_(core::parse_json_object(text, path_, "the model")) {}
+
+  /// Whether it is a config.json of Hugging Face, under whatever name.
+  [[nodiscard]] bool is_of_hugging_face() const {
+    return values_.contains("model_type") || values_.contains("architectures");
   }
 
   [[nodiscard]] bool has(const char* key) {
@@ -82,9 +86,17 @@ class JsonSizes {
   std::vector<std::string> known_;
 };
 
+/// "sizes" of sizes.json, "Qwen3-4B" of Qwen3-4B/config.json.
+std::string name_of_file(const fs::path& path) {
+  const fs::path folder = fs::absolute(path).parent_path();
+  return path.stem() == "config" && folder.has_filename() ? folder.filename().string() : path.stem().string();
+}
+
 model::ModelConfig read_model_file(const fs::path& path) {
-  JsonSizes values(path);
-  model::ModelConfig config{.name = path.stem().string()};
+  const core::MappedFile file(path);
+  JsonSizes values(path, file.text());
+  model::ModelConfig config{.name = name_of_file(path)};
+  if (values.is_of_hugging_face()) return model::parse_config(file.text(), path.string(), config.name);
   std::string arch;
   values.read("name", config.name);
   values.read("arch", arch);

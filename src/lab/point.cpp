@@ -161,8 +161,10 @@ Point make_point(const record::Config& config, Descriptions& descriptions, Model
   const compile::Sharding& split = point.step.sharding;
   if (point.phase == RunPhase::forward && split.ranks() > 1)
     throw core::UsageError("--phase forward runs on one rank: leave out --dp, --cp, --tp and --pp");
-  if (point.phase == RunPhase::decode && (split.context > 1 || split.pipeline > 1 || split.zero > 0))
-    throw core::UsageError("--phase decode: only --dp (texts) and --tp (layers) can split it");
+  if (is_generation(point.phase) && (split.context > 1 || split.pipeline > 1 || split.zero > 0)) {
+    throw core::UsageError(
+        fmt::format("--phase {}: only --dp (texts) and --tp (layers) can split it", name_of(point.phase)));
+  }
   return point;
 }
 
@@ -196,8 +198,7 @@ std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse
 }
 
 program::Program program_of(const Point& point) {
-  const std::int64_t seq = point.phase == RunPhase::decode ? point.seq : point.own_seq();
-  return compile::program_of(point.phase, point.config, point.batch, seq, point.step);
+  return compile::program_of(point.phase, point.config, point.batch, point.own_seq(), point.step);
 }
 
 record::Config config_of(const Point& point) {

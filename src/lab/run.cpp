@@ -81,9 +81,9 @@ class Run {
 
  private:
   RunOutcome plan_and_measure() {
-    const std::int64_t seq = point_->phase == RunPhase::decode ? point_->seq : point_->own_seq();
-    const program::Program program = compile::program_of(point_->phase, point_->config, point_->batch, seq,
-                                                         point_->step, core::StopSignals::check);
+    const program::Program program =
+        compile::program_of(point_->phase, point_->config, point_->batch, point_->own_seq(), point_->step,
+                            core::StopSignals::check);
     write_program(program);
     const auto backend = make_backend(*point_);
     if (!all_can(fits(program, *backend))) return end_oom(program, outcome_.needed_bytes);
@@ -203,7 +203,7 @@ class Run {
     const bool is_first = ranks::is_first(settings_->ranks);
     if ((!settings_->measure_peak && !settings_->observe) || !is_first) return;
     const std::size_t known = ceilings_->rows().size();
-    const bool wants_all = settings_->observe || point_->phase == RunPhase::decode;  // memory binds decoding
+    const bool wants_all = settings_->observe || is_generation(point_->phase);  // memory binds decoding
     ceilings_->measure({point_, 1}, wants_all ? CeilingBook::Wanted::all : CeilingBook::Wanted::products);
     for (std::size_t i = known; i < ceilings_->rows().size(); ++i) record_->add(ceilings_->rows()[i]);
     ceilings_->priced().push_back({.run = outcome_.run, .point = *point_, .has_roofs = false});
@@ -249,8 +249,8 @@ class Run {
     engines::Engine engine(std::move(program), point_->step.engine, store,
                            settings_->memory_limit_bytes.value_or(0));
     write_ops(engine.program(), engine.kernels());
-    if (point_->phase == RunPhase::decode) {
-      write_kept_work(*record_, outcome_.run, "decode", engine.program(),
+    if (is_generation(point_->phase)) {
+      write_kept_work(*record_, outcome_.run, std::string(name_of(point_->phase)), engine.program(),
                       machine_of(ceilings_->rows(), point_->device, point_->threads));
     }
     engine.set_check([this] { return watch_.goes_on(); });
@@ -436,7 +436,7 @@ class Run {
     if (provider_->is_host() && resident_before && resident_peak_) {
       fact("rss_increase_bytes", static_cast<double>(*resident_peak_ - *resident_before), "B");
     }
-    if (outcome_.step_s > 0 && point_->phase != RunPhase::decode && !watch_.is_left())
+    if (outcome_.step_s > 0 && !is_generation(point_->phase) && !watch_.is_left())
       fact("loss", loss_of(engine), "nats");
   }
 

@@ -39,10 +39,12 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
   engine.setup();
   if (!loader_) write_random_tokens(seed);
   if (point.step.routing != passes::Routing::learned) write_routing();
-  // All texts are as long as their caches with the token at hand; what is in these does not matter.
-  const std::vector<std::int32_t> last(static_cast<std::size_t>(point.batch),
-                                       static_cast<std::int32_t>(point.seq - 1));
-  write_ids("first", last);
+  // All texts are as long as their caches with the tokens at hand; what is in these does not matter.
+  const auto of_each = [&](std::int64_t tokens) {
+    return std::vector(static_cast<std::size_t>(point.batch), static_cast<std::int32_t>(tokens));
+  };
+  write_ids("lengths", of_each(point.seq));
+  write_ids("first", of_each(point.seq - 1));
 }
 
 void StepInputs::write_random_tokens(std::uint64_t seed) {

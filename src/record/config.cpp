@@ -25,7 +25,7 @@ constexpr auto kFlag = FieldType::flag;
 constexpr auto kFields = std::to_array<Field>({
     // key, title, type, unit, decides, option, group, values, initial, help
     {"model", "model", kText, "", true, "--model", "Model", "NAME|DIR|FILE", "gpt2",
-     "Preset, Hugging Face directory, or JSON file of sizes"},
+     "Preset, Hugging Face directory or config.json, or JSON file of sizes"},
     {"arch", "architecture", kText, "", true, "--arch", "Model", "", "", "Architecture, if not the preset's own"},
     {"engine", "engine", kText, "", true, "--engine", "Run", "", "fused", "Op by op, or as fewer, larger kernels in one arena"},
     {"attention", "attention", kText, "", true, "--attention", "Run", "", "",
@@ -45,7 +45,8 @@ constexpr auto kFields = std::to_array<Field>({
     {"recompute", "recompute", kText, "", true, "--recompute", "Run", "", "none",
      "What the backward pass recomputes"},
     {"phase", "phase", kText, "", true, "--phase", "Run", "", "step",
-     "Training step, its forward pass, or decoding of one token for B texts of length T with a KV cache"},
+     "Training step, its forward pass, or generation with a KV cache: B prompts of T tokens, or one more token "
+     "of B texts of length T"},
     {"batch", "B", kInteger, "", true, "--batch", "Run", "N", "4", "Sequences per micro-batch, B"},
     {"seq", "T", kInteger, "", true, "--seq", "Run", "N", "64", "Tokens per sequence, T"},
     {"vocab", "V", kInteger, "", true, "--vocab", "Model", "N", "", "Vocabulary, V"},

@@ -29,34 +29,52 @@ struct Caches {
   TensorId keys, values;
 };
 
-/// Two rows of each text, one after the other, in blocks that lie in the pool from its end on. Block 0 is
-/// nobody's.
-void add_paged_case(std::vector<Case>& cases, const Sizes& s, const std::string& suffix, Attributes heads) {
-  constexpr std::int64_t kTable = 4;
+/// `of_text` rows of each text, one after the other, in blocks that lie in the pool from its end on. Block 0
+/// is nobody's.
+void add_paged_case(std::vector<Case>& cases, const Sizes& s, const std::string& suffix, std::int64_t of_text,
+                    Attributes heads, bool has_sinks = false) {
   const std::int64_t block = s.seq / 2 + 1;
-  const std::int64_t rows = 2 * s.batch;
+  const std::int64_t table = of_text / block + 4;
+  const std::int64_t rows = of_text * s.batch;
   const std::int64_t kv_heads = heads.integer("kv_heads");
   CaseWriter w("paged_attention" + suffix);
-  const Shape shape{s.batch * kTable + 1, kv_heads, block, s.head_dim};
+  const Shape shape{s.batch * table + 1, kv_heads, block, s.head_dim};
   const Caches pool{w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
-  const TensorId first = w.ids({rows}, kTable * block);
-  const TensorId tables = w.ids({rows, kTable}, shape[0]);
+  const TensorId first = w.ids({rows}, table * block);
+  const TensorId tables = w.ids({rows, table}, shape[0]);
   std::vector<double> positions, blocks;
   for (std::int64_t n = 0; n < rows; ++n) {
-    const std::int64_t text = n / 2;
-    positions.push_back(number((kTable * block - 2) * (text + 1) / s.batch + n % 2));
-    for (std::int64_t i = 0; i < kTable; ++i) blocks.push_back(number(shape[0] - 1 - text * kTable - i));
+    const std::int64_t text = n / of_text;
+    positions.push_back(number((table * block - of_text) * (text + 1) / s.batch + n % of_text));
+    for (std::int64_t i = 0; i < table; ++i) blocks.push_back(number(shape[0] - 1 - text * table - i));
   }
   w.fix(first, positions);
   w.fix(tables, blocks);
-  heads.set("keys", kTable * block);
-  const TensorId y = w.add("y", {rows, 1, s.heads * s.head_dim}, Role::activation);
-  w.op_into(
-      ops::kPagedAttention,
-      {w.activation({rows, 1, (s.heads + 2 * kv_heads) * s.head_dim}), first, tables, pool.keys, pool.values},
-      heads, {y, pool.keys, pool.values});
+  heads.set("keys", table * block);
+  std::vector<TensorId> inputs = {w.activation({rows, 1, (s.heads + 2 * kv_heads) * s.head_dim}), first,
+                                  tables, pool.keys, pool.values};
+  if (has_sinks) inputs.push_back(w.weight({s.heads}));
+  w.op_into(ops::kPagedAttention, inputs, heads,
+            {w.add("y", {rows, 1, s.heads * s.head_dim}, Role::activation), pool.keys, pool.values});
   cases.push_back(w.done());
 }
+
+/// A step of few rows of each text, and parts of prompts, longer than a tile of queries, with all rules of
+/// scores.
+void add_paged_cases(std::vector<Case>& cases, const Sizes& s, const std::string& suffix,
+                     const Attributes& heads) {
+  constexpr std::int64_t kPart = 75;
+  add_paged_case(cases, s, suffix, 2, heads);
+  add_paged_case(cases, s, suffix + " part", kPart, heads);
+  Attributes windows = heads;
+  windows.set("window", 2 * s.seq);
+  windows.set("cap", 2.0);
+  add_paged_case(cases, s, suffix + " part windows", kPart, windows, true);
+  Attributes alibi = heads;
+  alibi.set("alibi", true);
+  add_paged_case(cases, s, suffix + " part alibi", kPart, alibi);
+}
+
 Caches caches(CaseWriter& w, const Sizes& s, std::int64_t kv_heads, std::int64_t positions) {
   const Shape shape{s.batch, kv_heads, positions, s.head_dim};
   return {w.add("keys", shape, Role::cache), w.add("values", shape, Role::cache)};
@@ -141,7 +159,7 @@ void add_cache_cases(std::vector<Case>& cases, const Sizes& s) {
                    {decode.activation({s.batch, 1, width}), first, read.keys, read.values}, attrs,
                    {y, read.keys, read.values});
     cases.push_back(decode.done());
-    add_paged_case(cases, s, suffix, heads);
+    add_paged_cases(cases, s, suffix, heads);
 
     CaseWriter rope("rope first" + suffix);
     Attributes turned = heads;

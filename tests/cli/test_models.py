@@ -62,6 +62,8 @@ class Models(unittest.TestCase):
 
     def test_models_of_families_are_described(self):
         base, = plan("--model", self.directory(model_type="llama"), "--device", "h100-sxm", "--seq", 4096)
+        itself, = plan("--model", os.path.join(self.directory(model_type="llama"), "config.json"), "--device", "h100-sxm", "--seq", 4096)
+        self.assertEqual((itself["params"], itself["step_s"]), (base["params"], base["step_s"]))
         scaled, = plan("--model", self.directory(model_type="llama", rope_scaling={"rope_type": "llama3"}),
                        "--device", "h100-sxm", "--seq", 4096)
         self.assertEqual((scaled["params"], scaled["step_s"]), (base["params"], base["step_s"]))

@@ -89,27 +89,33 @@ class Profile(unittest.TestCase):
         for text in says:
             self.assertIn(text, lines[0])
 
-    def test_decoding(self):
-        record = self.folder / "decode.rooflm"
-        decode = [*SMALL, "--device", "cpu", "--phase", "decode", "--batch", "1,3"]
-        self.ok("profile", *decode, "--engine", "eager,fused", "--steps", "2", "--warmup", "1", "-o", record)
-        rows = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))[0]["tables"][0]["rows"]
-        self.assertEqual({row["phase"] for row in rows}, {"decode"})
-        one, three = rows[0], rows[2]
-        self.assertEqual(one["bytes"], rows[1]["bytes"], "what is read is the same for both engines")
-        self.assertEqual(three["flop"], 3 * one["flop"])
-        self.assertTrue(one["bytes"] < three["bytes"] < 3 * one["bytes"], "weights are read once for all texts")
-        for row, batch in ((one, 1), (three, 3)):
-            self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], batch)
+    def test_generation(self):
+        """What reading prompts takes, and one more token, beside the roof."""
+        record = self.folder / "generation.rooflm"
+        runs = [*SMALL, "--device", "cpu", "--phase", "prefill,decode", "--batch", "1,3"]
+        self.ok("profile", *runs, "--engine", "eager,fused", "--steps", "2", "--warmup", "1", "-o", record)
+        answer = json.loads(self.ok("report", record, "--view", "generation", "--format", "json"))
+        rows = [row for shown in answer for table in shown["tables"] for row in table["rows"]]
+        self.assertEqual(len(rows), 8)
+        for phase, tokens in (("prefill", 32), ("decode", 1)):
+            of_phase = sorted((row for row in rows if row["phase"] == phase), key=lambda row: row["flop"])
+            for one, three in ((of_phase[0], of_phase[2]), (of_phase[1], of_phase[3])):
+                self.assertEqual(three["flop"], 3 * one["flop"])
+                self.assertTrue(one["bytes"] < three["bytes"] < 3 * one["bytes"], "weights are read once for all texts")
+                for row, texts in ((one, 1), (three, 3)):
+                    self.assertAlmostEqual(row["tokens_per_s"] * row["step_s"], texts * tokens)
+            self.assertEqual(of_phase[0]["bytes"], of_phase[1]["bytes"], "what is read is the same for both engines")
         bench = json.loads(self.ok("report", record, "--view", "bench", "--format", "json"))[0]["tables"][0]["rows"]
-        self.assertIsNone(bench[0]["loss"])
+        self.assertEqual({row["loss"] for row in bench}, {None})
         self.ok("verify", record)
-        ops = json.loads(self.ok("program", *SMALL, "--phase", "decode", "--format", "json"))["ops"]
-        self.assertIn("decode_attention", {op["op"] for op in ops})
-        for refused in (["profile", *decode, "--data", "x.bin"], ["program", *SMALL, "--phase", "decode", "--inference"],
-                        ["bench", *SMALL, "--phase", "decode", "--grad-accum", "2"]):
-            result = self.rooflm(*refused)
-            self.assertEqual(result.returncode, 2, refused)
+        heads = {}
+        for phase in ("forward", "prefill", "decode"):
+            ops = json.loads(self.ok("program", *SMALL, "--phase", phase, "--format", "json"))["ops"]
+            heads[phase] = sum(op["matmul_flop"] for op in ops if op["scope"] == "lm_head")
+        self.assertEqual(heads, {"forward": 32 * heads["decode"], "prefill": heads["decode"], "decode": heads["decode"]})
+        for refused in (["profile", *runs, "--data", "x.bin"], ["program", *SMALL, "--phase", "decode", "--inference"],
+                        ["bench", *SMALL, "--phase", "decode", "--grad-accum", "2"], ["bench", *SMALL, "--phase", "prefill", "--pp", "2"]):
+            self.assertEqual(self.rooflm(*refused).returncode, 2, refused)
 
     def test_parts_of_runs(self):
         parts = self.folder / "parts.rooflm"

@@ -159,6 +159,24 @@ TEST(Foreign, WithoutKernelsNoDeviceIsIdle) {
   EXPECT_FALSE(glance_of(traced_set().runs[0], {}).idle.parts.empty());
 }
 
+TEST(Foreign, WithoutKernelsTheHeadlineSaysWhatTheHostDoes) {
+  RunData run;
+  run.run.kind = "foreign";
+  run.lanes = {{.lane = 0, .kind = "host", .device = "cpu", .thread = 1}};
+  run.activity_names = {{.name = 0, .kind = "op", .text = "aten::mm"},
+                        {.name = 1, .kind = "op", .text = "aten::relu"}};
+  run.activities = {{.id = 0, .name = 0, .lane = 0, .start_ns = 0, .end_ns = 750},
+                    {.id = 1, .name = 1, .lane = 0, .start_ns = 800, .end_ns = 1050}};
+  RunData stepped = run;
+  EXPECT_EQ(findings_of(run, {}).headline,
+            "No work of a device was traced; operators on the host take 1.00 us, 75.0% of it in aten::mm.");
+  for (const std::int64_t step : {1, 2, 3})
+    stepped.samples.push_back({.step = step, .phase = "step", .seconds = 1100e-9, .kind = "traced"});
+  EXPECT_EQ(findings_of(stepped, {}).headline,
+            "A recorded step takes 1.10 us, the median of 3; operators on the host take 1.00 us, 75.0% of it "
+            "in aten::mm.");
+}
+
 TEST(Foreign, RemediesArePyTorchsWords) {
   RunData run;
   const auto remedy = [&run](const char* phase, const char* bound, std::int64_t launches,

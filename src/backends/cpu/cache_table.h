@@ -23,13 +23,14 @@ struct CacheTable {
         pool(view.in(keys).shape[0]),
         kv_heads(view.in(keys).shape[1]),
         block(view.in(keys).shape[2]),
-        width(keys == 3 ? view.in(2).shape[1] : 1) {}
+        width(is_paged() ? view.in(2).shape[1] : 1) {}
   [[nodiscard]] std::int64_t positions() const { return block * width; }
+  [[nodiscard]] bool is_paged() const { return keys == 3; }
 
   /// The tables [N, M] of rows at the positions `first`, nullptr of decode_attention. Throws std::logic_error
   /// for a block that is not in the pool.
   const std::int32_t* checked(const KernelArgs& args, const std::int32_t* first, std::int64_t rows) const {
-    if (keys == 2) return nullptr;
+    if (!is_paged()) return nullptr;
     const auto* blocks = static_cast<const std::int32_t*>(args.in[2]);
     for (std::int64_t n = 0; n < rows; ++n) {
       for (std::int64_t i = 0; i <= first[n] / block; ++i) {

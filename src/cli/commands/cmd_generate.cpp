@@ -456,8 +456,8 @@ Body declare_generate(CommandLine& line) {
       "token.\n"
       "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N, groups of N ranks share\n"
       "layers and KV cache. The record has a run for each copy of the model.\n"
-      "bench and profile time the same step with --phase decode, with random weights, for any model and\n"
-      "length.\n\n"
+      "bench and profile time the same passes with --phase prefill and decode, with random weights, for any\n"
+      "model and length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
   return [o, &line] {
     return lab::run_in_job(

@@ -27,7 +27,7 @@ struct ProfileArguments {
   OutputOptions output;
 };
 
-bool is_decode(const lab::Point& point) { return point.phase == lab::RunPhase::decode; }
+bool generates(const lab::Point& point) { return is_generation(point.phase); }
 
 /// Steps on several ranks: of one configuration, as many as were asked for.
 constexpr const char* kStepsOfRanks = "10";
@@ -55,7 +55,7 @@ void require_one(const std::vector<lab::Point>& points, const lab::RunSettings& 
 std::vector<std::string> own_views(const std::vector<lab::Point>& points, const lab::RunSettings& settings) {
   std::vector<std::string> views = {"overview", "advice", "phases", "blocks", "roofline", "ops", "memory"};
   if (settings.ranks != nullptr) views.emplace_back("cells");
-  if (std::ranges::any_of(points, is_decode)) views.insert(views.begin() + 1, "generation");
+  if (std::ranges::any_of(points, generates)) views.insert(views.begin() + 1, "generation");
   if (settings.trace && lab::is_traceable(points.back())) {
     views.insert(views.end(), {"kernels", "device", "launches", "contention"});
   }
@@ -65,8 +65,8 @@ std::vector<std::string> own_views(const std::vector<lab::Point>& points, const 
 int run(const ProfileArguments& options, const lab::Ranks& ranks) {
   std::vector<lab::Point> points = options.config.sweep();
   const bool is_first = ranks::is_first(ranks);
-  if (!options.profile.data.empty() && std::ranges::any_of(points, is_decode))
-    throw core::UsageError("--phase decode uses random tokens: leave out --data");
+  if (!options.profile.data.empty() && std::ranges::any_of(points, generates))
+    throw core::UsageError("--phase prefill and decode use random tokens: leave out --data");
   const lab::RunSettings settings = settings_of(options, ranks);
   if (ranks != nullptr) require_one(points, settings);
   take_places(points, settings, ranks);

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "core/units.h"
 #include "report/findings/advice_recorded.h"
+#include "report/model/operator_sums.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
@@ -54,7 +56,13 @@ std::string step_sentence(const RunData& run) {
   if (!is_foreign(run.run)) return "";
   const DeviceTimes& times = traced_kernels(run).times();
   const auto step_s = traced_step_s(times);
-  if (!step_s) return "";
+  if (!step_s) {
+    if (!figures.traced_step_s) return "";
+    const std::string time = core::format_seconds(*figures.traced_step_s);
+    return figures.traced_steps == 1
+               ? "The recorded step takes " + time
+               : fmt::format("A recorded step takes {}, the median of {}", time, figures.traced_steps);
+  }
   if (times.is_whole()) {
     return fmt::format(
         "No step with kernels is known; from the first kernel to the last it takes {}, and kernels run for "
@@ -85,8 +93,26 @@ std::string step_sentence(const RunData& run) {
   return text;
 }
 
+/// "operators on the host take 2.56 ms, 71.7% of it in aten::mm": of a trace in which nothing ran on a
+/// device;
+/// "" for others.
+std::string host_sentence(const RunData& run) {
+  const auto has_work = [](const DeviceStep& step) { return step.exclusive_s + step.shared_s > 0; };
+  if (!is_foreign(run.run) || std::ranges::any_of(traced_kernels(run).times().steps, has_work)) return "";
+  const std::vector<OperatorSum> sums = operator_sums(run).by_name;
+  std::int64_t all_ns = 0;
+  for (const OperatorSum& sum : sums) all_ns += sum.self_ns;
+  if (all_ns == 0) return "";
+  return fmt::format("operators on the host take {}, {:.1f}% of it in {}",
+                     core::format_seconds(core::kNano * static_cast<double>(all_ns)),
+                     100 * static_cast<double>(sums.front().self_ns) / static_cast<double>(all_ns),
+                     sums.front().name);
+}
+
 std::string headline_of(const RunData& run, const Glance& glance, const std::vector<Advice>& advice) {
   std::string text = step_sentence(run);
+  if (const std::string host = host_sentence(run); !host.empty())
+    return (text.empty() ? "No work of a device was traced" : text) + "; " + host + ".";
   if (text.empty()) return text;
   if (!glance.bound.parts.empty() && glance.bound.parts.front().share) {
     const GlancePart& most = glance.bound.parts.front();

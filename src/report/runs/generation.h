@@ -1,6 +1,7 @@
-// What a run of `rooflm generate` measured, and decoding with `--phase decode`.
+// What a run of `rooflm generate` measured, and steps with `--phase prefill` or `decode`.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,9 +13,10 @@ namespace rooflm::report {
 /// Kind of the run, and the phases of its samples: a step adds a token to each unfinished text.
 inline constexpr const char* kGeneration = "generate";
 inline constexpr const char* kTokenPhase = "token";  ///< with choosing tokens; sample 0 is the first token's
-inline constexpr const char* kPrefillPhase =
-    "prefill";  ///< of the engine, where texts were read from the beginning
-inline constexpr const char* kDecodePhase = "decode";  ///< of the engine, where they were read on
+/// Of the engine: where texts were read from the beginning, and where they were read on.
+inline constexpr const char* kPrefillPhase = "prefill";
+inline constexpr const char* kDecodePhase = "decode";
+inline constexpr std::array kGenerationPhases = {kPrefillPhase, kDecodePhase};
 /// Facts: total length of the prompts, number of texts, tokens of all texts.
 inline constexpr const char* kPromptTokens = "prompt_tokens";
 inline constexpr const char* kTexts = "texts";

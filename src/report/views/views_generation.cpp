@@ -2,6 +2,7 @@
 // with what binds them, and every token over its place.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +41,7 @@ std::string answer_decode(const RecordSet& set) {
     const double step_s = core::median(seconds);
     text += fmt::format("{}{}: {:.0f} tokens/s, {} each", text.empty() ? "" : " ", names[i].which,
                         *tokens / step_s, core::format_seconds(step_s));
-    const record::Prediction* roof = run.prediction("phase:decode", "roof_s");
+    const record::Prediction* roof = run.prediction("phase:" + run.setting("phase"), "roof_s");
     if (roof != nullptr)
       text += fmt::format(", {:.0f}% of the roof ({})", 100 * roof->value / step_s, roof->bound);
     text += ".";
@@ -127,8 +128,8 @@ const TypedColumns<GenerationPhase>& generation_phase_columns() {
 
 void add_phases(const RunData& run, View& view) {
   std::vector<GenerationPhase> rows;
-  for (const char* phase : {kPrefillPhase, kDecodePhase}) {
-    const bool is_step = phase == kDecodePhase && run.setting("phase") == kDecodePhase;
+  for (const char* phase : kGenerationPhases) {
+    const bool is_step = run.setting("phase") == phase;
     const std::vector<double> seconds = run.seconds(is_step ? "step" : phase);
     if (seconds.empty()) continue;
     const std::string name = phase;
@@ -147,7 +148,8 @@ void add_generation(const RunData& run, const ViewOptions& /*options*/, View& vi
   const bool is_text = run.run.kind == kGeneration;
   const std::vector<double> token_s = is_text ? run.seconds(kTokenPhase) : std::vector<double>();
   if (!token_s.empty()) view.add("generation", "Generated text", speed_table(run, token_s));
-  if (is_text || run.setting("phase") == kDecodePhase) add_phases(run, view);
+  const bool is_phase = std::ranges::find(kGenerationPhases, run.setting("phase")) != kGenerationPhases.end();
+  if (is_text || is_phase) add_phases(run, view);
   if (token_s.empty()) return;
   Chart chart{.id = "generation",
               .title = "Time of each token",
@@ -170,7 +172,7 @@ constexpr std::array kGenerationViews = {ViewDef{
                  "tokens after the first. prefill processes texts from their beginning; decode adds one "
                  "token to each, with the KV cache; times are those of the device program. roof: the larger "
                  "of the matmul time and the time to read weights and KV cache once; share = roof / time.",
-             .needs = "generated text (rooflm generate -o), or steps with --phase decode"},
+             .needs = "generated text (rooflm generate -o), or steps with --phase prefill or decode"},
     .of_run = add_generation,
     .columns = [] { return columns_of(speed_columns(), generation_phase_columns()); }}};
 

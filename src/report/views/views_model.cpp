@@ -113,7 +113,7 @@ constexpr std::array kModelViews = {
             .of_run = add_model,
             .columns =
                 [] {
-                  std::vector<std::string> phases = {kPrefillPhase, kDecodePhase};
+                  std::vector<std::string> phases(kGenerationPhases.begin(), kGenerationPhases.end());
                   phases.insert(phases.end(), kPhases.begin(), kPhases.end());
                   return columns_of(model_columns(phases));
                 }},

@@ -1,6 +1,8 @@
 // Codes of packed weights as vectors of floats, scales left out.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -91,6 +93,77 @@ ROOFLM_INLINE Floats codes_at(const PackedMatrix& w, std::int64_t at) {
   }
 }
 
+#if defined(__AVX512BF16__)
+/// Formats of 4 bits whose numbers dot products of pairs take: int4's are exact in bf16, nf4's are the sum of
+/// two, to 2^-17.
+template <DType kFormat>
+constexpr bool kHasPairs = kFormat == DType::int4 || kFormat == DType::nf4;
+
+/// The number of a code in bf16, and what is left of it, by the five lower bits of a word: the code, and one
+/// bit of its neighbour.
+template <DType kFormat>
+struct PairTables {
+  std::array<std::uint16_t, 32> number{}, rest{};
+
+  constexpr PairTables() {
+    for (std::size_t i = 0; i < number.size(); ++i) {
+      const float x = kFormat == DType::int4 ? static_cast<float>(i % 16) - 8 : core::kNf4Values[i % 16];
+      number[i] = nearest(x);
+      rest[i] = nearest(x - std::bit_cast<float>(static_cast<std::uint32_t>(number[i]) << 16U));
+    }
+  }
+  static constexpr std::uint16_t nearest(float x) {
+    const auto bits = std::bit_cast<std::uint32_t>(x);
+    return static_cast<std::uint16_t>((bits + 0x7fffU + (bits >> 16U & 1U)) >> 16U);
+  }
+};
+
+/// 64 codes, which are numbers in one look-up: those with even indices, and the others.
+template <DType kFormat>
+struct CodePairs {
+  __m512i even, odd;
+
+  /// From element `at` of the matrix on.
+  ROOFLM_INLINE static CodePairs at(const PackedMatrix& w, std::int64_t at) {
+    const auto* from = reinterpret_cast<const __m256i*>(w.codes() + at / 2);
+    const __m512i bytes = _mm512_cvtepu8_epi16(_mm256_loadu_si256(from));
+    return {bytes, _mm512_srli_epi16(bytes, 4)};
+  }
+  /// sum + their products with 64 numbers (put_even_first).
+  [[nodiscard]] ROOFLM_INLINE __m512 dot(const core::Bf16* a, __m512 sum) const {
+    alignas(64) static constexpr PairTables<kFormat> kTables;
+    const auto add = [&](const core::Bf16* from, __m512i codes, const auto& table) {
+      const __m512i numbers = _mm512_permutexvar_epi16(codes, _mm512_load_si512(table.data()));
+      sum = _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(_mm512_loadu_si512(from)),
+                             std::bit_cast<__m512bh>(numbers));
+    };
+    add(a, even, kTables.number);
+    add(a + 32, odd, kTables.number);
+    if constexpr (kFormat == DType::nf4) {
+      add(a, even, kTables.rest);
+      add(a + 32, odd, kTables.rest);
+    }
+    return sum;
+  }
+};
+
+/// to [n] = from [n], of each 64 those with even indices first.
+ROOFLM_INLINE void put_even_first(std::int64_t n, const core::Bf16* from, core::Bf16* to) {
+  alignas(64) static constexpr std::array<std::uint16_t, 32> kEven = [] {
+    std::array<std::uint16_t, 32> at{};
+    for (std::size_t i = 0; i < at.size(); ++i) at[i] = static_cast<std::uint16_t>(2 * i);
+    return at;
+  }();
+  const __m512i even = _mm512_load_si512(kEven.data());
+  const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(1));
+  for (std::int64_t i = 0; i < n; i += 64) {
+    const __m512i low = _mm512_loadu_si512(from + i), high = _mm512_loadu_si512(from + i + 32);
+    _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(low, even, high));
+    _mm512_storeu_si512(to + i + 32, _mm512_permutex2var_epi16(low, odd, high));
+  }
+}
+#endif
+
 /// Numbers that share a scale; of formats without scales the row.
 template <DType kFormat>
 constexpr std::int64_t group_of(std::int64_t width) {
@@ -101,24 +174,24 @@ constexpr std::int64_t group_of(std::int64_t width) {
 template <DType kFormat>
 class Scales {
  public:
-  explicit Scales(const PackedMatrix& w) : matrix_(w) {
+  explicit Scales(const PackedMatrix& w) : plane_(w.scales()) {
     if constexpr (kFormat == DType::nf4) second_ = w.second_scales();
   }
   ROOFLM_INLINE float operator[](std::int64_t group) const {
     if constexpr (kFormat == DType::nf4) {
       const float* pair = second_ + group / (core::kScaleGroup / 64) * 2;
-      return core::kScaleCodes[std::to_integer<std::size_t>(matrix_.scales()[group])] * pair[0] + pair[1];
+      return core::kScaleCodes[std::to_integer<std::size_t>(plane_[group])] * pair[0] + pair[1];
     } else if constexpr (kFormat == DType::bf16 || kFormat == DType::sparse) {
       return 1;
     } else {
       float scale = 0;
-      std::memcpy(&scale, matrix_.scales() + group * 4, sizeof scale);
+      std::memcpy(&scale, plane_ + group * 4, sizeof scale);
       return scale;
     }
   }
 
  private:
-  PackedMatrix matrix_;
+  const std::byte* plane_;
   const float* second_ = nullptr;
 };
 

@@ -81,11 +81,33 @@ ROOFLM_INLINE void dot_row(const PackedMatrix& w, const Scales<kFormat>& scales,
   for (int r = 0; r < kRows; ++r) sums[r] = sum_lanes(total[r]);
 }
 
+#if defined(__AVX512BF16__)
+/// The same of codes of 4 bits with rows of bf16 (put_even_first).
+template <DType kFormat, int kRows>
+ROOFLM_INLINE void dot_row(const PackedMatrix& w, const Scales<kFormat>& scales, std::int64_t row,
+                           const core::Bf16* a, float* sums) {
+  constexpr std::int64_t kGroup = group_of<kFormat>(0), kTerms = 64;
+  const std::int64_t groups = w.width / kGroup;
+  Floats total[kRows] = {};
+  for (std::int64_t g = 0; g < groups; ++g) {
+    __m512 part[kRows] = {};
+#pragma GCC unroll 2
+    for (std::int64_t i = g * kGroup; i < (g + 1) * kGroup; i += kTerms) {
+      const auto x = CodePairs<kFormat>::at(w, row * w.width + i);
+      for (int r = 0; r < kRows; ++r) part[r] = x.dot(a + r * w.width + i, part[r]);
+    }
+    const Floats scale = splat(scales[row * groups + g]);
+    for (int r = 0; r < kRows; ++r) total[r] = fma(std::bit_cast<Floats>(part[r]), scale, total[r]);
+  }
+  for (int r = 0; r < kRows; ++r) sums[r] = sum_lanes(total[r]);
+}
+#endif
+
 constexpr std::int64_t kMostRows = 8;
 
 /// Columns [begin, end) of c, whose rows are n apart.
-template <DType kFormat>
-[[gnu::noipa]] void multiply_few(const PackedMatrix& w, std::int64_t m, const float* a, const float* bias,
+template <DType kFormat, class A>
+[[gnu::noipa]] void multiply_few(const PackedMatrix& w, std::int64_t m, const A* a, const float* bias,
                                  float* c, std::int64_t begin, std::int64_t end) {
   const Scales<kFormat> scales(w);
   const std::int64_t n = w.rows;
@@ -153,16 +175,27 @@ Kernel make_few(const OpView& v, const Problem& p, DType format) {
   v.context->scratch().reserve(static_cast<std::size_t>(bytes));
   const auto run = [p, format, c_at, bias_at, resources = v.context](const KernelArgs& args) {
     auto* scratch = reinterpret_cast<float*>(resources->scratch().data());
-    const float* a = as_floats(p.a_type, args.in[0], p.m * p.k, scratch);
     const float* bias = p.bias_type ? as_floats(*p.bias_type, args.in[2], p.n, scratch + bias_at) : nullptr;
     const bool is_direct = p.c_type == DType::f32;
     auto* c = is_direct ? static_cast<float*>(args.out[0]) : scratch + c_at;
     const PackedMatrix w = p.weight(format, args.in[1]);
-    constexpr std::int64_t kGrain = 32;
-    with_format(format, [&]<DType kFormat>() {
+    const auto multiply = [&]<DType kFormat>(const auto* a) {
+      constexpr std::int64_t kGrain = 32;
       parallel_for(p.n, kGrain, [&](std::int64_t begin, std::int64_t end) {
         multiply_few<kFormat>(w, p.m, a, bias, c, begin, end);
       });
+    };
+    with_format(format, [&]<DType kFormat>() {
+#if defined(__AVX512BF16__)
+      if constexpr (kHasPairs<kFormat>) {
+        auto* pairs = reinterpret_cast<core::Bf16*>(scratch);
+        if (p.a_type == DType::bf16) {
+          put_even_first(p.m * p.k, static_cast<const core::Bf16*>(args.in[0]), pairs);
+          return multiply.template operator()<kFormat>(pairs);
+        }
+      }
+#endif
+      multiply.template operator()<kFormat>(as_floats(p.a_type, args.in[0], p.m * p.k, scratch));
     });
     if (!is_direct) put_floats(c, p.m * p.n, p.c_type, args.out[0], 0);
   };
