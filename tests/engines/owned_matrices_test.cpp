@@ -35,6 +35,7 @@ SplitStep split_step(OptimizerKind optimizer, int ranks, int zero, EngineKind en
   split.options.engine = engine;
   split.options.attention = compile::default_attention(engine);
   split.options.dtype = dtype;
+  split.options.rewrites.set(compile::Rewrite::compact_state);  // gradients in 16 bits, where they can be
   split.options.sharding.data = ranks;
   split.options.optimizer.kind = optimizer;
   split.options.optimizer.clip_norm = 0.5;
