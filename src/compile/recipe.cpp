@@ -39,6 +39,21 @@ bool run(std::span<const Pass> passes, Making& making, StepOptions options, std:
   return false;
 }
 
+/// Ranks that own whole matrices have different parts of them.
+void check_owners(const StepOptions& options) {
+  const std::string_view optimizer = name_of(options.optimizer.kind);
+  if (options.rewrites.has(Rewrite::sum_in_update))
+    throw core::Unavailable(
+        fmt::format("--collectives peer-memory needs parts of one size on all ranks, and with --optimizer {} "
+                    "each matrix is of one rank: leave out --zero, or take another way",
+                    optimizer));
+  if (options.unit_buffers != passes::UnitKind::none || options.rewrites.has(Rewrite::fp8_parameters))
+    throw core::Unavailable(
+        fmt::format("--optimizer {} with --zero is planned for rooflm's own steps alone: leave out "
+                    "--framework, or --zero",
+                    optimizer));
+}
+
 void check_options(const StepOptions& options) {
   if (options.micro_batches < 1) {
     throw core::UsageError(fmt::format("--grad-accum must be at least 1, got {}", options.micro_batches));
@@ -69,12 +84,12 @@ void check_options(const StepOptions& options) {
     if (split.ranks() > 1)
       throw core::Unavailable(fmt::format("--states {}: they are kept by one rank alone yet", states));
   }
-  if (passes::is_of_matrices(optimizer) && (split.zero > 0 || split.tensor > 1 || split.expert > 1)) {
+  if (passes::is_of_matrices(optimizer) && (split.tensor > 1 || split.expert > 1)) {
     throw core::Unavailable(fmt::format(
-        "--optimizer {} updates whole matrices, of which ranks would have parts: leave out --zero, "
-        "--tp and --ep",
+        "--optimizer {} updates whole matrices, of which ranks would have parts: leave out --tp and --ep",
         name_of(optimizer)));
   }
+  if (passes::is_of_matrices(optimizer) && split.zero > 0) check_owners(options);
   if (options.dtype == core::DType::f16 && passes::is_of_matrices(optimizer)) {
     throw core::Unavailable(fmt::format(
         "--optimizer {} does not skip updates of gradients that overflow in fp16; take --dtype bf16",
@@ -181,7 +196,7 @@ program::Program inference_step(program::Program forward, const StepOptions& opt
   if (is_split(options)) {
     for (program::Op& op : step.ops) give_share(op, 0, 1, options.sharding.data_ranks());
     passes::drop_identities(step);
-    passes::shard_inference(step, options.sharding, options.rank);
+    passes::shard_inference(step, options.sharding, options.rank, options.optimizer);
     if (options.rewrites.has(Rewrite::sum_in_update))
       passes::wait_for_weights(step, options.sharding, options.rank);
   }

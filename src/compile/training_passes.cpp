@@ -230,7 +230,9 @@ constexpr Pass kPasses[] = {
      }},
     {"gather_again", has<Rewrite::gather_again>, on_step<passes::gather_again>},
     {"shard_data", is_split,
-     [](Making& m, Options o) { passes::shard_data(m.step, m.gradients, o.sharding, o.rank, m.shared); }},
+     [](Making& m, Options o) {
+       passes::shard_data(m.step, m.gradients, o.sharding, o.rank, m.shared, o.optimizer);
+     }},
     {"optimizer", always,
      [](Making& m, Options o) { passes::append_optimizer(m.step, m.gradients, o.optimizer, is_fused(o)); }},
     {"balance_biases", [](Options o) { return o.optimizer.expert_bias_rate > 0; },
@@ -253,7 +255,8 @@ constexpr Pass kPasses[] = {
     {"narrow_frozen", [](Options o) { return has_adapters(o) && core::size_of(o.dtype) == 2; },
      [](Making& m, Options o) { passes::narrow_weights(m.step, o.dtype, is_compact(o), true); }},
     {"rebuild", [](Options o) { return is_fused(o) && rebuilds(o); }, on_step<passes::rebuild>},
-    {"narrow_gradients", is_compact, [](Making& m, Options o) { passes::narrow_gradients(m.step, o.dtype); }},
+    {"narrow_gradients", is_compact,
+     [](Making& m, Options o) { passes::narrow_gradients(m.step, o.dtype, o.optimizer.kind); }},
     {"share_halves", is_compact, [](Making& m, Options o) { passes::share_halves(m.step, o.dtype); }},
     {"fp8_matmuls", is_fp8, [](Making& m, Options o) { passes::fp8_matmuls(m.step, fp8_options(o)); }},
     {"fp8_experts", [](Options o) { return o.fp8 && has<Rewrite::fp8_experts>(o); },

@@ -60,7 +60,8 @@ core::PackedMatrix packed(const program::Tensor& tensor, const std::byte* data) 
 std::optional<std::int64_t> begin_of_range(const program::Tensor& tensor) {
   if (tensor.shards.empty()) return 0;
   const program::Shard& shard = tensor.shards.front();
-  if (tensor.shards.size() > 1 || shard.axis != program::Shard::kElements) return std::nullopt;
+  if (tensor.shards.size() > 1 || shard.axis >= 0) return std::nullopt;
+  if (shard.axis == program::Shard::kOwner) return 0;
   return program::part_of(shard.whole.numel(), shard.parts, shard.index, program::kPartUnit).begin;
 }
 

@@ -379,7 +379,9 @@ RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpT
     return clock_share(times.power(), mix) *
            slowest_clock_share(setting.cluster, point.step.sharding.ranks());
   };
-  if (setting.every_layer || point.config.has_unlike_layers() || layers <= few + 1) {
+  // Matrices of few layers are not owned by ranks as those of many are.
+  const bool has_owners = passes::is_of_matrices(point.step.optimizer.kind) && point.step.sharding.zero > 0;
+  if (setting.every_layer || has_owners || point.config.has_unlike_layers() || layers <= few + 1) {
     const Priced all = price(layers);
     return simulate_priced(all, point, setting, micro_batches, clock_of(all.mix));
   }

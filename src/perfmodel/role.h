@@ -71,7 +71,8 @@ int built_stage_of(const compile::Sharding& sharding, int stage);
 /// programs with two and three of them (four, where layers come in pairs; four to nine with ZeRO 3) are
 /// built, and each further one costs what the third does. Where a wait at the end gets shorter with each
 /// layer that is not so: all are built then, or where `is_rough` the time is the least (RoleStep::is_least).
-/// Throws core::Unavailable when no program is made yet of what the point asks for.
+/// All are built where ranks own matrices (passes/division.h). Throws core::Unavailable when no program is
+/// made yet of what the point asks for.
 RoleStep simulate_role(const PlanPoint& point, const Setting& setting, const OpTimes& times,
                        Forwards& forwards, int stage, int micro_batches, bool is_rough = false);
 

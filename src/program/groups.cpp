@@ -68,7 +68,19 @@ Part part_of(std::int64_t elements, int parts, int index, std::int64_t unit) {
   return {.begin = std::min(elements, index * size), .end = std::min(elements, (index + 1) * size)};
 }
 
+Part part_of(std::int64_t elements, int parts, int index, const Cut& cut) {
+  if (cut.owner == Cut::kNobody) return part_of(elements, parts, index, cut.unit);
+  return {.begin = 0, .end = index == cut.owner ? elements : 0};
+}
+
+Cut cut_of(const Program& program, const Op& op, TensorId part) {
+  const Tensor& tensor = program.tensor(part);
+  return {.unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1,
+          .owner = is_owned(tensor) ? tensor.shards.back().owner : Cut::kNobody};
+}
+
 core::Shape shape_of(const Shard& shard) {
+  if (shard.axis == Shard::kOwner) return shard.index == shard.owner ? shard.whole : core::Shape{0};
   if (shard.axis == Shard::kElements)
     return {part_of(shard.whole.numel(), shard.parts, shard.index, kPartUnit).size()};
   return shard.whole.with(shard.axis, shard.whole[shard.axis] / shard.parts);
@@ -83,8 +95,9 @@ namespace {
 /// Indices in `whole` of the elements of one shard.
 std::vector<std::int64_t> elements_of(const Shard& shard) {
   std::vector<std::int64_t> elements;
-  if (shard.axis == Shard::kElements) {
-    const Part part = part_of(shard.whole.numel(), shard.parts, shard.index, kPartUnit);
+  if (shard.axis < 0) {
+    const Cut cut{.unit = kPartUnit, .owner = shard.axis == Shard::kOwner ? shard.owner : Cut::kNobody};
+    const Part part = part_of(shard.whole.numel(), shard.parts, shard.index, cut);
     elements.resize(static_cast<std::size_t>(part.size()));
     std::iota(elements.begin(), elements.end(), part.begin);
     return elements;
@@ -123,6 +136,10 @@ std::vector<std::int64_t> elements_of(const Tensor& tensor) {
 bool is_split(const Tensor& tensor, Group group) {
   return std::any_of(tensor.shards.begin(), tensor.shards.end(),
                      [&](const Shard& shard) { return shard.group == group; });
+}
+
+bool is_owned(const Tensor& tensor) {
+  return !tensor.shards.empty() && tensor.shards.back().axis == Shard::kOwner;
 }
 
 bool is_message(const Op& op) { return op.is(ops::kSend) || op.is(ops::kReceive); }

@@ -43,6 +43,17 @@ struct Part {
 /// multiple of `unit`; the last ones may be shorter or empty.
 Part part_of(std::int64_t elements, int parts, int index, std::int64_t unit);
 
+/// How a collective cuts a tensor: into parts of multiples of `unit`, or not at all where one rank owns it.
+struct Cut {
+  static constexpr int kNobody = -1;
+  std::int64_t unit = 1;
+  int owner = kNobody;  ///< index in the group of the rank that has all; the parts of the others are empty
+};
+Part part_of(std::int64_t elements, int parts, int index, const Cut& cut);
+/// Of the tensor whose part on this rank is `part`, in the collective `op`: its owner is among `part`'s
+/// shards.
+Cut cut_of(const Program& program, const Op& op, TensorId part);
+
 /// The shape of the shard, given the shape of the whole tensor in it.
 core::Shape shape_of(const Shard& shard);
 /// The shape of the whole tensor that `tensor` is a part of; its own shape if it is not split.
@@ -51,6 +62,8 @@ core::Shape whole_shape(const Tensor& tensor);
 std::vector<std::int64_t> elements_of(const Tensor& tensor);
 /// Whether the tensor is split over the ranks of that group.
 bool is_split(const Tensor& tensor, Group group);
+/// Whether one rank has all of the tensor, this or another.
+bool is_owned(const Tensor& tensor);
 
 /// Parts of weights, gradients and optimizer state begin at multiples of this many elements, so they are
 /// aligned for 64-byte vectors.

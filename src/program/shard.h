@@ -20,11 +20,14 @@ std::string_view name_of(Group group);
 struct Shard {
   /// Instead of an axis: all elements in order, so parts need not be whole rows (program::part_of).
   static constexpr int kElements = -1;
+  /// Instead of an axis: the rank `owner` has all of it, the others nothing.
+  static constexpr int kOwner = -2;
 
   Group group = Group::data;
   int axis = kElements;
   int index = 0;
   int parts = 1;
+  int owner = 0;  ///< with kOwner: its index in the group
   core::Shape whole{};
   /// Extents along the axis that are split separately, such as the rows of q, k and v in one weight. Empty:
   /// one.

@@ -148,6 +148,13 @@ class Splits(GpuRanks):
         tied = ["--arch", "gpt2", "--dtype", "bf16", "--batch", "4"]
         self.compare([(2, "tied", "--pp", "2", *tied)], *tied, tolerance=0.02)
 
+    def test_matrices_that_one_rank_owns(self):
+        """Broadcasts and reductions to one rank; Newton-Schulz may take another GEMM for another number of matrices."""
+        for optimizer in ("muon", "shampoo"):
+            words = ["--optimizer", optimizer, *ACCUMULATED]
+            self.compare([(2, f"{optimizer}{zero}", "--zero", str(zero), "--batch", "1", *words) for zero in (1, 2, 3)],
+                         "--batch", "2", *words, tolerance=1e-4)
+
     def test_memory_does_not_grow_with_micro_batches(self):
         """But for their tokens: what sums are made aside of is the same memory for all."""
         size = ["bench", "--device", DEVICE, "--model", "tiny", "--layers", "4", "--d-model", "512", "--heads", "8", "--d-ff", "2048",
@@ -230,6 +237,11 @@ class Ways(GpuRanks):
         self.compare([(3, "odd-copy-engine", "--collectives", "copy-engine", "--zero", "2", "--batch", "1", *odd)], "--batch", "3", *odd)
         self.compare([(2, "eager-copy-engine", "--collectives", "copy-engine", "--zero", "1", "--engine", "eager", "--batch", "2", *odd)],
                      "--batch", "4", *odd)
+
+    def test_matrices_that_one_rank_owns(self):
+        words = ["--optimizer", "muon", *ACCUMULATED]
+        self.compare([(2, f"muon{zero}-{way}", "--collectives", way, "--zero", str(zero), "--batch", "1", *words)
+                      for way in WAYS for zero in (1, 2)], "--batch", "2", *words, tolerance=1e-4)
 
     def test_auto_says_what_each_way_takes(self):
         result = self.run_rooflm(*self.launch(2, *self.words("auto", "--steps", 50, "--batch", "4", "--zero", "1", "--collectives", "auto"))[1:])

@@ -52,7 +52,7 @@ class Optimizers(TrainingRuns):
         program = ("program", "--model", "tiny", "--device", "null")
         self.fails(2, *program, "--optimizer", "moun", says=("did you mean", "muon"))
         self.fails(2, *program, "--optimizer", "sgd", "--states", "bf16", says=("--states bf16",))
-        self.fails(5, *program, "--optimizer", "muon", "--dp", 2, "--zero", 1, says=("--optimizer muon", "--zero"))
+        self.fails(5, *program, "--optimizer", "muon", "--tp", 2, says=("--optimizer muon", "--tp"))
         self.fails(5, *program, "--optimizer", "shampoo", "--dtype", "fp16", says=("fp16",))
 
     def test_states_are_priced(self):

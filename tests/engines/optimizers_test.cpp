@@ -321,7 +321,7 @@ TEST(OptimizerOptions, AreRefusedWhereTheyCannotBe) {
   options.optimizer.states = StateKind::eight_bit;
   EXPECT_THROW(step(options), core::UsageError);
   options = options_of(EngineKind::fused, core::DType::f32, OptimizerKind::shampoo);
-  options.sharding = {.data = 2, .zero = 1};
+  options.sharding = {.tensor = 2};
   EXPECT_THROW(step(options), core::Unavailable);
 }
 

@@ -192,7 +192,7 @@ class Rank final : public Communicator {
     return members_of(message.group).at(static_cast<std::size_t>(message.peer));
   }
   static Part part_of(const Transfer& t, const std::vector<int>& members, std::size_t index) {
-    return program::part_of(t.elements, static_cast<int>(members.size()), static_cast<int>(index), t.unit);
+    return program::part_of(t.elements, static_cast<int>(members.size()), static_cast<int>(index), t.cut);
   }
   static std::size_t bytes_of(DType dtype, std::int64_t elements) {
     return static_cast<std::size_t>(elements) * core::size_of(dtype);

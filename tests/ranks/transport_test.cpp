@@ -354,7 +354,7 @@ TEST(HostCommunicator, GivesTheBitsOfThreads) {
       const program::Part own = program::part_of(elements, 3, rank, program::kPartUnit);
       std::vector<float> part(static_cast<std::size_t>(own.size()) + 1, 0.1F), whole(x.size());
       backends::comm::Transfer t{
-          .from = x.data(), .to = part.data(), .elements = elements, .unit = program::kPartUnit};
+          .from = x.data(), .to = part.data(), .elements = elements, .cut = {.unit = program::kPartUnit}};
       communicator.reduce_scatter(program::Group::data, {&t, 1}, true);
       t.from = part.data();
       t.to = whole.data();

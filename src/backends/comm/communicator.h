@@ -16,7 +16,7 @@ struct Transfer {
   const void* from = nullptr;
   void* to = nullptr;
   std::int64_t elements = 0;  ///< of the whole tensor
-  std::int64_t unit = 1;      ///< granularity of the parts (program::part_of)
+  program::Cut cut{};         ///< into the parts of ranks
 };
 
 /// Identifies a message between two ranks of a group: a receive matches the send with the same numbers.

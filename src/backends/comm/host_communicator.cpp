@@ -50,7 +50,7 @@ class HostCommunicator final : public Communicator {
     const Team team(*this, group);
     // Parts of any size will do: only the order of the sum matters.
     std::vector<Transfer> cut(own.begin(), own.end());
-    for (Transfer& t : cut) t.unit = program::kPartUnit;
+    for (Transfer& t : cut) t.cut = {.unit = program::kPartUnit};
     std::vector<std::vector<std::byte>> sums(cut.size());
     std::vector<void*> to;
     for (std::size_t i = 0; i < cut.size(); ++i) {
@@ -108,7 +108,7 @@ class HostCommunicator final : public Communicator {
       index = static_cast<std::size_t>(std::ranges::find(members, own.transport_->rank()) - members.begin());
     }
     [[nodiscard]] Part part_of(const Transfer& t, std::size_t member) const {
-      return program::part_of(t.elements, static_cast<int>(members.size()), static_cast<int>(member), t.unit);
+      return program::part_of(t.elements, static_cast<int>(members.size()), static_cast<int>(member), t.cut);
     }
   };
 

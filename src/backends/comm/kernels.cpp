@@ -21,15 +21,17 @@ using program::Program;
 using program::TensorId;
 using Rank = std::shared_ptr<Communicator>;
 
-/// The tensors of a collective; `whole` is the side (inputs or outputs) where they are whole. Addresses come
-/// per call.
-std::vector<Transfer> transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
-  const std::int64_t unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1;
+/// The tensors of a collective; `whole` is the side (inputs or outputs) where they are whole, `parts` the
+/// other. Addresses come per call.
+std::vector<Transfer> transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole,
+                                   const std::vector<TensorId>& parts) {
   std::vector<Transfer> transfers;
   transfers.reserve(whole.size());
-  for (const TensorId id : whole) {
-    const program::Tensor& tensor = program.tensor(id);
-    transfers.push_back({.dtype = tensor.dtype, .elements = tensor.shape.numel(), .unit = unit});
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const program::Tensor& tensor = program.tensor(whole[i]);
+    transfers.push_back({.dtype = tensor.dtype,
+                         .elements = tensor.shape.numel(),
+                         .cut = program::cut_of(program, op, parts[i])});
   }
   return transfers;
 }
@@ -49,23 +51,23 @@ Kernel with_addresses(std::vector<Transfer> transfers, Run run) {
 using Transfers = Communicator::Transfers;
 
 Kernel make_all_reduce(const Rank& rank, const Program& program, const Op& op) {
-  return with_addresses(transfers_of(program, op, op.inputs),
+  return with_addresses(transfers_of(program, op, op.inputs, op.outputs),
                         [rank, group = program::group_of(op)](Transfers t) { rank->all_reduce(group, t); });
 }
 
 Kernel make_all_gather(const Rank& rank, const Program& program, const Op& op) {
-  return with_addresses(transfers_of(program, op, op.outputs),
+  return with_addresses(transfers_of(program, op, op.outputs, op.inputs),
                         [rank, group = program::group_of(op)](Transfers t) { rank->all_gather(group, t); });
 }
 
 Kernel make_reduce_scatter(const Rank& rank, const Program& program, const Op& op) {
-  return with_addresses(transfers_of(program, op, op.inputs),
+  return with_addresses(transfers_of(program, op, op.inputs, op.outputs),
                         [rank, group = program::group_of(op), accumulate = op.attrs.flag("accumulate")](
                             Transfers t) { rank->reduce_scatter(group, t, accumulate); });
 }
 
 Kernel make_pass_on(const Rank& rank, const Program& program, const Op& op) {
-  return with_addresses(transfers_of(program, op, op.inputs),
+  return with_addresses(transfers_of(program, op, op.inputs, op.outputs),
                         [rank, group = program::group_of(op)](Transfers t) { rank->pass_on(group, t); });
 }
 

@@ -53,7 +53,7 @@ UpdateSums sums_of(Backend& backend, const Program& program, const Op& op) {
     of.transfers.push_back({.dtype = gradient.dtype,
                             .to = sums.memory.back().data(),
                             .elements = gradient.shape.numel(),
-                            .unit = op.attrs.integer("unit")});
+                            .cut = {.unit = op.attrs.integer("unit")}});
     of.inputs.push_back(in);
     of.offset_bytes.push_back(op.input_offset.at(in) * static_cast<std::int64_t>(element));
   }

@@ -25,7 +25,8 @@ void insert_weight_casts(Program& program, DType dtype) {
           const program::Tensor& weight = program.tensor(id);
           program::Tensor copy{.name = weight.name + "." + std::string(core::name_of(dtype)),
                                .shape = weight.shape,
-                               .dtype = dtype};
+                               .dtype = dtype,
+                               .shards = weight.shards};
           Op cast;
           cast.def = &ops::kCast;
           cast.inputs = {id};

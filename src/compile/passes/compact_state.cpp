@@ -82,7 +82,12 @@ bool passes_on(const Op& op) {
   return op.is(ops::kReduceScatter) && !op.attrs.flag("accumulate");
 }
 
-std::vector<Uses> uses_of_gradients(const Program& p) {
+/// Whether its owner, maybe another rank, multiplies it with itself.
+bool is_squared(const Tensor& part, OptimizerKind optimizer) {
+  return program::is_owned(part) && optimizer == OptimizerKind::shampoo;
+}
+
+std::vector<Uses> uses_of_gradients(const Program& p, OptimizerKind optimizer) {
   std::vector<Uses> uses(p.tensors.size());
   for (const Op& op : p.ops) {
     // Ranks sum gradients in the gradients' own dtype.
@@ -107,7 +112,8 @@ std::vector<Uses> uses_of_gradients(const Program& p) {
     const Op& op = p.ops[at];
     if (!op.is(ops::kReduceScatter) || !passes_on(op)) continue;
     for (std::size_t i = 0; i < op.inputs.size(); ++i)
-      if (uses[static_cast<std::size_t>(op.outputs[i])].others)
+      if (uses[static_cast<std::size_t>(op.outputs[i])].others ||
+          is_squared(p.tensor(op.outputs[i]), optimizer))
         uses[static_cast<std::size_t>(op.inputs[i])].others = true;
   }
   return uses;
@@ -171,8 +177,8 @@ void cast_weights_once(Program& program) {
   }
 }
 
-void narrow_gradients(Program& program, DType dtype) {
-  const std::vector<Uses> uses = uses_of_gradients(program);
+void narrow_gradients(Program& program, DType dtype, OptimizerKind optimizer) {
+  const std::vector<Uses> uses = uses_of_gradients(program, optimizer);
   for (std::size_t id = 0; id < program.tensors.size(); ++id) {
     Tensor& tensor = program.tensors[id];
     if (tensor.role != Role::gradient || tensor.shape.rank() < 2) continue;

@@ -1,6 +1,7 @@
 // Less memory and traffic for the persistent state and the updates of steps in 16 bits.
 #pragma once
 
+#include "compile/passes/optimizer.h"
 #include "core/dtype.h"
 #include "program/program.h"
 
@@ -23,8 +24,8 @@ void cast_weights_once(program::Program& program);
 
 /// Weight gradients of matrices that a single matmul writes become `dtype`, bf16 or fp16: summed in fp32,
 /// rounded once. Gradients that accumulate over micro-batches, loss chunks or several uses of a weight stay
-/// fp32. Ranks reduce narrow gradients as they are. In fp16 they contain the factor of the loss
-/// (passes/scale_loss.h), and one that overflows skips the update.
-void narrow_gradients(program::Program& program, core::DType dtype);
+/// fp32, and those that the optimizer multiplies. Ranks reduce narrow gradients as they are. In fp16 they
+/// contain the factor of the loss (passes/scale_loss.h), and one that overflows skips the update.
+void narrow_gradients(program::Program& program, core::DType dtype, OptimizerKind optimizer);
 
 }  // namespace rooflm::passes

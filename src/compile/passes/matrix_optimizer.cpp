@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -92,12 +94,15 @@ class MatrixWriter {
     return id;
   }
 
+  /// Whoever has the weight has all of it.
   TensorId add_state(const std::string& name, TensorId weight, const Shape& shape) {
+    std::vector<program::Shard> shards = program().tensor(weight).shards;
+    for (program::Shard& shard : shards) shard.whole = shape;
     return program().add_tensor({.name = name + "." + program().tensor(weight).name,
                                  .shape = shape,
                                  .role = Role::optimizer_state,
                                  .full_precision = true,
-                                 .shards = program().tensor(weight).shards});
+                                 .shards = std::move(shards)});
   }
 
   /// Moving averages m of `pairs`, one after another, or Nesterov's step ahead of them.
@@ -177,11 +182,15 @@ class MatrixWriter {
 
 std::vector<bool> layer_matrices(const Program& program) {
   std::vector<bool> is_matrix(program.tensors.size(), false);
+  std::map<TensorId, TensorId> weight_of;  // by what was gathered of it
   for (const program::Op& op : program.ops) {
+    if (op.is(ops::kAllGather))
+      for (std::size_t i = 0; i < op.inputs.size(); ++i) weight_of[op.outputs[i]] = op.inputs[i];
     const bool multiplies = op.is(ops::kMatmul) || op.is(ops::kGroupedMatmul);
     if (!multiplies || op.phase != program::Phase::forward || !core::Scope(op.scope).layer()) continue;
-    if (program.tensor(op.inputs[1]).role == Role::weight)
-      is_matrix[static_cast<std::size_t>(op.inputs[1])] = true;
+    const auto gathered = weight_of.find(op.inputs[1]);
+    const TensorId weight = gathered == weight_of.end() ? op.inputs[1] : gathered->second;
+    if (program.tensor(weight).role == Role::weight) is_matrix[static_cast<std::size_t>(weight)] = true;
   }
   return is_matrix;
 }
@@ -191,6 +200,20 @@ void append_matrix_updates(Builder& builder, const std::vector<WeightGradient>& 
   MatrixWriter writer(builder, weights, hyper, norm, options);
   if (options.kind == OptimizerKind::muon) return writer.muon();
   writer.shampoo();
+}
+
+double matrix_update_flop(const Shape& weight, const OptimizerOptions& options) {
+  Program program;
+  Builder builder(program, program::Phase::optimizer);
+  const TensorId hyper = program.add_tensor({.name = "hyper", .shape = {4}, .role = Role::input});
+  const WeightGradient pair{
+      .weight = program.add_tensor({.name = "w", .shape = weight, .role = Role::weight}),
+      .gradient = program.add_tensor({.name = "d_w", .shape = weight, .role = Role::gradient})};
+  append_matrix_updates(builder, {pair}, hyper, program::kNone, options);
+  double flop = 0;
+  for (const program::Op& op : program.ops)
+    flop += static_cast<double>(program::cost_of(program, op).matmul_flop);
+  return flop;
 }
 
 }  // namespace rooflm::passes

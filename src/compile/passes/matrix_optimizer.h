@@ -13,8 +13,8 @@ struct WeightGradient {
   program::TensorId weight = program::kNone, gradient = program::kNone;
 };
 
-/// For each tensor, whether matmuls of the layers read it as a weight: the matrices that such optimizers
-/// update. Embeddings, the head, norms and biases are left to AdamW.
+/// For each tensor, whether matmuls of the layers read it as a weight, maybe gathered: the matrices that such
+/// optimizers update. Embeddings, the head, norms and biases are left to AdamW.
 std::vector<bool> layer_matrices(const program::Program& program);
 
 /// Appends the update of weights of one shape, which are computed together: matmuls have a batch.
@@ -34,5 +34,8 @@ std::vector<bool> layer_matrices(const program::Program& program);
 /// M = T^4 M, in fp32. Every step computes them anew.
 void append_matrix_updates(program::Builder& builder, const std::vector<WeightGradient>& weights,
                            program::TensorId hyper, program::TensorId norm, const OptimizerOptions& options);
+
+/// FLOPs of the matmuls in the update of one weight.
+double matrix_update_flop(const core::Shape& weight, const OptimizerOptions& options);
 
 }  // namespace rooflm::passes

@@ -79,7 +79,7 @@ void append_own_update(program::Builder& builder, const WeightGradient& pair, Te
 }
 
 /// Takes those that an optimizer of matrices updates out of `pairs`: those of one shape together, but for
-/// what would take much memory at a time.
+/// what would take much memory at a time. Those that another rank owns are dropped.
 std::vector<std::vector<WeightGradient>> take_matrices(const Program& program,
                                                        std::vector<WeightGradient>& pairs, bool groups) {
   constexpr std::int64_t kMostElements = std::int64_t{1} << 26U;
@@ -88,6 +88,7 @@ std::vector<std::vector<WeightGradient>> take_matrices(const Program& program,
   for (const WeightGradient& pair : pairs) {
     if (!is_matrix[static_cast<std::size_t>(pair.weight)]) continue;
     const program::Tensor& weight = program.tensor(pair.weight);
+    if (weight.shape.numel() == 0) continue;
     const auto fits = [&](const std::vector<WeightGradient>& group) {
       const auto count = static_cast<std::int64_t>(group.size());
       return program.shape(group.front().weight) == weight.shape &&

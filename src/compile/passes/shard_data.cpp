@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "compile/passes/division.h"
 #include "compile/passes/words.h"
 #include "core/scope.h"
 
@@ -18,7 +19,6 @@ namespace {
 
 using compile::Sharding;
 using program::Coordinates;
-using program::Shard;
 
 /// The unit that is reduced and gathered together: a layer, or a block outside of layers.
 std::string unit_of(const Op& op, const Sharding& sharding) {
@@ -88,40 +88,16 @@ class Collectives {
   Coordinates rank_;
 };
 
-/// The ranks that have the same of a weight, and may split it.
-Group sharers_of(const Tensor& weight) {
-  return program::is_split(weight, Group::expert) ? Group::copies : Group::data;
-}
-
-/// Whether data-parallel ranks split the weight. Experts are split already, over some of them.
-bool is_divided(const Tensor& weight, const Sharding& sharding) {
-  const bool is_shared =
-      sharers_of(weight) == Group::data || (sharding.has_exact_rows && sharding.expert_copies() > 1);
-  return sharding.zero > 0 && is_shared && program::whole_shape(weight).rank() > 1;
-}
-
-/// A tensor that is the rank's part of `whole`.
-Tensor part_tensor(const Tensor& whole, const Sharding& sharding, const Coordinates& rank) {
-  Tensor part = whole;
-  const bool is_of_all = sharers_of(whole) == Group::data;
-  part.shards.push_back({.group = sharers_of(whole),
-                         .index = is_of_all ? rank.data : rank.data / sharding.expert,
-                         .parts = is_of_all ? sharding.data_ranks() : sharding.expert_copies(),
-                         .whole = whole.shape});
-  part.shape = program::shape_of(part.shards.back());
-  return part;
-}
-
 /// Classifies weights and gradients and emits their reductions.
 class GradientReducer {
  public:
   GradientReducer(Program& step, program::GradientMap& gradients, const Sharding& sharding,
-                  const Coordinates& rank, const SharedWeights& shared)
+                  const Coordinates& rank, const SharedWeights& shared, const Division& division)
       : step_(&step),
         gradients_(&gradients),
         sharding_(sharding),
-        rank_(rank),
         collectives_(sharding, rank),
+        division_(&division),
         summed_(shared.summed.begin(), shared.summed.end()),
         tied_(shared.tied.begin(), shared.tied.end()) {}
 
@@ -155,7 +131,7 @@ class GradientReducer {
     for (Op& op : step_->ops) {
       for (TensorId& id : op.outputs) {
         const auto weight = weights_.find(id);
-        if (weight == weights_.end() || !is_divided(step_->tensor(weight->second), sharding_)) continue;
+        if (weight == weights_.end() || !division_->divides(step_->tensor(weight->second))) continue;
         const auto [entry, is_first] = own.try_emplace({id, op.micro_batch}, id);
         if (is_first) op.attrs.set("accumulate", false);
         if (is_first && op.micro_batch > 0) entry->second = step_->add_tensor(step_->tensor(id));
@@ -173,7 +149,7 @@ class GradientReducer {
       for (const TensorId id : op.outputs) {
         const auto weight = weights_.find(id);
         if (weight == weights_.end()) continue;
-        const bool is_each = sharding_.zero >= 2 && is_divided(step_->tensor(weight->second), sharding_);
+        const bool is_each = sharding_.zero >= 2 && division_->divides(step_->tensor(weight->second));
         if (is_each || op.micro_batch == last_micro_batch_)
           last_writer[{id, op.micro_batch}] = unit_of(op, sharding_);
       }
@@ -192,10 +168,10 @@ class GradientReducer {
       const bool is_summed = summed_.contains(tensor.name);
       const bool is_tied = tied_.contains(tensor.name) && like.micro_batch == last_micro_batch_;
       TensorId result = id;
-      if (is_divided(tensor, sharding_)) {
+      if (division_->divides(tensor)) {
         result = part_of_gradient(weight, id);
-        divided[sharers_of(tensor)].push_back(id);
-        parts[sharers_of(tensor)].push_back(result);
+        divided[Division::sharers_of(tensor)].push_back(id);
+        parts[Division::sharers_of(tensor)].push_back(result);
       } else if (program::is_split(tensor, Group::expert)) {
         experts.push_back(id);
       } else {
@@ -229,7 +205,7 @@ class GradientReducer {
   TensorId part_of_gradient(TensorId weight, TensorId whole) {
     const auto [entry, is_new] = parts_.try_emplace(weight, program::kNone);
     if (is_new) {
-      entry->second = step_->add_tensor(part_tensor(step_->tensor(whole), sharding_, rank_));
+      entry->second = step_->add_tensor(division_->part_of(weight, step_->tensor(whole)));
       gradients_->set(weight, entry->second);
     }
     return entry->second;
@@ -238,8 +214,8 @@ class GradientReducer {
   Program* step_;
   program::GradientMap* gradients_;
   Sharding sharding_;
-  Coordinates rank_;
   Collectives collectives_;
+  const Division* division_;
   std::set<std::string> summed_, tied_;
   int last_micro_batch_ = 0;
   std::map<TensorId, TensorId> weights_;  ///< by gradient
@@ -252,8 +228,8 @@ class GradientReducer {
 /// Gathers split weights for the ops that read them.
 class WeightGatherer {
  public:
-  WeightGatherer(Program& step, const Sharding& sharding, const Coordinates& rank)
-      : step_(&step), sharding_(sharding), rank_(rank), collectives_(sharding, rank) {}
+  WeightGatherer(Program& step, const Sharding& sharding, const Coordinates& rank, const Division& division)
+      : step_(&step), sharding_(sharding), collectives_(sharding, rank), division_(&division) {}
 
   void run() {
     const std::size_t tensors = step_->tensors.size();
@@ -261,13 +237,12 @@ class WeightGatherer {
       for (std::size_t k = 0; k < step_->ops[i].inputs.size(); ++k) {
         const TensorId id = step_->ops[i].inputs[k];
         const bool is_weight = id != program::kNone && step_->tensor(id).role == Role::weight;
-        if (is_weight && is_divided(step_->tensor(id), sharding_)) step_->ops[i].inputs[k] = whole_of(id, i);
+        if (is_weight && division_->divides(step_->tensor(id))) step_->ops[i].inputs[k] = whole_of(id, i);
       }
     }
     for (TensorId id = 0; id < static_cast<TensorId>(tensors); ++id) {
       Tensor& tensor = step_->tensor(id);
-      if (tensor.role == Role::weight && is_divided(tensor, sharding_))
-        tensor = part_tensor(tensor, sharding_, rank_);
+      if (tensor.role == Role::weight && division_->divides(tensor)) tensor = division_->part_of(id, tensor);
     }
     Insertions insertions;
     for (std::size_t i = 0; i < uses_.size(); ++i)
@@ -294,7 +269,7 @@ class WeightGatherer {
   }
 
   TensorId whole_of(TensorId weight, std::size_t index) {
-    const Group group = sharers_of(step_->tensor(weight));
+    const Group group = Division::sharers_of(step_->tensor(weight));
     const Key key = key_of(step_->ops[index], group);
     const Key place = sharding_.zero < 3 ? Key{} : key;
     const auto [entry, is_new] = whole_.try_emplace({weight, place}, program::kNone);
@@ -320,8 +295,8 @@ class WeightGatherer {
 
   Program* step_;
   Sharding sharding_;
-  Coordinates rank_;
   Collectives collectives_;
+  const Division* division_;
   std::map<std::pair<TensorId, Key>, TensorId> whole_;
   std::map<Key, std::size_t> by_key_;
   std::vector<Use> uses_;
@@ -345,14 +320,17 @@ void sum_loss(Program& step, const Collectives& collectives) {
 }  // namespace
 
 void shard_data(Program& step, program::GradientMap& gradients, const Sharding& sharding,
-                const Coordinates& rank, const SharedWeights& shared) {
-  GradientReducer(step, gradients, sharding, rank, shared).run();
-  if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
+                const Coordinates& rank, const SharedWeights& shared, const OptimizerOptions& optimizer) {
+  const Division division(step, sharding, rank, optimizer);
+  GradientReducer(step, gradients, sharding, rank, shared, division).run();
+  if (sharding.zero > 0) WeightGatherer(step, sharding, rank, division).run();
   if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
 }
 
-void shard_inference(Program& step, const Sharding& sharding, const Coordinates& rank) {
-  if (sharding.zero > 0) WeightGatherer(step, sharding, rank).run();
+void shard_inference(Program& step, const Sharding& sharding, const Coordinates& rank,
+                     const OptimizerOptions& optimizer) {
+  if (sharding.zero > 0)
+    WeightGatherer(step, sharding, rank, Division(step, sharding, rank, optimizer)).run();
   if (sharding.data_ranks() > 1) sum_loss(step, Collectives(sharding, rank));
 }
 

@@ -7,8 +7,10 @@
 //   all_reduce      y_i = sum over ranks of x_i; may be in place
 //   all_gather      y_i = the parts x_i of all ranks, concatenated
 //   reduce_scatter  y_i (+)= this rank's part of the sum over ranks of x_i; += with `accumulate`
-// Parts are those of program::part_of with the attribute `unit`. With the attribute `mapped` a sum is between
-// barriers, and the ranks have mapped each other's memory (passes/sum_in_update.h).
+// Parts are those of program::part_of with the attribute `unit`, or everything on the rank that owns a tensor
+// (Shard::kOwner): an all_gather is a broadcast of it then, and a reduce_scatter a reduction to it. With the
+// attribute `mapped` a sum is between barriers, and the ranks have mapped each other's memory
+// (passes/sum_in_update.h).
 //   send            x to the rank `peer` of the group. It is done when x may be overwritten, which may be
 //                   before x has arrived
 //   receive         `elements` elements sent by that rank for the same `channel` and micro-batch. Channel c
@@ -66,9 +68,9 @@ std::vector<Tensor> infer_all_reduce(const Program& p, const Op& op) {
 }
 
 /// Elements of this rank's part of a tensor with so many elements.
-std::int64_t own_elements(const Op& op, std::int64_t elements) {
+std::int64_t own_elements(const Op& op, std::int64_t elements, const Cut& cut) {
   const Parts at(op.attrs);
-  return part_of(elements, at.parts, at.index, op.attrs.integer("unit")).size();
+  return part_of(elements, at.parts, at.index, cut).size();
 }
 
 /// Shapes come from existing outputs if there are any; otherwise all parts are equal rows.
@@ -81,7 +83,8 @@ std::vector<Tensor> infer_all_gather(const Program& p, const Op& op) {
     Tensor whole = like(part);
     whole.shape = i < op.outputs.size() ? p.shape(op.outputs[i])
                                         : part.shape.with(0, part.shape[0] * op.attrs.integer("parts"));
-    expect(own_elements(op, whole.shape.numel()) == part.shape.numel(), op, [&] {
+    const Cut cut = cut_of(p, op, op.inputs[i]);
+    expect(own_elements(op, whole.shape.numel(), cut) == part.shape.numel(), op, [&] {
       return fmt::format("{} is not this rank's part of {}", part.shape.str(), whole.shape.str());
     });
     outputs.push_back(std::move(whole));
@@ -93,9 +96,11 @@ std::vector<Tensor> infer_reduce_scatter(const Program& p, const Op& op) {
   expect_place(op);
   std::vector<Tensor> outputs;
   outputs.reserve(op.inputs.size());
-  for (const TensorId id : op.inputs) {
-    Tensor part = like(p.tensor(id));
-    part.shape = {own_elements(op, part.shape.numel())};
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    Tensor part = like(p.tensor(op.inputs[i]));
+    // Existing outputs say whether one rank has all.
+    const Cut cut = i < op.outputs.size() ? cut_of(p, op, op.outputs[i]) : Cut{op.attrs.integer("unit")};
+    part.shape = {own_elements(op, part.shape.numel(), cut)};
     outputs.push_back(std::move(part));
   }
   return outputs;

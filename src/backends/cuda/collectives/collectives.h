@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,13 +19,17 @@ struct DeviceTransfer {
   const void* from = nullptr;
   void* to = nullptr;
   std::int64_t elements = 0;  ///< of the whole tensor
-  std::int64_t unit = 1;      ///< of the parts (program::part_of)
+  program::Cut cut{};         ///< into the parts of ranks
 
   [[nodiscard]] std::size_t bytes_of(std::int64_t count) const {
     return static_cast<std::size_t>(count) * core::size_of(dtype);
   }
   [[nodiscard]] program::Part part_of(int ranks, int index) const {
-    return program::part_of(elements, ranks, index, unit);
+    return program::part_of(elements, ranks, index, cut);
+  }
+  /// Elements of the largest part.
+  [[nodiscard]] std::int64_t most_elements(int ranks) const {
+    return part_of(ranks, std::max(cut.owner, 0)).size();
   }
   /// Whether all ranks have as many elements, as NCCL's own splitting wants it.
   [[nodiscard]] bool is_even(int ranks) const {

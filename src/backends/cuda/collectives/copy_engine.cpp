@@ -17,11 +17,11 @@ constexpr std::size_t kReceivedUnit = 512;
 
 }  // namespace
 
-/// Of all parts of one rank, from all ranks: of the first, whose parts are the largest, so that what is
-/// received of a tensor begins at the same place on all ranks.
+/// Of all parts of one rank, from all ranks: of the one whose part is the largest, so that what is received
+/// of a tensor begins at the same place on all ranks.
 std::size_t CopyEngine::received_bytes(const DeviceTransfer& t) const {
   const int ranks = own().ranks;
-  const std::size_t bytes = static_cast<std::size_t>(ranks) * t.bytes_of(t.part_of(ranks, 0).size());
+  const std::size_t bytes = static_cast<std::size_t>(ranks) * t.bytes_of(t.most_elements(ranks));
   return (bytes + kReceivedUnit - 1) / kReceivedUnit * kReceivedUnit;
 }
 

@@ -17,14 +17,17 @@ using program::Program;
 using program::TensorId;
 using Groups = std::shared_ptr<NcclGroups>;
 
-/// The tensors of a collective; `whole` is the side on which they are whole. Addresses come with each call.
-DeviceTransfers transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole) {
-  const std::int64_t unit = op.attrs.has("unit") ? op.attrs.integer("unit") : 1;
+/// The tensors of a collective; `whole` is the side on which they are whole, `parts` the other. Addresses
+/// come with each call.
+DeviceTransfers transfers_of(const Program& program, const Op& op, const std::vector<TensorId>& whole,
+                             const std::vector<TensorId>& parts) {
   DeviceTransfers transfers;
   transfers.reserve(whole.size());
-  for (const TensorId id : whole) {
-    const program::Tensor& tensor = program.tensor(id);
-    transfers.push_back({.dtype = tensor.dtype, .elements = tensor.shape.numel(), .unit = unit});
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const program::Tensor& tensor = program.tensor(whole[i]);
+    transfers.push_back({.dtype = tensor.dtype,
+                         .elements = tensor.shape.numel(),
+                         .cut = program::cut_of(program, op, parts[i])});
   }
   return transfers;
 }
@@ -59,14 +62,14 @@ Kernel make_mapped(const Groups& groups, const Op& op, DeviceTransfers transfers
 }
 
 Kernel make_all_reduce(const Groups& groups, const Program& program, const Op& op) {
-  DeviceTransfers transfers = transfers_of(program, op, op.inputs);
+  DeviceTransfers transfers = transfers_of(program, op, op.inputs, op.outputs);
   if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
   groups->reserve(program::group_of(op), transfers);
   return make(groups, op, std::move(transfers), &Collectives::all_reduce);
 }
 
 Kernel make_all_gather(const Groups& groups, const Program& program, const Op& op) {
-  return make(groups, op, transfers_of(program, op, op.outputs), &Collectives::all_gather);
+  return make(groups, op, transfers_of(program, op, op.outputs, op.inputs), &Collectives::all_gather);
 }
 
 /// Sums that are added to what is there are made aside first.
@@ -107,7 +110,7 @@ Kernel make_accumulating(const Groups& groups, const Program& program, const Op&
 }
 
 Kernel make_reduce_scatter(const Groups& groups, const Program& program, const Op& op) {
-  DeviceTransfers transfers = transfers_of(program, op, op.inputs);
+  DeviceTransfers transfers = transfers_of(program, op, op.inputs, op.outputs);
   if (op.attrs.flag("mapped")) return make_mapped(groups, op, std::move(transfers));
   groups->reserve(program::group_of(op), transfers);
   if (op.attrs.flag("accumulate")) return make_accumulating(groups, program, op, std::move(transfers));
@@ -115,7 +118,7 @@ Kernel make_reduce_scatter(const Groups& groups, const Program& program, const O
 }
 
 Kernel make_pass_on(const Groups& groups, const Program& program, const Op& op) {
-  return make(groups, op, transfers_of(program, op, op.inputs), &Collectives::pass_on);
+  return make(groups, op, transfers_of(program, op, op.inputs, op.outputs), &Collectives::pass_on);
 }
 
 KernelInfo message_info(const Groups& groups, const Op& op) {
