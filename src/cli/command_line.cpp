@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "cli/former_names.h"
-#include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -146,7 +145,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);
   } catch (const CLI::CallForHelp&) {
-    write_help(app_->help());
+    write_text(app_->help());
     return false;
   } catch (const CLI::RequiredError& error) {
     check_extras();

@@ -2,12 +2,17 @@
 
 Usage: test_shell.py PATH_OF_ROOFLM"""
 
+import fcntl
+import os
 import pathlib
+import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 BASH = r"""
@@ -70,6 +75,23 @@ class Shell(unittest.TestCase):
                                     env={"COLUMNS": "60", "HOME": str(self.folder)})
             long = [line for line in result.stdout.splitlines() if len(line) > 60 and len(line.split()) > 1]
             self.assertEqual(long, [], command)
+
+    def test_messages_are_as_wide_as_the_terminal(self):
+        environment = {"HOME": str(self.folder), "TERM": "xterm"}
+        words = [self.binary, "study", "nothing"]
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=end, timeout=60, check=False, env=environment)
+        os.close(end)
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(terminal, 1 << 16).decode()).replace("\r", "").splitlines()
+        os.close(terminal)
+        self.assertGreater(len(shown), 2)
+        self.assertEqual([line for line in shown if len(line) > 60], [])
+        for more in ({}, {"COLUMNS": "0"}):
+            piped = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={**environment, **more})
+            self.assertEqual(piped.stderr, " ".join(shown) + "\n", "one line where it is no terminal")
+        narrow = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={**environment, "COLUMNS": "60"})
+        self.assertEqual(narrow.stderr.splitlines(), shown)
 
     def test_a_dry_run_of_man_writes_nothing(self):
         out = self.run_binary("man", "-o", self.folder / "pages", "--dry-run")

@@ -157,7 +157,7 @@ class Launch {
       }
     }
     // Of ranks that were asked to stop, and of any that ended while others went on as if nothing were wrong.
-    if (!has_told_ && !words_.read().empty()) write_note("launch: " + words_.read().front().second);
+    if (!has_told_ && !words_.read().empty()) write_message("launch: " + words_.read().front().second);
     return code_;
   }
 
@@ -201,8 +201,8 @@ class Launch {
       const auto found = std::ranges::find_if(words, misses);
       said = "; " + (found != words.end() ? *found : words.front()).second;
     }
-    write_note(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
-                           children_.number(rank), what, said));
+    write_message(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
+                              children_.number(rank), what, said));
     has_told_ = true;
   }
 
@@ -246,7 +246,7 @@ class Launch {
     children_.send(SIGTERM);
     wait_for_all(kGraceSeconds);
     if (const std::size_t stuck = children_.running(); stuck > 0) {
-      write_note(
+      write_message(
           fmt::format("launch: {} of {} ranks did not end by themselves and were killed", stuck, count_));
       children_.send(SIGKILL);
       wait_for_all(kGraceSeconds);

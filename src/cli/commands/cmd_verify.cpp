@@ -100,7 +100,7 @@ int run(const VerifyOptions& options) {
   if (!for_people || !rows.empty()) write_out(show_table(verify_columns().table(rows), style));
   for (const std::string& line : verdicts) {
     if (for_people) {
-      write_out(line + "\n");
+      write_text(line + "\n");
     } else {
       note("{}", line);
     }
