@@ -23,19 +23,22 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
-# A zsh in a terminal of its own, whose list of matches is what `compadd` is called with.
+# A zsh in a terminal of its own, whose list of matches is what `compadd` is called with. It makes the file `done` after what
+# it was given before, however long that takes on a busy machine.
 ZSH = r"""
 zmodload zsh/zpty
+await() { for i in {1..600}; do [[ -f done ]] && break; sleep 0.1; done; rm -f done }
 zpty -b z zsh -f -i
 zpty -w z "PS1=; fpath=($1:h \$fpath); autoload -Uz compinit; compinit -u -D; source $1 2>/dev/null; compdef _rooflm rooflm"
 zpty -w z 'compadd() {
   if [[ ${@[(i)-[OAD]]} -le $# ]]; then builtin compadd "$@"; return; fi
   local -a found; builtin compadd -O found "$@"; print -rl -- "MATCH $^found" >> matches; builtin compadd "$@"
 }'
-zpty -w z 'bindkey "^I" complete-word; zstyle ":completion:*" verbose no'
-sleep 0.5
+zpty -w z 'bindkey "^I" complete-word; zstyle ":completion:*" verbose no; : > done'
+await
 zpty -n -w z "$2"$'\t'
-sleep 1.5
+zpty -w z $'\C-u: > done'
+await
 [[ -f matches ]] && sed -n 's/^MATCH //p' matches
 zpty -d z
 rm -f matches
@@ -144,7 +147,7 @@ class Shell(unittest.TestCase):
                                     env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"})
             self.assertEqual(result.stderr, "")
             return [one.split("\t")[0] for one in result.stdout.splitlines()]
-        result = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", path, line], capture_output=True, text=True, timeout=60, check=True,
+        result = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", path, line], capture_output=True, text=True, timeout=180, check=True,
                                 cwd=self.folder, env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "TERM": "dumb"})
         return result.stdout.split()
 
