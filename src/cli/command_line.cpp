@@ -29,6 +29,17 @@ void keep_empty_values(std::vector<std::string>& arguments) {
   }
 }
 
+/// Of an option without its value CLI11 says "--scaling: 1 required strong|weak missing".
+std::string missing_value(const std::string& what) {
+  constexpr std::string_view kRequired = ": 1 required ";
+  constexpr std::string_view kMissing = " missing";
+  const std::size_t name = what.find(kRequired);
+  if (name == std::string::npos || !what.ends_with(kMissing)) return what;
+  const std::size_t begin = name + kRequired.size();
+  return fmt::format("{} needs a value: {}", what.substr(0, name),
+                     what.substr(begin, what.size() - begin - kMissing.size()));
+}
+
 }  // namespace
 
 Option& Option::type_name(const std::string& name) {
@@ -154,7 +165,8 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
                                        name_, what.substr(0, what.find(' ')), name_));
   } catch (const CLI::ParseError& error) {
     check_extras();
-    throw core::UsageError(fmt::format("{}: {}", name_, core::printable(error.what(), 4 * core::kMostShown)));
+    throw core::UsageError(
+        fmt::format("{}: {}", name_, core::printable(missing_value(error.what()), 4 * core::kMostShown)));
   }
   check_extras();
   check_empty();

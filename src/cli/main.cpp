@@ -40,14 +40,15 @@ constexpr int kInternalError = 70;
 
 std::string help_text() {
   std::string text =
-      "rooflm runs, profiles, prices, plans and scales training and inference of language models.\n\n"
+      "rooflm runs, profiles, prices, plans and scales training and inference of\n"
+      "language models.\n\n"
       "Usage: rooflm COMMAND [OPTIONS]\n";
   for (const CommandGroup& group : command_groups()) {
     text += fmt::format("\n{}:\n", group.title);
     for (const Command& command : group.commands)
       text += fmt::format("  {:<22}{}\n", command.name, command.summary);
   }
-  text += "\n`rooflm COMMAND --help` shows a command's options with units, defaults and an example.\n";
+  text += "\n`rooflm COMMAND --help` shows its options with units, defaults and an example.\n";
   text += "`rooflm --version` prints the version.\n\n";
   return text + kExitCodes;
 }

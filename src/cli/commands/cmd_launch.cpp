@@ -294,15 +294,16 @@ Body declare_launch(CommandLine& line) {
       .type_name("S")
       .show_default();
   line.add_flag("--share-gpus", options->shares_gpus,
-                "Let several ranks share a GPU, in turn: numbers are right, times mean nothing");
+                "Let several ranks share a GPU, in turn: results are correct, times are meaningless");
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
-      "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each\n"
-      "rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device\n"
-      "cuda is the GPU of its LOCAL_RANK. Signals are forwarded to all ranks. If a rank fails, all others\n"
-      "are stopped within 30 s, a line says which one failed and why, and its exit code becomes that of\n"
-      "launch. mpirun and srun start the same commands on several hosts (docs/multi_device.md).\n\n"
-      "Example: rooflm launch -n 2 -- train --data data/ --model tiny --out out/ --steps 100 --zero 1");
+      "COMMAND is bench, profile, train, eval, generate or comm with their options, or\n"
+      "any program. Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,\n"
+      "MASTER_ADDR and MASTER_PORT; --device cuda is the GPU of its LOCAL_RANK. Signals\n"
+      "are forwarded to all ranks. If a rank fails, all others are stopped within 30 s,\n"
+      "a line says which one failed and why, and its exit code becomes that of launch.\n"
+      "mpirun and srun start the same commands on several hosts (docs/multi_device.md).\n\n"
+      "Example: rooflm launch -n 2 -- bench --model tiny --zero 1");
   return [options] { return run(*options); };
 }
 

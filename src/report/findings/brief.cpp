@@ -116,9 +116,9 @@ void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
     const std::size_t ceilings = set.files.front().ceilings.size();
     const std::size_t cells = set.files.front().cells.size();
     brief.verdict =
-        fmt::format("No step was timed: {} run{}{}, {} ceilings, {} cells.", set.runs.size(),
-                    set.runs.size() == 1 ? "" : "s",
-                    run == nullptr ? "" : fmt::format(" (status {})", run->run.status), ceilings, cells);
+        fmt::format("No step was timed: {}{}, {}, {}.", core::format_count(set.runs.size(), "run"),
+                    run == nullptr ? "" : fmt::format(" (status {})", run->run.status),
+                    core::format_count(ceilings, "ceiling"), core::format_count(cells, "cell"));
   }
 }
 
