@@ -279,7 +279,7 @@ class Profiles(GpuRanks):
         self.ok("launch", "-n", 2, *sharing(2), "--", "profile", *size, "--zero", "1", "--overlap", "on", "--steps", 3, "-o", record, "--view", "overview")
         self.ok("verify", record)
         if DEVICE != "cpu" and GPUS == 1:
-            self.assertIn("times mean nothing", self.ok("report", record, "--view", "overview"))
+            self.assertIn("times are meaningless", self.ok("report", record, "--view", "overview"))
         calls, ranks = test_ranks.Profiles.cells(self, record)
         self.assertEqual({row["op"] for row in calls} & {"reduce_scatter", "all_gather"}, {"reduce_scatter", "all_gather"})
         for row in calls:

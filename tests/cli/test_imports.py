@@ -357,7 +357,7 @@ class Imports(unittest.TestCase):
         self.assertEqual(len(self.take("a.json", cut[:-2], says=["the file is truncated"])), 2)
         self.assertEqual(self.query("SELECT status FROM run"), [("interrupted",)])
         self.assertEqual(len(self.take("a.json.gz", gzip.compress(cut.encode() * 1)[:-9], says=[])), 2)
-        rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["no UTF-8"])
+        rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["not UTF-8"])
         self.assertEqual(len(rows), 2)
 
     def test_files_that_are_refused(self):

@@ -167,7 +167,7 @@ class Record(streams.Case):
             self.skipTest("no static C library here")
         done = self.record("./p")
         self.assertEqual(done.returncode, 5)
-        self.assertIn("static program", done.stderr)
+        self.assertIn("statically linked", done.stderr)
 
     def torch_environment(self):
         return environment(self.folder)
