@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "cli/former_names.h"
-#include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/values.h"
 #include "core/error.h"
@@ -28,6 +27,17 @@ void keep_empty_values(std::vector<std::string>& arguments) {
     arguments[i].pop_back();
     arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, "");
   }
+}
+
+/// Of an option without its value CLI11 says "--scaling: 1 required strong|weak missing".
+std::string missing_value(const std::string& what) {
+  constexpr std::string_view kRequired = ": 1 required ";
+  constexpr std::string_view kMissing = " missing";
+  const std::size_t name = what.find(kRequired);
+  if (name == std::string::npos || !what.ends_with(kMissing)) return what;
+  const std::size_t begin = name + kRequired.size();
+  return fmt::format("{} needs a value: {}", what.substr(0, name),
+                     what.substr(begin, what.size() - begin - kMissing.size()));
 }
 
 }  // namespace
@@ -146,7 +156,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     std::reverse(arguments.begin(), arguments.end());
     app_->parse(arguments);
   } catch (const CLI::CallForHelp&) {
-    write_help(app_->help());
+    write_text(app_->help());
     return false;
   } catch (const CLI::RequiredError& error) {
     check_extras();
@@ -155,7 +165,8 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
                                        name_, what.substr(0, what.find(' ')), name_));
   } catch (const CLI::ParseError& error) {
     check_extras();
-    throw core::UsageError(fmt::format("{}: {}", name_, core::printable(error.what(), 4 * core::kMostShown)));
+    throw core::UsageError(
+        fmt::format("{}: {}", name_, core::printable(missing_value(error.what()), 4 * core::kMostShown)));
   }
   check_extras();
   check_empty();

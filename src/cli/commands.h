@@ -43,8 +43,9 @@ Body declare(const Command& command, CommandLine& line, CommonOptions& common);
 
 /// What the exit codes mean, for help and manual pages.
 inline constexpr const char* kExitCodes =
-    "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory, 5 not available here,\n"
-    "70 an error in rooflm itself, 130 and 143 stopped by SIGINT (Ctrl-C) and SIGTERM.\n";
+    "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 out of memory,\n"
+    "5 not available here, 70 an error in rooflm itself, 130 and 143 stopped by\n"
+    "SIGINT (Ctrl-C) and SIGTERM.\n";
 
 Body declare_bench(CommandLine& line);
 Body declare_profile(CommandLine& line);

@@ -18,7 +18,6 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/help_text.h"
 #include "cli/output.h"
 #include "cli/user_defaults.h"
 #include "core/error.h"
@@ -26,6 +25,8 @@
 #include "core/printable.h"
 #include "core/stop_signals.h"
 #include "core/system/process.h"
+#include "core/system/terminal.h"
+#include "core/text_fit.h"
 #include "core/units.h"
 #include "lab/model_file.h"
 #include "ranks/last_words.h"
@@ -39,14 +40,15 @@ constexpr int kInternalError = 70;
 
 std::string help_text() {
   std::string text =
-      "rooflm runs, profiles, prices, plans and scales training and inference of language models.\n\n"
+      "rooflm runs, profiles, prices, plans and scales training and inference of\n"
+      "language models.\n\n"
       "Usage: rooflm COMMAND [OPTIONS]\n";
   for (const CommandGroup& group : command_groups()) {
     text += fmt::format("\n{}:\n", group.title);
     for (const Command& command : group.commands)
       text += fmt::format("  {:<22}{}\n", command.name, command.summary);
   }
-  text += "\n`rooflm COMMAND --help` shows a command's options with units, defaults and an example.\n";
+  text += "\n`rooflm COMMAND --help` shows its options with units, defaults and an example.\n";
   text += "`rooflm --version` prints the version.\n\n";
   return text + kExitCodes;
 }
@@ -59,7 +61,7 @@ int print_group_help(const std::string& group) {
       text += fmt::format("  {:<22}{}\n", command.name, command.summary);
     }
   }
-  write_help(text);
+  write_text(text);
   return 0;
 }
 
@@ -128,11 +130,11 @@ int run_command(const Command& command, const std::vector<std::string>& argument
 
 int run(const std::vector<std::string>& words) {
   if (words.empty()) {
-    write_note(help_text());
+    write_message(help_text());
     return static_cast<int>(core::ExitCode::usage);
   }
   if (words.size() == 1 && is_help(words[0])) {
-    write_help(help_text());
+    write_text(help_text());
     return 0;
   }
   if (words[0] == "--version") {
@@ -166,7 +168,8 @@ std::string& who() {
   return name;
 }
 
-const char* prefix() { return coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : "rooflm: "; }
+constexpr std::string_view kPrefix = "rooflm: ";
+const char* prefix() { return coloured_errors() ? "\x1b[1;31mrooflm:\x1b[0m " : kPrefix.data(); }
 
 /// A long message (all names of an index) without its middle: the place is at its begin, what to do at its
 /// end.
@@ -185,14 +188,15 @@ std::string without_middle(std::string_view message) {
                      message.substr(end));
 }
 
-/// One line, whatever the names of files and the texts in the message hold. Of ranks of launch it is launch
-/// that says it, once for all that fail.
+/// One line but for the width of a terminal, whatever the names of files and the texts in the message hold.
+/// Of ranks of launch it is launch that says it, once for all that fail.
 int fail(std::string_view message, int code) {
   std::string text = core::printable(without_middle(message), core::kUnlimited);
   if (!text.starts_with(who())) text = fmt::format("{}: {}", who(), text);
   std::fflush(stdout);
   if (!who().empty() && ranks::tell_launch({text})) return code;
-  std::fputs(fmt::format("{}{}\n", prefix(), text).c_str(), stderr);
+  std::string shown = core::wrap_lines(fmt::format("{}{}\n", kPrefix, text), core::terminal_width(stderr));
+  std::fputs(shown.replace(0, kPrefix.size(), prefix()).c_str(), stderr);
   return code;
 }
 

@@ -2,12 +2,10 @@
 #include "cli/output.h"
 
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/text_fit.h"
 
 namespace rooflm::cli {
 namespace {
@@ -73,16 +72,9 @@ void write_out(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail();
 }
 
-std::size_t terminal_width() {
-  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr) {
-    std::size_t width = 0;
-    const std::string_view text = columns;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-    if (error == std::errc() && end == text.data() + text.size()) return width;
-  }
-  winsize size{};
-  return isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
+std::size_t terminal_width() { return core::terminal_width(stdout); }
+
+void write_text(std::string_view text) { write_out(core::wrap_lines(text, terminal_width())); }
 
 bool is_output_closed() {
   pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};

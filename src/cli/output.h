@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "core/system/terminal.h"
 #include "lab/notes.h"  // IWYU pragma: export
 
 namespace rooflm::cli {
@@ -17,9 +18,10 @@ struct OutputClosed {};
 void write_out(std::string_view text);
 /// Whether standard output is a pipe that nobody reads any more.
 bool is_output_closed();
-/// Columns of the terminal that standard output is; COLUMNS says otherwise where it is set to a number (0: no
-/// limit). 0 for pipes and files.
+/// Columns of the terminal that standard output is (core/system/terminal.h).
 std::size_t terminal_width();
+/// Writes lines for people to standard output, wrapped to its terminal's width.
+void write_text(std::string_view text);
 /// Whether standard output, or standard error, is a terminal that takes colours: NO_COLOR is not set and TERM
 /// is not "dumb".
 bool coloured_output();
@@ -27,8 +29,8 @@ bool coloured_errors();
 /// Writes what is still buffered; throws as write_out does. Called once, before the exit.
 void flush_out();
 
+using core::write_message;
 using lab::detail;
 using lab::note;
-using lab::write_note;
 
 }  // namespace rooflm::cli

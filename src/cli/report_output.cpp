@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
+#include "core/text_fit.h"
 #include "core/units.h"
 #include "record/reader.h"
 #include "report/charts/svg.h"
@@ -24,7 +25,6 @@
 #include "report/page/document.h"
 #include "report/page/html.h"
 #include "report/tables/compare.h"
-#include "report/tables/text_fit.h"
 #include "report/views/view_format.h"
 #include "report/views/views.h"
 
@@ -168,8 +168,8 @@ std::string question_text(const report::RecordSet& set, const TableStyle& style)
   const std::string text =
       fmt::format("{} {}\n{}{}\n{}{}\n", is_markdown ? "#" : "==", study.title, is_markdown ? "\n" : "",
                   study.question, is_markdown ? "\n" : "", answer);
-  return report::wrap_lines(core::printable_lines(text) + (answer.empty() ? "" : "\n"),
-                            is_markdown || style.columns.wide ? 0 : terminal_width());
+  return core::wrap_lines(core::printable_lines(text) + (answer.empty() ? "" : "\n"),
+                          is_markdown || style.columns.wide ? 0 : terminal_width());
 }
 
 /// The views as the user wants them, with the columns that were asked for.

@@ -111,13 +111,13 @@ class Parser {
     if (const toml::array* list = node.as_array(); list != nullptr && !list->empty()) {
       std::string text;
       for (const toml::node& item : *list) {
-        if (item.is_array()) fail(item, fmt::format("'{}' must be a list of numbers or texts", key));
+        if (item.is_array()) fail(item, fmt::format("'{}' must be a list of numbers or strings", key));
         if (!text.empty()) text += ',';
         text += value_of(key, item);
       }
       return text;
     }
-    fail(node, fmt::format("'{}' must be a number, a text, or a list of them", key));
+    fail(node, fmt::format("'{}' must be a number, a string, or a list of them", key));
   }
 
   std::map<std::string, std::string> options_of(const char* name) const {

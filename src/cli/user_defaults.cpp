@@ -105,7 +105,7 @@ class Reader {
     const toml::array* list = node.as_array();
     if (list == nullptr || list->empty()) {
       fail(node.source().begin.line,
-           fmt::format("'{}' must be a text, a number, true, false, or a list of them", name));
+           fmt::format("'{}' must be a string, a number, true, false, or a list of them", name));
     }
     std::string text;
     for (const toml::node& item : *list) {

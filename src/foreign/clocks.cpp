@@ -95,7 +95,7 @@ void ForeignRun::leave_out_other_clocks() {
         std::erase_if(activities_, [&](const auto& one) { return is_other(one.start_ns); }) +
         std::erase_if(memory_, [&](const auto& one) { return is_other(one.time_ns); });
     if (left_out > 0) {
-      count("events are of another clock, more than a day from the others, and were left out", left_out);
+      count("events are on another clock, more than a day from the others, and were left out", left_out);
     }
   }
   for (const record::Activity& activity : activities_) {
@@ -145,7 +145,7 @@ void ForeignRun::leave_out_late_ends() {
     return is_late[at++] || activity.end_ns - activity.start_ns > kFar;
   });
   if (left_out > 0) {
-    count("events end long after the next one of their stream began, which cannot be, and were left out",
+    count("events end long after the next one on their stream began, which is impossible, and were left out",
           left_out);
   }
 }

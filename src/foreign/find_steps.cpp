@@ -217,9 +217,9 @@ void say_steps(ForeignRun& run, const Candidate* chosen, const std::string& refu
   if (chosen != nullptr) {
     text = fmt::format("{} of {}", chosen->steps.size(), chosen->what);
     if (all_ns > 0) {
-      text += fmt::format(" ({} kernel{} each), {:.1f}% of the device's time", chosen->kernels,
-                          chosen->kernels == 1 ? "" : "s", 100 * steps_ns / all_ns);
-      if (outside > 0) text += fmt::format(" ({} kernels are of no step)", outside);
+      text += fmt::format(" ({} each), {:.1f}% of the device's time",
+                          core::format_count(chosen->kernels, "kernel"), 100 * steps_ns / all_ns);
+      if (outside > 0) text += fmt::format(" ({} outside steps)", core::format_count(outside, "kernel"));
     }
   } else if (run.steps_by.kind != StepsBy::Kind::none) {
     text += refused.empty() ? ": nothing repeats that could be one" : ": " + refused;

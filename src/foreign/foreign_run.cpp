@@ -135,7 +135,7 @@ void ForeignRun::add_up_memory() {
   for (record::MemoryEvent& event : memory_before_) {
     const Place place{event.device, event.address.value_or(0)};
     if (!sizes.try_emplace(place, event.bytes).second) {
-      count("blocks that were there before stand twice at one address: the second was left out");
+      count("blocks from before the trace are listed twice at one address: the second was left out");
       continue;
     }
     seen.insert(place);
@@ -150,7 +150,7 @@ void ForeignRun::add_up_memory() {
       const bool is_first = seen.insert(place).second;
       if (event.bytes > 0) {
         if (taken != sizes.end()) {  // its end was not seen
-          count("allocations take the place of others that were not given back; those end there");
+          count("allocations take the place of others that were not freed; those end there");
           record::MemoryEvent end = event;
           end.bytes = -taken->second;
           kept.push_back(end);
@@ -160,11 +160,13 @@ void ForeignRun::add_up_memory() {
         record::MemoryEvent begin = event;
         begin.bytes = -event.bytes;
         if (!is_first)
-          count("frees of what was free already: its allocation was not seen, and is put right there");
+          count(
+              "frees of memory that was already free: its allocation was not seen and is placed right before "
+              "the free");
         (is_first ? before : kept).push_back(begin);
       } else {
         if (taken->second != -event.bytes) {
-          count("frees of another size than was taken count as what was taken");
+          count("frees of another size than the allocation count with the allocation's");
           event.bytes = -taken->second;
         }
         sizes.erase(taken);
@@ -402,13 +404,13 @@ std::vector<std::string> ForeignRun::write(record::Writer& writer) {
   notes.push_back(
       fmt::format("{} activities, {} memory events, {} steps", activities_.size(), memory_.size(), steps));
   if (timed_count > 0) {
-    notes.push_back(fmt::format(
-        "of the steps {} were timed alone, without what the device did (--trace-every 1 records all)",
-        timed_count));
+    notes.push_back(
+        fmt::format("{} of the steps were only timed, without device activities (--trace-every 1 traces all)",
+                    timed_count));
   }
   if (ahead > 0) {
     notes.push_back(fmt::format(
-        "{} of these were over for the host before the device can have done them: they are left out", ahead));
+        "{} of these had ended on the host before the device could have run them, and were left out", ahead));
   }
   notes.insert(notes.end(), said_.begin(), said_.end());
   for (const auto& [what, times] : counted_) notes.push_back(fmt::format("{} {}", times, what));

@@ -52,9 +52,8 @@ std::string checked_kind(const std::filesystem::path& path, std::string_view byt
   }
   if (kind.empty()) {
     throw core::InputError(fmt::format(
-        "{}: it begins neither as a database of nsys export (SQLite), nor as a Chrome trace (JSON, also "
-        ".gz), nor as a memory snapshot of PyTorch (pickle); .nsys-rep files are turned into one with "
-        "nsys export --type sqlite",
+        "{}: not a file that import reads: an nsys database (SQLite), a Chrome trace (JSON, also .gz) or a "
+        "PyTorch memory snapshot (pickle); nsys export --type sqlite converts .nsys-rep files",
         path.string()));
   }
   return kind;

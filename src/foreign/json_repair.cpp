@@ -119,7 +119,7 @@ RepairedJson repair_json(std::string_view text) {
   RepairedJson made;
   std::string utf8 = core::bytes_as_utf8(text);
   if (utf8.size() != text.size()) {
-    made.repairs.emplace_back("bytes that are no UTF-8 are kept as private characters");
+    made.repairs.emplace_back("bytes that are not UTF-8 are kept as private characters");
     made.utf8 = std::move(utf8);
     text = made.utf8;
   }

@@ -270,10 +270,10 @@ void read_kineto(std::string_view text, const std::string& where, bool is_cut, F
                                  : ", " + place_and_cause(text, position, reader->error_text)));
     }
     run.status = "interrupted";
-    run.say("the file ends in the middle: the events before that are here");
+    run.say("the file is truncated: it was read up to there");
   } else if (!reader->has_events()) {
     throw core::InputError(
-        fmt::format("{}: the JSON has no list \"traceEvents\": it is no Chrome trace", where));
+        fmt::format("{}: the JSON has no list \"traceEvents\": it is not a Chrome trace", where));
   }
   events->finish();
 }

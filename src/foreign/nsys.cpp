@@ -138,8 +138,7 @@ class NsysReader {
     }
     if (!unread.empty()) run_.say(fmt::format("tables that are not read: {}", fmt::join(unread, ", ")));
     if (!lacking_.empty()) {
-      run_.say(fmt::format("columns that are missing, so that what they say is not known: {}",
-                           fmt::join(lacking_, ", ")));
+      run_.say(fmt::format("missing columns, whose values are unknown: {}", fmt::join(lacking_, ", ")));
     }
   }
 

@@ -51,7 +51,7 @@ class StreamReader {
 
   void read(std::int64_t epoch_ns) {
     if (!is_stream(bytes_) || bytes_.size() < sizeof(FileHeader)) {
-      throw core::InputError(fmt::format("{}: it is no stream of rooflm record", where_));
+      throw core::InputError(fmt::format("{}: it is not a stream of rooflm record", where_));
     }
     const auto header = value_at<FileHeader>(bytes_, 0);
     into_.process = header.process;
@@ -66,7 +66,8 @@ class StreamReader {
     const std::int64_t zero = epoch_ns == 0 ? into_.start_ns : epoch_ns;
     into_.run.epoch_utc_ns = time_of(header.start_utc_ns) - (into_.start_ns - zero);
     if (header.odd_pops > 0) {
-      into_.run.count("ranges were closed that nobody had opened", static_cast<std::size_t>(header.odd_pops));
+      into_.run.count("ranges were closed that had not been opened",
+                      static_cast<std::size_t>(header.odd_pops));
     }
     gather_chunks();
     if (const auto boot = into_.facts.find("boot"); boot != into_.facts.end()) {

@@ -237,8 +237,9 @@ class RowReader {
       if (learned.ops[i]) op_of_row_[rows[i]] = *learned.ops[i];
     }
     if (learned.unlike > 0) {
-      run_.count("launches have no counterpart in a step whose modules were marked: they are of no module",
-                 learned.unlike);
+      run_.count(
+          "launches have no counterpart in a step whose modules were marked, so they belong to no module",
+          learned.unlike);
     }
   }
 

@@ -60,14 +60,14 @@ class SnapshotReader {
     const auto bytes = pickle_.integer(entry, "size");
     std::int64_t time_ns = 0;
     const std::int64_t time_us = pickle_.integer(entry, "time_us").value_or(last_us_[device] + 1);
-    if (time_us < last_us_[device]) run_.count("entries of the trace are earlier than the one before");
+    if (time_us < last_us_[device]) run_.count("trace entries are earlier than the one before");
     last_us_[device] = time_us;
     if (__builtin_mul_overflow(time_us, std::int64_t{1000}, &time_ns)) {
       return run_.count("allocations with impossible times or sizes were left out");
     }
     if (action == "oom") {
       ++ooms_;
-      oom_ = fmt::format("{} bytes were asked for, {} were free", bytes.value_or(0),
+      oom_ = fmt::format("{} bytes were requested, {} were free", bytes.value_or(0),
                          pickle_.integer(entry, "device_free").value_or(0));
     } else if (action == "alloc" || action == "free_completed") {
       if (!address || !bytes || *bytes <= 0)

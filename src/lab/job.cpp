@@ -149,7 +149,8 @@ int agree_on_devices(const Ranks& ranks, const std::string& device) {
 }
 
 std::string sharing_sentence(int sharers, const std::string& device) {
-  return fmt::format("{} ranks take turns on {}: numbers are right, times mean nothing", sharers, device);
+  return fmt::format("{} ranks take turns on {}: results are correct, times are meaningless", sharers,
+                     device);
 }
 
 std::map<std::string, std::string> values_of(const Point& point) {

@@ -37,7 +37,7 @@ void agree(const Ranks& ranks, const std::map<std::string, std::string>& values)
 /// which rank 0 then reports. Throws core::UsageError where ranks of one host would share a GPU and were not.
 /// All ranks call it.
 int agree_on_devices(const Ranks& ranks, const std::string& device);
-/// "2 ranks take turns on cuda:0: numbers are right, times mean nothing"
+/// "2 ranks take turns on cuda:0: results are correct, times are meaningless"
 std::string sharing_sentence(int sharers, const std::string& device);
 /// What decides the numbers of a run: its configuration, but for device and threads.
 std::map<std::string, std::string> values_of(const Point& point);

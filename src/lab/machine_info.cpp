@@ -100,10 +100,9 @@ std::vector<std::pair<std::string, std::string>> machine_lines(bool opens) {
                             cpu["threads"].get<int>())},
       {"instructions", fmt::format("{}", fmt::join(cpu["features"].get<std::vector<std::string>>(), " "))}};
   for (const Json& cache : cpu["caches"]) {
-    lines.emplace_back(
-        fmt::format("L{} {}", cache["level"].get<int>(), cache["type"].get<std::string>()),
-        fmt::format("{} KiB, shared by processors {}", cache["bytes"].get<std::int64_t>() / 1024,
-                    cache["shared_by_cpus"].get<std::string>()));
+    lines.emplace_back(fmt::format("L{} {}", cache["level"].get<int>(), cache["type"].get<std::string>()),
+                       fmt::format("{} KiB, of processors {}", cache["bytes"].get<std::int64_t>() / 1024,
+                                   cache["shared_by_cpus"].get<std::string>()));
   }
   lines.emplace_back("memory", fmt::format("{}, {} free", amount(info["memory"]["total_bytes"]),
                                            amount(info["memory"]["free_bytes"])));

@@ -3,13 +3,10 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <utility>
-
-#include "core/printable.h"
 
 namespace rooflm::lab {
 namespace {
@@ -22,12 +19,6 @@ std::atomic<Talk> process_talk = Talk::normal;
 void set_talk(Talk talk) { process_talk = talk; }
 
 Talk talk() { return process_talk; }
-
-void write_note(std::string_view line) {
-  const std::string text = core::printable_lines(line) + "\n";
-  std::fflush(stdout);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
 
 StillAt::StillAt(std::string what, std::chrono::milliseconds every)
     : thread_([what = std::move(what), every](const std::stop_token& stop) {

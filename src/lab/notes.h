@@ -6,9 +6,10 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
+
+#include "core/system/terminal.h"
 
 namespace rooflm::lab {
 
@@ -18,20 +19,16 @@ enum class Talk : std::uint8_t { quiet, normal, verbose };
 void set_talk(Talk talk);
 Talk talk();
 
-/// One line, or several, on standard error, at once, after what standard output holds, however much is said.
-/// Control characters become escapes.
-void write_note(std::string_view line);
-
 /// Progress and what is worth knowing; nothing with Talk::quiet.
 template <class... Args>
 void note(fmt::format_string<Args...> format, Args&&... args) {
-  if (talk() != Talk::quiet) write_note(fmt::format(format, std::forward<Args>(args)...));
+  if (talk() != Talk::quiet) core::write_message(fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// Where values came from and what was decided; only with Talk::verbose.
 template <class... Args>
 void detail(fmt::format_string<Args...> format, Args&&... args) {
-  if (talk() == Talk::verbose) write_note(fmt::format(format, std::forward<Args>(args)...));
+  if (talk() == Talk::verbose) core::write_message(fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// While it lives, a line every so often says that something still goes on: work of unknown length that

@@ -76,7 +76,7 @@ std::vector<record::Fact> step_facts(const Point& point, const program::Program&
   if (dtype == "fp8" && std::ranges::none_of(program.tensors, is_fp8)) {
     add("fp8_matmuls", 0, "",
         fmt::format("no matmul runs in fp8, all are bf16: some extent of each ({} tokens of a micro-batch, "
-                    "widths of the model) is no multiple of 16",
+                    "widths of the model) is not a multiple of 16",
                     point.batch * point.rows()));
   }
   if (point.device_ranks > 1)

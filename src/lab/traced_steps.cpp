@@ -263,9 +263,9 @@ void write(const StepTracer& steps, const std::string& version, const program::P
   if (!steps.trace().devices.empty()) {
     fact("multiprocessors", static_cast<double>(steps.trace().devices.front().multiprocessors), "");
   }
-  if (steps.lost() > 0) note("  tracing: {} records were lost: no buffer was free", steps.lost());
+  if (steps.lost() > 0) note("  tracing: {} records were lost because no buffer was free", steps.lost());
   if (rows.without_op > 0) {
-    note("  tracing: {} of {} kernels belong to no op that is known", rows.without_op, rows.kernels);
+    note("  tracing: {} of {} kernels belong to no known op", rows.without_op, rows.kernels);
   }
   if (steps.steps().empty()) return;
   traced.kernel_of_op = trace::kernels_alone(rows, steps.steps().back().step);

@@ -65,7 +65,7 @@ std::optional<double> MachineLoad::others_share() const {
 
 std::string load_sentence(double others_share) {
   constexpr double kPercent = 100;
-  return fmt::format("other programs used {:.1f} % of the processors meanwhile", kPercent * others_share);
+  return fmt::format("other programs used {:.1f} % of the processors", kPercent * others_share);
 }
 
 }  // namespace rooflm::measure

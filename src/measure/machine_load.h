@@ -23,7 +23,7 @@ class MachineLoad {
 /// Above this share the machine counts as busy.
 inline constexpr double kBusyShare = 0.05;
 
-/// "other programs used 37.0 % of the processors meanwhile".
+/// "other programs used 37.0 % of the processors".
 std::string load_sentence(double others_share);
 
 }  // namespace rooflm::measure

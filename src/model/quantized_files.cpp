@@ -163,7 +163,7 @@ WeightFormat parse_weight_format(std::string_view config, const std::string& pat
   throw InputError(
       fmt::format("{}: {}: weights of '{}' in this form are not read, only compressed-tensors' symmetric "
                   "int4 in groups of 128, int8 "
-                  "and fp8 by channel, and bitsandbytes' nf4 with double quantisation",
+                  "and fp8 by channel, and bitsandbytes' nf4 with double quantization",
                   path, kKey, core::printable(method)));
 }
 

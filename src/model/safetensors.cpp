@@ -54,7 +54,7 @@ class Entry {
  public:
   Entry(const std::filesystem::path& path, const std::string& name, const json& value)
       : path_(path), name_(name), value_(value) {
-    if (!value.is_object()) fail("is no JSON object; expected dtype, shape and data_offsets");
+    if (!value.is_object()) fail("is not a JSON object; expected dtype, shape and data_offsets");
   }
 
   [[nodiscard]] std::string dtype() const {
@@ -120,7 +120,7 @@ class Entry {
     const json& list = member(key);
     const auto is_count = [](const json& number) { return number.is_number_unsigned(); };
     if (!list.is_array() || !std::ranges::all_of(list, is_count)) {
-      fail(fmt::format("has a {} that is no list of non-negative integers", key));
+      fail(fmt::format("has a {} that is not a list of non-negative integers", key));
     }
     return list.get<std::vector<std::uint64_t>>();
   }
@@ -152,7 +152,7 @@ void check_layout(const std::filesystem::path& path, const std::vector<StoredTen
 Metadata parse_metadata(const std::filesystem::path& path, const json& value) {
   const auto is_string = [](const json& text) { return text.is_string(); };
   if (!value.is_object() || !std::ranges::all_of(value, is_string)) {
-    throw InputError(fmt::format("{}: __metadata__ is no JSON object of strings", path.string()));
+    throw InputError(fmt::format("{}: __metadata__ is not a JSON object of strings", path.string()));
   }
   return value.get<Metadata>();
 }

@@ -308,8 +308,7 @@ InferencePlan plan_inference(const InferencePoint& point, const Setting& setting
   const OpTimes times = op_times_of(setting);
   const int sharing = point.step.sharding.data;
   if (point.batch % sharing != 0) {
-    throw core::UsageError(
-        fmt::format("--ep {} ranks have as many texts each: {} texts are no multiple", sharing, point.batch));
+    throw core::UsageError(fmt::format("--ep {} does not divide the {} texts", sharing, point.batch));
   }
   InferencePlan plan{.memory = memory_of(point, setting, engine),
                      .memory_limit_bytes = setting.memory_limit_bytes};

@@ -37,7 +37,7 @@ StoredWeights parse_stored_weights(std::string_view name) {
     const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), typed);
     if (!has_groups || error != std::errc() || end != size.data() + size.size() || typed < 1) {
       throw core::UsageError(fmt::format(
-          "--weights {}: a group of at least one weight is expected, of int4 or nf4, such as int4:32",
+          "--weights {}: a group of at least one weight is expected, for int4 or nf4, such as int4:32",
           core::printable(std::string(name))));
     }
     group = static_cast<double>(typed);

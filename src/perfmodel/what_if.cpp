@@ -30,8 +30,8 @@ void parse_factor(std::string_view part, WhatIf& what_if) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), factor);
   const bool is_number = error == std::errc{} && end == number.data() + number.size() && !number.empty();
   if (!is_number || !(factor >= kLeast && factor <= kMost)) {
-    throw core::UsageError(fmt::format("--what-if '{}': wants KEY=FACTORx, as bandwidth=2x, from {} to {}",
-                                       part, kLeast, kMost));
+    throw core::UsageError(fmt::format(
+        "--what-if '{}': expected KEY=FACTORx, such as bandwidth=2x, from {} to {}", part, kLeast, kMost));
   }
   std::vector<std::string> known;
   for (const auto& [name, member] : kFactors) {

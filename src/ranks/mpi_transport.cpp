@@ -14,6 +14,7 @@
 
 #include "core/stop_signals.h"
 #include "core/system/shared_library.h"
+#include "core/system/terminal.h"
 #include "ranks/openmpi_abi.h"
 #include "ranks/start_watch.h"
 
@@ -52,11 +53,10 @@ struct Pending {
 /// MPI may wait for ever for a server that the environment names and that is of another MPI, or none. Its
 /// call cannot be ended: this ends the process, and says so before.
 [[noreturn]] void end_at_limit(double limit_s) {
-  fmt::print(stderr,
-             "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers "
-             "where the environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by "
-             "mpirun\n",
-             limit_s);
+  core::write_message(fmt::format(
+      "rooflm: MPI did not start within {:g} s: OMPI_COMM_WORLD_RANK is set, but no mpirun answers where the "
+      "environment (PMIX_*, OMPI_*) says; unset these variables, or start ranks by mpirun",
+      limit_s));
   std::fflush(nullptr);
   ::_exit(static_cast<int>(core::ExitCode::unavailable));
 }
@@ -183,8 +183,8 @@ class MpiTransport final : public Transport {
     constexpr double kUsual = 0.2;  // longer than within most steps
     if (has_told_ || waited_s < kUsual || core::StopSignals::received() == 0) return;
     has_told_ = true;
-    fmt::print(stderr, "rooflm: {} is asked to end while it waits for {}{}\n", name_of(rank()),
-               names_of(ranks_of(pending)), whereabouts());
+    core::write_message(fmt::format("rooflm: {} is asked to end while it waits for {}{}", name_of(rank()),
+                                    names_of(ranks_of(pending)), whereabouts()));
   }
 
   bool has_told_ = false;

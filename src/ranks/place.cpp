@@ -70,7 +70,7 @@ void use_sockets(Place& place) {
   if (place.address.empty()) place.address = "127.0.0.1";
   place.port = number_of("MASTER_PORT", 1, kDefaultPort);
   if (place.port > std::numeric_limits<std::uint16_t>::max()) {
-    throw core::UsageError(fmt::format("MASTER_PORT={} in the environment is no port", place.port));
+    throw core::UsageError(fmt::format("MASTER_PORT={} in the environment is not a port", place.port));
   }
   place.job = job_key();
   if (place.job.empty() && place.size > 1) {

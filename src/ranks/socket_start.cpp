@@ -379,11 +379,10 @@ class Starter {
       if (connections_.sockets[rank].get() < 0) missing.push_back(rank);
     }
     const std::string strangers =
-        turned_away_ == 0
-            ? ""
-            : fmt::format(" {} came that did not know the key of the job (ROOFLM_JOB).", turned_away_);
+        turned_away_ == 0 ? ""
+                          : fmt::format(" {} came without the key of the job (ROOFLM_JOB).", turned_away_);
     throw core::Unavailable(fmt::format(
-        "{}: of {} ranks these did not come within {:.0f} s: {}. Are they started, with the same "
+        "{}: of {} ranks, these did not join within {:.0f} s: {}. Are they started, with the same "
         "MASTER_ADDR ({}) and MASTER_PORT ({})? Does a firewall between the hosts let their ports through?{}",
         name_of_this(), place_.size, place_.start_patience_s, fmt::join(missing, ", "), place_.address,
         place_.port, strangers));

@@ -5,10 +5,11 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <stop_token>
 #include <utility>
+
+#include "core/system/terminal.h"
 
 namespace rooflm::ranks {
 namespace {
@@ -30,7 +31,7 @@ StartWatch::StartWatch(const Place& place, std::string waits_for, std::function<
         double left_s = limit_s;
         if (says && limit_s > kNoteSeconds) {
           if (is_done_within(kNoteSeconds, done)) return;
-          fmt::print(stderr, "waiting for {}, {:g} s at most\n", waits_for, limit_s);
+          core::write_message(fmt::format("waiting for {}, {:g} s at most", waits_for, limit_s));
           left_s -= kNoteSeconds;
         }
         if (at_limit && !is_done_within(left_s, done)) at_limit();

@@ -276,7 +276,7 @@ void Database::check(int status) const {
     throw LockedFile(doing + "another process has locked it");
   }
   if (primary == SQLITE_INTERRUPT || (primary == SQLITE_TOOBIG && !writes_)) {
-    throw DamagedFile(doing + "it is damaged (there is more in it than its size explains)");
+    throw DamagedFile(doing + "it is damaged (its contents exceed its size)");
   }
   // A missing table or column that this schema version requires is damage, too.
   // A damaged row may claim to be larger than any memory, which SQLite does not ask for then.

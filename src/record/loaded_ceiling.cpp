@@ -8,7 +8,7 @@ namespace rooflm::record {
 std::string why_uncertain(const Ceiling& ceiling) {
   constexpr double kWidest = 0.2;
   if (is_under_load(ceiling)) return ceiling.source;
-  if (ceiling.source == kUnknownCaches) return "the system tells no sizes of caches";
+  if (ceiling.source == kUnknownCaches) return "the system does not report cache sizes";
   const double width = ceiling.ci_high - ceiling.ci_low;
   if (ceiling.samples <= 0 || width <= kWidest * ceiling.value) return "";
   return fmt::format("the interval of its {} samples is {:.0f} % wide", ceiling.samples,

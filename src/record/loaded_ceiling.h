@@ -14,7 +14,7 @@ inline constexpr std::string_view kUnderLoad = "measured under load";
 
 inline bool is_under_load(const Ceiling& ceiling) { return ceiling.source.starts_with(kUnderLoad); }
 
-/// Ceiling::source of DRAM where the system tells no sizes of caches: an op's bytes may come from those.
+/// Ceiling::source of DRAM where the system does not report cache sizes: an op's bytes may come from those.
 inline constexpr std::string_view kUnknownCaches = "measured, sizes of caches unknown";
 
 /// Why nothing may be held against a ceiling, in one line: it was measured under load, caches of unknown

@@ -27,8 +27,7 @@ std::uint32_t token_of(const BpeModel& model, char c) {
   const std::uint32_t id = model.byte_ids[byte];
   if (id != kNoToken) return id;
   throw core::InputError(fmt::format(
-      "the text has the byte 0x{:02x}, which is in no UTF-8 text, and for which the tokenizer has no "
-      "token",
+      "the text has the byte 0x{:02x}, which never occurs in UTF-8, and the tokenizer has no token for it",
       byte));
 }
 

@@ -104,8 +104,8 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
   if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (code_->code == nullptr) {
     throw core::InputError(
-        fmt::format("{}: the splitting pattern '{}' is no regular expression: {}, near character {}", where,
-                    core::printable(pattern), error_text(error), place));
+        fmt::format("{}: the splitting pattern '{}' is not a regular expression: {}, near character {}",
+                    where, core::printable(pattern), error_text(error), place));
   }
   code_->where = where;
   code_->has_jit = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;

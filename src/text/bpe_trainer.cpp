@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/stop_signals.h"
+#include "core/units.h"
 #include "text/bpe_split.h"
 #include "text/bpe_utf8.h"
 
@@ -157,9 +158,9 @@ BpeTrainer::BpeTrainer(BpeTrainOptions options)
     : options_(std::move(options)), words_(std::make_unique<Words>()) {
   const std::size_t least = kBytes + options_.special.size();
   if (options_.vocab_size < least) {
-    throw core::UsageError(
-        fmt::format("vocabulary size {}: expected at least {}, for 256 bytes and {} special token(s)",
-                    options_.vocab_size, least, options_.special.size()));
+    throw core::UsageError(fmt::format("vocabulary size {}: expected at least {}, for 256 bytes and {}",
+                                       options_.vocab_size, least,
+                                       core::format_count(options_.special.size(), "special token")));
   }
 }
 

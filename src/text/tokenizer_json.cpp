@@ -88,7 +88,7 @@ void set_spelling(BpeModel& model, std::uint32_t id, const std::string& spelling
 
 /// `vocab` maps spellings to ids. Added tokens stand for themselves.
 Ids read_vocab(BpeModel& model, const Json& vocab, const std::string& where) {
-  if (!vocab.is_object() || vocab.empty()) fail(where, "the vocabulary is no object of tokens and ids");
+  if (!vocab.is_object() || vocab.empty()) fail(where, "the vocabulary is not an object of tokens and ids");
   std::unordered_map<std::string_view, std::uint32_t> added;
   for (const auto& token : model.added) added.emplace(token.name, token.id);
   Ids ids;

@@ -288,9 +288,9 @@ std::string problem_of_latest(const fs::path& out) {
   const fs::file_status status = fs::symlink_status(link, error);
   if (!fs::exists(status)) return "";
   if (!fs::is_symlink(status))
-    return fmt::format("{} is no link to a checkpoint: it is damaged, and is made again", link.string());
+    return fmt::format("{} is not a link to a checkpoint: it is damaged, and is made again", link.string());
   if (fs::is_directory(link, error)) return "";
-  return fmt::format("{} leads to {}, which is not there: that checkpoint is lost", link.string(),
+  return fmt::format("{} points to {}, which is missing: that checkpoint is lost", link.string(),
                      fs::read_symlink(link, error).string());
 }
 

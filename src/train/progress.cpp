@@ -2,24 +2,19 @@
 #include "train/progress.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "core/printable.h"
+#include "core/system/terminal.h"
+#include "core/text_fit.h"
 #include "core/units.h"
 
 namespace rooflm::train {
 namespace {
 
 constexpr std::size_t kBarWidth = 20;
-
-std::size_t terminal_width(std::FILE* stream) {
-  winsize size{};
-  const bool known = ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
 
 /// "[#####...............]"
 std::string bar(std::int64_t done, std::int64_t all) {
@@ -61,7 +56,9 @@ void Progress::step(const StepRecord& r) {
   const double left_s = static_cast<double>(steps_ - r.step) * (r.times.step_s + r.loader_wait_s);
   std::string line =
       fmt::format("{} {}  {} left", bar(r.step, steps_), describe(r, steps_), core::format_clock(left_s));
-  const std::size_t width = terminal_width(stream_);
+  constexpr std::size_t kUsualWidth = 80;
+  const std::size_t known = core::terminal_width(stream_);
+  const std::size_t width = known > 0 ? known : kUsualWidth;
   if (line.size() >= width) line.resize(width - 1);
   erase();
   bar_ = line;
@@ -69,8 +66,9 @@ void Progress::step(const StepRecord& r) {
 }
 
 void Progress::message(const std::string& text) {
+  if (stream_ == nullptr) return;
   erase();
-  write(core::printable_lines(text) + "\n" + bar_);
+  write(core::wrap_lines(core::printable_lines(text), core::terminal_width(stream_)) + "\n" + bar_);
 }
 
 void Progress::erase() {

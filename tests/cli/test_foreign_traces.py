@@ -334,7 +334,7 @@ class Traces(unittest.TestCase):
             INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 5, {process}, 1), (10, 20, 0, 5, {other}, 1);
             CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId, cudaId, pid);
             INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 77), (1, 0, 99);"""),
-            says=["columns that are missing", "CUPTI_ACTIVITY_KIND_KERNEL.streamId"])
+            says=["missing columns", "CUPTI_ACTIVITY_KIND_KERNEL.streamId"])
         self.assertEqual(self.query("SELECT device FROM lane ORDER BY device"), [("cuda:0",), ("cuda:1",)])
 
 

@@ -269,7 +269,7 @@ class Messages(Hostile):
     def test_a_splitting_pattern_is_explained(self):
         tokenizer = json.loads((self.data / "tokenizer.json").read_text())
         words = self.write("a.txt", "a" * 40 + "!")
-        for pattern, says in (("(", "is no regular expression"), ("(a+a+)+$", "splitting pattern fails"),
+        for pattern, says in (("(", "is not a regular expression"), ("(a+a+)+$", "splitting pattern fails"),
                               ("a" * 100_000, "at most")):
             split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
             level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}

@@ -131,7 +131,7 @@ class Hosts(Ranks):
         finally:
             subprocess.run(["ip", "netns", "exec", NAMES[0], "iptables", "-D", *rule], check=True)
         self.assertEqual(codes, [5] * 4, said)
-        self.assertIn("rank 0 (node0): of 4 ranks these did not come within 2 s: 2, 3.", said[0][1])
+        self.assertIn("rank 0 (node0): of 4 ranks, these did not join within 2 s: 2, 3.", said[0][1])
         self.assertIn("Does a firewall between the hosts let their ports through?", said[0][1])
         self.assertIn(f"cannot reach rank 0 at {address(0)}:29557", said[2][1])
         self.assertIn("does a firewall between the hosts let their ports through?", said[2][1])

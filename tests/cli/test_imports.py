@@ -216,7 +216,7 @@ class Imports(unittest.TestCase):
         events = self.loop()
         for event in events[6:9:2]:
             event["ts"] -= 1e11  # two kernels, a day and more before their calls
-        self.take("a.json", {"traceEvents": events}, says=["2 events are of another clock", "steps: 5 of ranges ProfilerStep"])
+        self.take("a.json", {"traceEvents": events}, says=["2 events are on another clock", "steps: 5 of ranges ProfilerStep"])
         self.assertIn("takes 1.00 ms", self.overview())
         self.check_views()
         near = self.loop()
@@ -227,7 +227,7 @@ class Imports(unittest.TestCase):
         for event in zero[1:50:2]:
             event["ts"] = 0
         zero += [{"ph": "X", "cat": "cpu_op", "name": f"op{i}", "pid": 9, "tid": 9, "ts": 0, "dur": 50} for i in range(30)]
-        rows = self.take("a.json", {"traceEvents": zero}, says=["55 events are of another clock"])
+        rows = self.take("a.json", {"traceEvents": zero}, says=["55 events are on another clock"])
         self.assertEqual(len(rows), 55)
         self.assertLess(max(row[3] for row in rows), 10_000_000)
         self.check_views()
@@ -235,7 +235,7 @@ class Imports(unittest.TestCase):
     def test_an_impossible_end_is_left_out(self):
         events = self.loop()
         events[20]["dur"] = 5e6
-        self.take("a.json", {"traceEvents": events}, says=["1 events end long after the next one of their stream began"])
+        self.take("a.json", {"traceEvents": events}, says=["1 events end long after the next one on their stream began"])
         self.assertIn("takes 1.00 ms", self.overview())
         self.assertLess(self.query("SELECT MAX(seconds) FROM sample")[0][0], 0.0013)
         self.check_views()
@@ -354,10 +354,10 @@ class Imports(unittest.TestCase):
             self.assertLessEqual({"cudaLaunchKernel", KERNEL["name"]}, {row[1] for row in rows}, says)
         self.take("a.json", {"traceEvents": [*good, {"args": [[[{}]]], "ph": {}, "pid": [], "ts": "x"}, 5, None, [[]]]})
         cut = json.dumps({"traceEvents": good})
-        self.assertEqual(len(self.take("a.json", cut[:-2], says=["ends in the middle"])), 2)
+        self.assertEqual(len(self.take("a.json", cut[:-2], says=["the file is truncated"])), 2)
         self.assertEqual(self.query("SELECT status FROM run"), [("interrupted",)])
         self.assertEqual(len(self.take("a.json.gz", gzip.compress(cut.encode() * 1)[:-9], says=[])), 2)
-        rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["no UTF-8"])
+        rows = self.take("a.json", cut.encode().replace(b"gemm", b"g\xff\xfem"), says=["not UTF-8"])
         self.assertEqual(len(rows), 2)
 
     def test_files_that_are_refused(self):
@@ -365,7 +365,7 @@ class Imports(unittest.TestCase):
         for name, content, says in (
                 ("a.json", "[" * 100_000, "deeper than 64"), ("a.json", '{"traceEvents": [{"ph": nonsense}]}', "not valid JSON"),
                 ("a.json", "{", "before its first event"), ("a.json", '{"a": 1}', "no list \"traceEvents\""),
-                ("a.json", "[]", "no events"), ("a", "", "begins neither"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
+                ("a.json", "[]", "no events"), ("a", "", "not a file that import reads"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
                 ("a.xplane.pb", "\n\x08", "trace.json.gz"),
                 ("a.json.gz", b"\x1f\x8b\x08" + b"\xff" * 50, "gzip"), ("a.json.gz", bomb, "unpacks to more")):
             self.take(name, content, code=3, says=[name, says])

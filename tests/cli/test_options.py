@@ -91,6 +91,7 @@ class Options(unittest.TestCase):
 
     def test_errors_of_use_say_what_to_do(self):
         for words, says in ((["compare"], "compare: the argument a is missing (`rooflm compare --help` shows its use)"),
+                            (["plan", "--scaling"], "plan: --scaling needs a value: strong|weak"),
                             (["bench", "--modle", "x"], "unknown option '--modle'; did you mean '--model'? (`rooflm bench --help` lists all)")):
             self.assertIn(says, self.run_binary(*words, code=2).stderr)
 

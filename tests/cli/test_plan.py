@@ -450,7 +450,7 @@ class Plan(unittest.TestCase):
         self.refused(2, "one of them", *base, "--gpus", 2, "--largest", "batch", "--search")
         self.refused(2, "leave out --global-batch", *base, "--largest", "batch", "--global-batch", 8)
         self.refused(2, "did you mean 'bandwidth'", *base, "--what-if", "bandwith=2x")
-        self.refused(2, "wants KEY=FACTORx", *base, "--what-if", "bandwidth=fast")
+        self.refused(2, "expected KEY=FACTORx", *base, "--what-if", "bandwidth=fast")
         self.refused(2, "needs --mtbf", *base, "--checkpoint", 60)
         self.refused(2, "--mtbf", *base, "--mtbf", -1)
         self.refused(2, "more ranks than can be counted", *base, "--dp", 2**24, "--tp", 2**12)

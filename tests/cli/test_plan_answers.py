@@ -195,7 +195,7 @@ class Inference(unittest.TestCase):
             self.assertEqual((done.returncode, said in done.stderr, done.stderr.count("\n")), (2, True, 1), done.stderr)
         done = rooflm("plan", *experts, "--tp", 2)
         self.assertEqual((done.returncode, "experts of mixtral-8x7b cannot be split" in done.stderr), (5, True), done.stderr)
-        for options, said in ((("--ep", 3, "--batch", 3), "--ep 3 does not divide the 8 experts"), (("--ep", 4, "--batch", 2), "2 texts are no multiple"),
+        for options, said in ((("--ep", 3, "--batch", 3), "--ep 3 does not divide the 8 experts"), (("--ep", 4, "--batch", 2), "--ep 4 does not divide the 2 texts"),
                               (("--ep", 2, "--gpus", 4), "--gpus 4: one copy"), (("--expert-imbalance", 2), "needs --ep")):
             done = rooflm("plan", *experts, *options)
             self.assertEqual((done.returncode, said in done.stderr), (2, True), done.stderr)

@@ -56,7 +56,7 @@ class Starts(Ranks):
             free.bind(("127.0.0.1", 0))
             environment["MASTER_PORT"] = str(free.getsockname()[1])
         self.fails(5, *self.words(self.out, "--steps", 1), env={**os.environ, **environment},
-                   says=("these did not come within", "firewall"))
+                   says=("these did not join within", "firewall"))
 
     def test_an_mpi_that_does_not_start_is_not_waited_for_for_ever(self):
         self.fails(5, *self.words(self.out, "--steps", 1), says=("MPI did not start within 2 s",),

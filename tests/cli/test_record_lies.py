@@ -142,7 +142,7 @@ class Lies(streams.Case):
                 stream.row(streams.RANGE, "step", middle, middle + 20_000, stream.process)
         said = self.import_stream(stream)
         self.assertIn("20 steps", said)
-        self.assertIn("of the steps 8 were timed alone", said)
+        self.assertIn("8 of the steps were only timed", said)
         self.assertEqual(self.rows("SELECT COUNT(*), COUNT(DISTINCT step), MAX(step) FROM sample WHERE phase = 'step'"), [(20, 20, 19)])
 
     def test_a_step_without_a_duration_is_left_out(self):
@@ -160,8 +160,8 @@ class Lies(streams.Case):
         for time in (1_004_000, 1_005_000):
             stream.block(8192, -512, time)
         said = self.import_stream(stream)
-        self.assertIn("1 blocks that were there before stand twice at one address: the second was left out", said)
-        self.assertIn("2 frees of what was free already: its allocation was not seen, and is put right there", said)
+        self.assertIn("1 blocks from before the trace are listed twice at one address: the second was left out", said)
+        self.assertIn("2 frees of memory that was already free: its allocation was not seen and is placed right before the free", said)
         self.assertEqual(self.rows("SELECT SUM(bytes) FROM memory_event"), [((1 << 26) + 1024,)])
 
     def test_impossible_times_of_collectives_and_of_the_beginning(self):

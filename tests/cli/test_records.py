@@ -77,7 +77,7 @@ class Records(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         lines = result.stdout.splitlines()
         self.assertEqual(len(lines), 2)
-        self.assertRegex(lines[0], r"a\.rooflm holds: \d+ laws, \d+ checks in 1 runs$")
+        self.assertRegex(lines[0], r"a\.rooflm holds: \d+ laws, \d+ checks in 1 run$")
 
     def test_verify_names_the_violated_law_with_both_numbers(self):
         path = self.record("a.rooflm", flop=3001)
@@ -187,7 +187,7 @@ class Records(unittest.TestCase):
         self.assertRegex(result.stdout, r"(?m)^step .* UNSURE .* -$")
         self.assertIn("allowance -: no change is judged, however large: other programs used the processors", result.stdout)
         self.assertIn("measure again on a quiet machine, or make 4 runs on each side, taken in turn", result.stderr)
-        said = "Busy machine: other programs used 50.0 % of the processors meanwhile."
+        said = "Busy machine: other programs used 50.0 % of the processors."
         for view in ("phases", "blocks", "ops", "samples"):
             self.assertIn(said, " ".join(rooflm("report", b, "--view", view).stdout.split()), view)
             self.assertNotIn("Busy machine", rooflm("report", a, "--view", view).stdout, view)

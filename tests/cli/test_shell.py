@@ -2,12 +2,17 @@
 
 Usage: test_shell.py PATH_OF_ROOFLM"""
 
+import fcntl
+import os
 import pathlib
+import pty
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 BASH = r"""
@@ -18,19 +23,22 @@ printf '%s\n' "${COMPREPLY[@]}"
 """
 
 
-# A zsh in a terminal of its own, whose list of matches is what `compadd` is called with.
+# A zsh in a terminal of its own, whose list of matches is what `compadd` is called with. It makes the file `done` after what
+# it was given before, however long that takes on a busy machine.
 ZSH = r"""
 zmodload zsh/zpty
+await() { for i in {1..600}; do [[ -f done ]] && break; sleep 0.1; done; rm -f done }
 zpty -b z zsh -f -i
 zpty -w z "PS1=; fpath=($1:h \$fpath); autoload -Uz compinit; compinit -u -D; source $1 2>/dev/null; compdef _rooflm rooflm"
 zpty -w z 'compadd() {
   if [[ ${@[(i)-[OAD]]} -le $# ]]; then builtin compadd "$@"; return; fi
   local -a found; builtin compadd -O found "$@"; print -rl -- "MATCH $^found" >> matches; builtin compadd "$@"
 }'
-zpty -w z 'bindkey "^I" complete-word; zstyle ":completion:*" verbose no'
-sleep 0.5
+zpty -w z 'bindkey "^I" complete-word; zstyle ":completion:*" verbose no; : > done'
+await
 zpty -n -w z "$2"$'\t'
-sleep 1.5
+zpty -w z $'\C-u: > done'
+await
 [[ -f matches ]] && sed -n 's/^MATCH //p' matches
 zpty -d z
 rm -f matches
@@ -70,6 +78,23 @@ class Shell(unittest.TestCase):
                                     env={"COLUMNS": "60", "HOME": str(self.folder)})
             long = [line for line in result.stdout.splitlines() if len(line) > 60 and len(line.split()) > 1]
             self.assertEqual(long, [], command)
+
+    def test_messages_are_as_wide_as_the_terminal(self):
+        environment = {"HOME": str(self.folder), "TERM": "xterm"}
+        words = [self.binary, "study", "nothing"]
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=end, timeout=60, check=False, env=environment)
+        os.close(end)
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(terminal, 1 << 16).decode()).replace("\r", "").splitlines()
+        os.close(terminal)
+        self.assertGreater(len(shown), 2)
+        self.assertEqual([line for line in shown if len(line) > 60], [])
+        for more in ({}, {"COLUMNS": "0"}):
+            piped = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={**environment, **more})
+            self.assertEqual(piped.stderr, " ".join(shown) + "\n", "one line where it is no terminal")
+        narrow = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env={**environment, "COLUMNS": "60"})
+        self.assertEqual(narrow.stderr.splitlines(), shown)
 
     def test_a_dry_run_of_man_writes_nothing(self):
         out = self.run_binary("man", "-o", self.folder / "pages", "--dry-run")
@@ -122,7 +147,7 @@ class Shell(unittest.TestCase):
                                     env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin"})
             self.assertEqual(result.stderr, "")
             return [one.split("\t")[0] for one in result.stdout.splitlines()]
-        result = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", path, line], capture_output=True, text=True, timeout=60, check=True,
+        result = subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", path, line], capture_output=True, text=True, timeout=180, check=True,
                                 cwd=self.folder, env={"HOME": str(self.folder), "PATH": "/usr/bin:/bin", "TERM": "dumb"})
         return result.stdout.split()
 

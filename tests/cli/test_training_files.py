@@ -69,14 +69,14 @@ class TrainingFiles(TrainingRuns):
         resume = ["train", "--data", self.data, "--out", self.out, *TINY, "--resume"]
         shutil.rmtree(self.out / "checkpoint-000004")
         said = self.run_rooflm(*resume, "--steps", 4).stderr
-        self.assertIn("leads to checkpoint-000004, which is not there: that checkpoint is lost", said)
+        self.assertIn("points to checkpoint-000004, which is missing: that checkpoint is lost", said)
         self.assertIn("2 steps after it, up to step 4, are not in it and are trained again", said)
         said = self.run_rooflm(*resume, "--steps", 4).stderr
         self.assertNotIn("lost", said)
         self.assertNotIn("trained again", said)
         (self.out / "latest").unlink()
         (self.out / "latest").write_text("damaged")
-        self.assertIn("latest is no link to a checkpoint", self.run_rooflm(*resume, "--steps", 4).stderr)
+        self.assertIn("latest is not a link to a checkpoint", self.run_rooflm(*resume, "--steps", 4).stderr)
         self.assertTrue((self.out / "latest").is_symlink())
 
     def in_terminal(self, *arguments):

@@ -28,5 +28,11 @@ TEST(Units, Counts) {
   EXPECT_EQ(format_si(0), "0");
 }
 
+TEST(Units, CountsAgreeWithTheirNouns) {
+  EXPECT_EQ(format_count(0, "step"), "0 steps");
+  EXPECT_EQ(format_count(1, "step"), "1 step");
+  EXPECT_EQ(format_count(3U, "micro-batch"), "3 micro-batches");
+}
+
 }  // namespace
 }  // namespace rooflm::core

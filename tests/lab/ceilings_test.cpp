@@ -20,7 +20,7 @@ TEST(MeasuringDigest, IsTwelveHexadecimalDigits) {
 TEST(DescribePeak, SaysThatItWasMeasuredUnderLoad) {
   record::Ceiling peak{.what = "matmul", .dtype = "fp32", .threads = 2, .value = 189e9};
   EXPECT_EQ(describe_peak(peak).find("load"), std::string::npos) << describe_peak(peak);
-  peak.source = "measured under load: other programs used 48.0 % of the processors meanwhile";
+  peak.source = "measured under load: other programs used 48.0 % of the processors";
   EXPECT_TRUE(describe_peak(peak).ends_with("; " + peak.source + ")")) << describe_peak(peak);
 }
 

@@ -46,7 +46,7 @@ TEST(MachineLoad, AChildProcessIsAnotherProgram) {
 }
 
 TEST(MachineLoad, TheSentenceHasPercent) {
-  EXPECT_EQ(load_sentence(0.1234), "other programs used 12.3 % of the processors meanwhile");
+  EXPECT_EQ(load_sentence(0.1234), "other programs used 12.3 % of the processors");
 }
 
 }  // namespace

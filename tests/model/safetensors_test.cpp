@@ -179,12 +179,12 @@ TEST_F(Safetensors, ForeignFiles) {
 
 TEST_F(Safetensors, BrokenHeaders) {
   const auto one = [](const std::string& entry) { return R"({"w": )" + entry + "}"; };
-  EXPECT_PRED_FORMAT2(IsSubstring, "tensor w is no JSON object", error_of(one("3"), 0));
+  EXPECT_PRED_FORMAT2(IsSubstring, "tensor w is not a JSON object", error_of(one("3"), 0));
   EXPECT_PRED_FORMAT2(IsSubstring, "tensor w has no dtype",
                       error_of(one(R"({"shape":[1],"data_offsets":[0,4]})"), 4));
   EXPECT_PRED_FORMAT2(IsSubstring, "'F33'",
                       error_of(one(R"({"dtype":"F33","shape":[1],"data_offsets":[0,4]})"), 4));
-  EXPECT_PRED_FORMAT2(IsSubstring, "shape that is no list of non-negative integers",
+  EXPECT_PRED_FORMAT2(IsSubstring, "shape that is not a list of non-negative integers",
                       error_of(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), 4));
   EXPECT_PRED_FORMAT2(IsSubstring, "shape",
                       error_of(one(R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})"), 4));

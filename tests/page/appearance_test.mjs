@@ -118,6 +118,17 @@ test('one look says where the time goes, what binds it, what is idle and what wo
   await other.close();
 });
 
+test('the four looks stand in one line, two and two, or below each other', async () => {
+  const { page, close } = await open(document_, { viewport: { width: 1400, height: 900 } }); // a page of its own, whose size changes
+  for (const [width, columns] of [[1400, 4], [1100, 2], [700, 2], [390, 1]]) {
+    await page.setViewportSize({ width, height: 900 });
+    const lefts = await page.$$eval('#overview .look', (looks) => looks.map((look) => Math.round(look.getBoundingClientRect().left)));
+    assert.equal(lefts.length, 4);
+    assert.equal(new Set(lefts).size, columns, `at ${width}: ${lefts}`);
+  }
+  await close();
+});
+
 test('of a dozen charts of one kind a few stand at once, the others are made when asked for', async () => {
   const whole = structuredClone(document_);
   const [chart] = whole.charts;

@@ -382,7 +382,7 @@ std::vector<std::string> broken_laws(const CountedStepSpec& spec) {
 TEST(CounterLaws, HoldForWhatFitsAndBreakForWhatDoesNot) {
   EXPECT_EQ(broken_laws({}), std::vector<std::string>{});
   EXPECT_EQ(broken_laws({.with_kernel = true, .op_of_kernel = 2}),
-            std::vector<std::string>{"counted kernels are of the op that was counted"});
+            std::vector<std::string>{"counted kernels belong to the op that was counted"});
   EXPECT_EQ(broken_laws({.with_kernel = true}), std::vector<std::string>{});
   EXPECT_EQ(broken_laws({.product_flop = 8.4e9}), std::vector<std::string>{}) << "tiles may be padded";
   EXPECT_EQ(broken_laws({.product_flop = 7e9}), std::vector<std::string>{"matmuls have counted FLOP"});

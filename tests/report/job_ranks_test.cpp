@@ -199,7 +199,7 @@ TEST(JobRanks, NotesOfAnExportNameTheirRank) {
   const auto notes = [&](const RunData& run, std::span<const RankRun> of) {
     return write_kineto({.file = file, .run = run, .ranks = of}, [](std::string_view) {});
   };
-  const char* rest = " events overlap others of their stream or thread: they are on tracks of their own";
+  const char* rest = " events overlap others of their stream or thread and are on tracks of their own";
   EXPECT_EQ(notes(first, ranks),
             (std::vector<std::string>{std::string("rank 0: 1") + rest, std::string("rank 1: 2") + rest}));
   EXPECT_EQ(notes(second, {}), std::vector<std::string>{std::string("2") + rest});

@@ -131,7 +131,7 @@ TEST(BenchRows, WhatIsNoPeakDividesNothing) {
   const std::string none = "no of_peak and no MFU: 100 Gflop/s of ";
   EXPECT_EQ(share_of(with_peak(120e9), none), Cell()) << "the step computes faster";
   RunData loaded = with_peak(80e9);
-  loaded.ceilings[0].source = "measured under load: other programs used 60.0 % of the processors meanwhile";
+  loaded.ceilings[0].source = "measured under load: other programs used 60.0 % of the processors";
   EXPECT_EQ(share_of(loaded, none), Cell());
   EXPECT_EQ(why_no_peak(loaded), loaded.ceilings[0].source);
   RunData wide = with_peak(80e9);

@@ -159,8 +159,7 @@ TEST(Answers, SayThatOtherProgramsUsedTheProcessors) {
   EXPECT_EQ(answer_of(set).find("Busy"), std::string::npos) << "less than counts as busy";
   EXPECT_EQ(make_view("attention", set).note.find("Busy"), std::string::npos);
   use(1, 0.504);
-  const std::string one =
-      "Busy machine: other programs used 50.4 % of the processors meanwhile, in 1 of 2 runs.";
+  const std::string one = "Busy machine: other programs used 50.4 % of the processors, in 1 of 2 runs.";
   EXPECT_TRUE(answer_of(set).ends_with(one + " The answer may differ on a quiet machine.")) << answer_of(set);
   for (const char* name :
        {"phases", "blocks", "ops", "attention", "gap", "samples", "sweep", "scaling", "advice"}) {
@@ -170,10 +169,10 @@ TEST(Answers, SayThatOtherProgramsUsedTheProcessors) {
     EXPECT_EQ(make_view(name, set).note.find("Busy"), std::string::npos) << name;
   set.runs.at(0).facts.clear();
   use(0, 0.68);
-  EXPECT_TRUE(make_view("phases", set)
-                  .note.ends_with("used 50.4 to 68.0 % of the processors meanwhile, in 2 of 2 runs."));
+  EXPECT_TRUE(
+      make_view("phases", set).note.ends_with("used 50.4 to 68.0 % of the processors, in 2 of 2 runs."));
   set.runs.resize(1);
-  EXPECT_TRUE(make_view("phases", set).note.ends_with("used 68.0 % of the processors meanwhile."));
+  EXPECT_TRUE(make_view("phases", set).note.ends_with("used 68.0 % of the processors."));
   RecordSet sizes = load_study("context");
   sizes.runs.front().facts.push_back({.key = "others_share", .value = 0.5, .unit = "share", .text = "busy"});
   EXPECT_EQ(answer_of(sizes).find("Busy"), std::string::npos) << "of sizes, not of times";

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "report/tables/text_fit.h"
+#include "core/text_fit.h"
 
 namespace rooflm::report {
 namespace {
@@ -79,7 +79,7 @@ std::size_t widest_line(const std::string& text) {
   std::size_t widest = 0;
   std::size_t begin = 0;
   for (std::size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    widest = std::max(widest, width_of(std::string_view(text).substr(begin, end - begin)));
+    widest = std::max(widest, core::width_of(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;
   }
   return widest;
@@ -182,13 +182,6 @@ TEST(Table, NamesARunOnceWhereItFits) {
   EXPECT_NE(whole.find("tiny fused"), whole.rfind("tiny fused")) << "a file names it in each row";
   EXPECT_EQ(format_cell(12.0, Show::brief), "12.00");
   EXPECT_EQ(format_cell(12345.6, Show::brief), "12346");
-}
-
-TEST(Table, WrapsAtSpacesAndLongWordsAnywhere) {
-  using Lines = std::vector<std::string>;
-  EXPECT_EQ(wrap("", 5), Lines{""});
-  EXPECT_EQ(wrap("one two three", 7), (Lines{"one two", "three"}));
-  EXPECT_EQ(wrap("äöüäöüäöü", 4), (Lines{"äöüä", "öüäö", "ü"}));
 }
 
 TEST(Table, MarkdownRightAlignsNumbers) {

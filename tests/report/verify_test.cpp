@@ -121,7 +121,7 @@ TEST(Verify, CollectivesMustBeRightAndFit) {
   };
   EXPECT_TRUE(all_hold(laws_of(1e10, 0)));
   EXPECT_EQ(result_of(laws_of(2e10, 0), "rate times time is the work").violated, 1U);
-  EXPECT_EQ(result_of(laws_of(1e10, 3), "results of collectives are right").violated, 1U);
+  EXPECT_EQ(result_of(laws_of(1e10, 3), "results of collectives are correct").violated, 1U);
 }
 
 TEST(Verify, ATrainingRunFitsItsLog) {
@@ -257,11 +257,11 @@ TEST(Verify, EveryOpRunsOncePerObservedStep) {
       },
       {"every op runs in every observed step", "instances of an op are the observed steps"});
   expect_broken([](MadeUpRun& made) { made.events.back().op = 99; },
-                {"events are of ops of the program", "every op runs in every observed step",
+                {"events belong to ops of the program", "every op runs in every observed step",
                  "instances of an op are the observed steps"});
   expect_broken(
       [](MadeUpRun& made) { made.events.push_back({.step = 0, .op = 1, .device_ns = 1, .wall_ns = 1}); },
-      {"events are of observed steps", "instances of an op are the observed steps"});
+      {"events belong to observed steps", "instances of an op are the observed steps"});
 }
 
 TEST(Verify, WorkAndRoofsAddUp) {
@@ -319,7 +319,7 @@ TEST(Verify, NoTimeBeatsItsRoof) {
 }
 
 TEST(Verify, CeilingsMeasuredUnderLoadAreNoLimits) {
-  const std::string load = "measured under load: other programs used 48.0 % of the processors meanwhile";
+  const std::string load = "measured under load: other programs used 48.0 % of the processors";
   const auto verified = [](const std::vector<record::Ceiling>& ceilings) {
     const auto change = [](MadeUpRun& made) {
       for (auto& prediction : made.predictions) {
@@ -414,7 +414,7 @@ TEST(Verify, WhatIsAliveFitsTheArena) {
         made.tensors[2].offset = 0;
         made.facts.back().value = 64;
       },
-      {"what is alive fits the arena"});
+      {"live tensors fit the arena"});
   expect_broken(
       [&](MadeUpRun& made) {
         in_arena(made);

@@ -213,11 +213,6 @@ TEST(Views, MemoryAndSaved) {
   EXPECT_EQ(table_of(make_view("allocator", set), "allocator").rows.at(0).text("shown"), "228 B");
 }
 
-TEST(Views, OneIsNotSeveral) {
-  EXPECT_EQ(count_of(1, "traced step"), "1 traced step");
-  EXPECT_EQ(count_of(2, "traced step"), "2 traced steps");
-}
-
 TEST(Views, OverheadInputAndSamples) {
   RecordSet set = load_steps({{}});
   const Row step = row_of(table_of(make_view("overhead", set), "overhead"), {{"phase", "step"}});

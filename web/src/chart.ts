@@ -55,11 +55,12 @@ export const kLabel = { fontSize: 12, lineHeight: 14 };
 
 const ruler = document.createElement('canvas').getContext('2d')!;
 
-/** Pixels that the longest of the labels takes. */
+/** Pixels that the longest of the labels takes. Where measuring all letters takes ECharts too long, it breaks lines as if each were an "a". */
 function widest(names: readonly string[]): number {
   const kAir = 2; // ECharts breaks what fills its room to the last pixel
   ruler.font = `${kLabel.fontSize}px ${token('sans')}`;
-  return names.reduce((most, name) => Math.max(most, ruler.measureText(name).width + kAir), 0);
+  const letter = ruler.measureText('a').width;
+  return names.reduce((most, name) => Math.max(most, ruler.measureText(name).width + kAir, name.length * letter + kAir), 0);
 }
 
 /** Room for the labels of a category axis at the side, and the lines that the longest takes: they are broken, never cut. */

@@ -62,7 +62,7 @@ const answer: Section = {
 /** Where nobody asked anything. */
 const overRuns: Section = { ...answer, title: 'From run to run', lead: 'What changes with the settings in which the runs differ.' };
 
-const outcome: Section = { ...answer, title: 'Outcome', lead: 'What the run was made for: how its loss went, or what it generated.' };
+const outcome: Section = { ...answer, title: 'Outcome', lead: 'What came of the run: its losses, or what it generated.' };
 
 /** Of several runs the question comes first: what is of one of them, and what the study does not ask for, waits. */
 function folded(document: ReportDocument): Group[] {

@@ -113,10 +113,10 @@ Body declare_attention(CommandLine& line) {
   add("--window", options->window, "W", "Keys that a query sees, its own included (default: all before it)");
   micro->add_to(line);
   line.footer(
-      "Causal self-attention on packed q, k, v, without projections. Names and sizes accept lists and\n"
-      "ranges (--seq 1024,4096); every combination is measured. Exit code 4 if every row runs out of\n"
-      "memory.\n\n"
-      "Example: rooflm attention --device cuda --dtype bf16 --batch 8 --head-dim 64,128 --seq 1024,16384");
+      "Causal self-attention on packed q, k, v, without projections. Names and sizes\n"
+      "accept lists and ranges (--seq 1024,4096); every combination is measured. Exit\n"
+      "code 4 if every row runs out of memory.\n\n"
+      "Example: rooflm attention --device cuda --dtype bf16 --head-dim 64,128 --seq 1024,16384");
   return [options, micro] { return run(*options, *micro); };
 }
 

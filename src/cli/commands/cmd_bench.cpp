@@ -153,14 +153,15 @@ Body declare_bench(CommandLine& line) {
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record").group("Output");
   add_dry_run(line, options->dry_run);
   line.footer(
-      "Options of the groups Model and Run accept lists (--seq 128,256) and ranges (--seq 64:1536:64);\n"
-      "every combination is measured. Tokens and weights are random, so no data is needed.\n"
+      "Options of the groups Model and Run accept lists (--seq 128,256) and ranges\n"
+      "(--seq 64:1536:64); every combination is measured. Tokens and weights are\n"
+      "random, so no data is needed.\n"
       "MFU = (6 N + 12 L C T) tokens/s / (ranks x peak).\n"
       "of_peak = matmul FLOP of the program / median step time / peak.\n"
-      "The peak is the sustained matmul rate of the dtype, measured here and cached (not the instruction\n"
-      "peak, see rooflm peaks).\n"
-      "Exit code 4 if every configuration runs out of memory. Ctrl-C prints what was measured so far.\n\n"
-      "Example: rooflm bench --model gpt2 --batch 4 --seq 64 --engine eager,fused --dtype fp32,bf16");
+      "The peak is the sustained matmul rate of the dtype, measured here and cached\n"
+      "(not the instruction peak, see rooflm peaks). Exit code 4 if every configuration\n"
+      "runs out of memory. Ctrl-C prints what was measured so far.\n\n"
+      "Example: rooflm bench --model gpt2 --engine eager,fused --dtype fp32,bf16");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }
 

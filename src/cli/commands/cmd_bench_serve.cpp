@@ -259,12 +259,11 @@ Body declare_bench_serve(CommandLine& line) {
       .type_name("FILE.rooflm");
   line.add_flag("--overwrite", o->overwrite, "Overwrite existing files");
   line.footer(
-      "Prints what `vllm bench serve` prints, by its names: TPOT is (latency - TTFT) / (tokens - 1) of a "
-      "request,\n"
-      "which AIPerf calls inter-token latency; ITL is every gap between two events, of all requests "
-      "together.\n"
-      "Exit code 1 if a request fails.\n\n"
-      "Example: rooflm bench-serve --url http://localhost:8000 --requests 100 --rate 2,4,8 -o load.rooflm\n"
+      "Prints what `vllm bench serve` prints, by its names: TPOT is (latency - TTFT) /\n"
+      "(tokens - 1) of a request, which AIPerf calls inter-token latency; ITL is every\n"
+      "gap between two events, of all requests together. Exit code 1 if a request\n"
+      "fails.\n\n"
+      "Example: rooflm bench-serve --requests 100 --rate 2,4,8 -o load.rooflm\n"
       "         rooflm report load.rooflm --view serving");
   return [o] { return run(*o); };
 }

@@ -174,10 +174,11 @@ Body declare_comm(CommandLine& line) {
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record").group("Output");
   add_dry_run(line, options->dry_run);
   line.footer(
-      "Names and sizes accept lists; every combination is measured. Columns are those of nccl-tests: algbw\n"
-      "is size / time; busbw is algbw times 2 (n-1)/n (all_reduce), (n-1)/n (all_gather, reduce_scatter)\n"
-      "or 1, for n ranks; wrong counts wrong elements of the results. Exit code 1 if any is wrong. A time\n"
-      "is that of the last rank to finish: the median of at least 6 samples, with a 95 % confidence "
+      "Names and sizes accept lists; every combination is measured. Columns are those\n"
+      "of nccl-tests: algbw is size / time; busbw is algbw times 2 (n-1)/n\n"
+      "(all_reduce), (n-1)/n (all_gather, reduce_scatter) or 1, for n ranks; `wrong`\n"
+      "counts wrong elements. Exit code 1 if any is wrong. A time is that of the last\n"
+      "rank to finish: the median of at least 6 samples, with a 95 % confidence\n"
       "interval.\n\n"
       "Example: rooflm launch -n 2 -- comm --op all_reduce --size 64KiB,1MiB,16MiB\n"
       "         mpirun -n 4 rooflm comm --device cpu --dtype bf16 -o comm.rooflm");

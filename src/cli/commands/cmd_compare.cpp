@@ -321,7 +321,7 @@ Body declare_compare(CommandLine& line) {
       .show_default();
   line.add_option(
           "--restart", options->restart,
-          "Difference between runs to allow for, with too few runs on a side to compare runs (default: "
+          "Run-to-run difference to allow for while a side has too few runs to compare runs (default: "
           "50% on CPUs, 3% on GPUs)")
       .type_name("SHARE");
   line.add_option(
@@ -334,12 +334,13 @@ Body declare_compare(CommandLine& line) {
   line.offer_words("--between", [] { return std::vector<std::string>{"dtype", "engine", "attention"}; });
   options->filter.add_to(line);
   line.footer(
-      "Runs are matched by configuration: model, sizes, engine, attention, device, dtype, recompute. Two\n"
-      "sides of one configuration each, run once or repeatedly, are always compared, and differences in\n"
-      "configuration are listed. Steps of one run resemble each other more than steps of different runs.\n"
-      "With enough runs on each side (four of one configuration, five of 2 to 6, six of 7 to 23; record\n"
-      "them alternately: A, B, A, ...), runs are therefore compared instead of steps. Name each record\n"
-      "once.\n\n"
+      "Runs are matched by configuration: model, sizes, engine, attention, device,\n"
+      "dtype, recompute. Two sides of one configuration each, run once or repeatedly,\n"
+      "are always compared, and differences in configuration are listed. Steps of one\n"
+      "run resemble each other more than steps of different runs. With enough runs on\n"
+      "each side (four of one configuration, five of 2 to 6, six of 7 to 23; record\n"
+      "them alternately: A, B, A, ...), runs are therefore compared instead of steps.\n"
+      "Name each record once.\n\n"
       "Example: rooflm compare before.rooflm after.rooflm --fail-slower 3%\n"
       "         rooflm compare sweep.rooflm --between dtype");
   return [options] { return run(*options); };

@@ -365,8 +365,10 @@ Body declare_completion(CommandLine& line) {
   line.add_flag("--all-devices", *all_devices,
                 "Also offer dtypes of devices that are not here, for packages");
   line.footer(
-      "The script is generated from the commands' declarations, so it knows all options and their values.\n\n"
-      "Example: rooflm completion bash > ~/.local/share/bash-completion/completions/rooflm");
+      "The script is generated from the commands' declarations, so it knows all options\n"
+      "and their values.\n\n"
+      "Example: eval \"$(rooflm completion bash)\", or for all shells to come\n"
+      "         rooflm completion bash > ~/.local/share/bash-completion/completions/rooflm");
   return [shell, all_devices] { return write_script(*shell, *all_devices ? Offer::anywhere : Offer::here); };
 }
 

@@ -198,7 +198,7 @@ Body declare_data_prepare(CommandLine& line) {
       .show_default();
   line.add_option(
           "--val-fraction", a->val_fraction,
-          "Share for validation, below 1: of the documents and of the bytes at most, in whole documents")
+          "Maximum share of documents, and of bytes, held out for validation; below 1, in whole documents")
       .type_name("X")
       .show_default();
   line.add_option("--seed", a->seed, "Seed for choosing validation documents").type_name("N").show_default();

@@ -147,10 +147,10 @@ Body declare_eval(CommandLine& line) {
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Each shard is read in consecutive windows of B * T tokens; targets are one token further. An\n"
-      "incomplete window at the end is not used. loss is the mean cross-entropy over all tokens, in nats.\n"
-      "With several ranks (launch -n 2 -- eval), each rank has the whole model and evaluates its share of\n"
-      "the batches.\n\n"
+      "Each shard is read in consecutive windows of B * T tokens; targets are one token\n"
+      "further. An incomplete window at the end is not used. loss is the mean\n"
+      "cross-entropy over all tokens, in nats. With several ranks (launch -n 2 --\n"
+      "eval), each rank has the whole model and evaluates its share of the batches.\n\n"
       "Example: rooflm eval --model out/ --data data/val_000000.bin --batch 8 --seq 256");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }

@@ -162,7 +162,8 @@ std::string formats_help() {
   for (const report::ExportFormat& format : report::export_formats()) {
     text += fmt::format("  {:<19}{}\n", format.name, format.title);
   }
-  text += fmt::format("  {:<19}{}\n", kHuggingFace, "the weights of a checkpoint of parts, as a directory");
+  text +=
+      fmt::format("  {:<19}{}\n", kHuggingFace, "a checkpoint saved in parts, as one Hugging Face directory");
   return text;
 }
 
@@ -187,7 +188,7 @@ Body declare_export(CommandLine& line) {
   line.add_option("--step", options->step, "Only events of this step (default: all traced steps)")
       .type_name("N");
   line.add_flag("--whole", options->whole,
-                "The whole recording, including warm-up and what ran outside of steps");
+                "The whole recording, including warm-up and what ran outside steps");
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing file");
   add_dry_run(line, options->dry_run, "");
   line.footer(formats_help() +

@@ -150,7 +150,7 @@ Body declare_gemm(CommandLine& line) {
   add("--m", options->m, "M", "Rows of the result, instead of --size");
   add("--n", options->n, "N", "Columns of the result, instead of --size");
   add("--k", options->k, "K", "Inner dimension, instead of --size");
-  add("--count", options->count, "N", "Products");
+  add("--count", options->count, "N", "Number of matmuls");
   line.add_flag("--trans-b", options->trans_b, "The right operand is stored transposed, [n, k]");
   add("--qk-of", options->qk_of, "MODEL",
       "Attention scores q k^T of a preset instead, one matmul per sequence and key head");
@@ -159,9 +159,9 @@ Body declare_gemm(CommandLine& line) {
   add("--seq", options->seq, "T", "With --qk-of: sequence length");
   micro->add_to(line);
   line.footer(
-      "Names and sizes accept lists and ranges (--size 256,1024); every combination is measured. Exit code\n"
-      "4 if every row runs out of memory.\n\n"
-      "Example: rooflm gemm --device cuda --dtype bf16 --qk-of llama3-8b --batch 8 --seq 4096");
+      "Names and sizes accept lists and ranges (--size 256,1024); every combination is\n"
+      "measured. Exit code 4 if every row runs out of memory.\n\n"
+      "Example: rooflm gemm --device cuda --dtype bf16 --qk-of llama3-8b --seq 4096");
   return [options, micro] { return run(*options, *micro); };
 }
 

@@ -450,14 +450,14 @@ Body declare_generate(CommandLine& line) {
   for (const auto& [name, value] : {std::pair("--cp", &o->cp), {"--pp", &o->pp}, {"--zero", &o->zero}})
     line.add_option(name, *value, "").group("");
   line.footer(
-      "Prints the prompt and its continuation. With several prompts, prints all texts at the end,\n"
-      "separated by empty lines. Prefill processes all prompts at once; each decode step then adds one\n"
-      "token to every text, using the KV cache. A text that fills the window is processed again for every\n"
-      "token.\n"
-      "Several ranks (launch -n 2 -- generate) share the prompts; with --tp N, groups of N ranks share\n"
-      "layers and KV cache. The record has a run for each copy of the model.\n"
-      "bench and profile time the same passes with --phase prefill and decode, with random weights, for any\n"
-      "model and length.\n\n"
+      "Prints the prompt and its continuation. With several prompts, prints all texts\n"
+      "at the end, separated by empty lines. Prefill processes all prompts at once;\n"
+      "each decode step then adds one token to every text, using the KV cache. A text\n"
+      "that fills the window is processed again for every token. Several ranks (launch\n"
+      "-n 2 -- generate) share the prompts; with --tp N, groups of N ranks share layers\n"
+      "and KV cache. The record has a run for each copy of the model. bench and profile\n"
+      "time the same passes with --phase prefill and decode, with random weights, for\n"
+      "any model and length.\n\n"
       "Example: rooflm generate --model out/ --prompt \"Once upon a time\" --tokens 100 --top-k 40");
   return [o, &line] {
     return lab::run_in_job(

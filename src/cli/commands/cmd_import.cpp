@@ -73,7 +73,8 @@ Body declare_import(CommandLine& line) {
       "torch-memory  pickle of torch.cuda.memory._dump_snapshot; parsed as data, nothing in it is executed\n"
       "stream        what rooflm record leaves if it cannot finish\n\n"
       "Standard error counts what was left out and what looks wrong.\n\n"
-      "Example: rooflm import trace.json.gz -o trace.rooflm && rooflm report trace.rooflm --html trace.html");
+      "Example: rooflm import trace.json.gz -o trace.rooflm\n         rooflm report trace.rooflm --html "
+      "trace.html");
   return [options] { return run_import(*options); };
 }
 

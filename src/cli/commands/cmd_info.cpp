@@ -78,9 +78,10 @@ Body declare_info(CommandLine& line) {
   auto options = std::make_shared<TableOptions>();
   options->add_to(line, "Output format; JSON has all numbers at full precision");
   line.footer(
-      "Defaults of options come from ROOFLM_OPTION in the environment (ROOFLM_MAX_SECONDS for\n"
-      "max-seconds), then from rooflm.toml in the working directory, then from rooflm/rooflm.toml in\n"
-      "$XDG_CONFIG_HOME (~/.config): `threads = 2` for all commands, a table [bench] for one.\n\n"
+      "Option defaults come from ROOFLM_OPTION in the environment (ROOFLM_MAX_SECONDS\n"
+      "for max-seconds), then from rooflm.toml in the working directory, then from\n"
+      "rooflm/rooflm.toml in $XDG_CONFIG_HOME (~/.config): `threads = 2` for all\n"
+      "commands, a table [bench] for one.\n\n"
       "Example: rooflm info --format json");
   return [options] { return run(*options); };
 }

@@ -157,7 +157,7 @@ class Launch {
       }
     }
     // Of ranks that were asked to stop, and of any that ended while others went on as if nothing were wrong.
-    if (!has_told_ && !words_.read().empty()) write_note("launch: " + words_.read().front().second);
+    if (!has_told_ && !words_.read().empty()) write_message("launch: " + words_.read().front().second);
     return code_;
   }
 
@@ -201,8 +201,8 @@ class Launch {
       const auto found = std::ranges::find_if(words, misses);
       said = "; " + (found != words.end() ? *found : words.front()).second;
     }
-    write_note(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
-                           children_.number(rank), what, said));
+    write_message(fmt::format("launch: rank {} ({}, process {}) {}{}", rank, ranks::host_name(),
+                              children_.number(rank), what, said));
     has_told_ = true;
   }
 
@@ -246,7 +246,7 @@ class Launch {
     children_.send(SIGTERM);
     wait_for_all(kGraceSeconds);
     if (const std::size_t stuck = children_.running(); stuck > 0) {
-      write_note(
+      write_message(
           fmt::format("launch: {} of {} ranks did not end by themselves and were killed", stuck, count_));
       children_.send(SIGKILL);
       wait_for_all(kGraceSeconds);
@@ -294,15 +294,16 @@ Body declare_launch(CommandLine& line) {
       .type_name("S")
       .show_default();
   line.add_flag("--share-gpus", options->shares_gpus,
-                "Let several ranks share a GPU, in turn: numbers are right, times mean nothing");
+                "Let several ranks share a GPU, in turn: results are correct, times are meaningless");
   line.footer(
       "rooflm launch -n N -- COMMAND...\n\n"
-      "COMMAND is bench, profile, train, eval, generate or comm with their options, or any program. Each\n"
-      "rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT; --device\n"
-      "cuda is the GPU of its LOCAL_RANK. Signals are forwarded to all ranks. If a rank fails, all others\n"
-      "are stopped within 30 s, a line says which one failed and why, and its exit code becomes that of\n"
-      "launch. mpirun and srun start the same commands on several hosts (docs/multi_device.md).\n\n"
-      "Example: rooflm launch -n 2 -- train --data data/ --model tiny --out out/ --steps 100 --zero 1");
+      "COMMAND is bench, profile, train, eval, generate or comm with their options, or\n"
+      "any program. Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,\n"
+      "MASTER_ADDR and MASTER_PORT; --device cuda is the GPU of its LOCAL_RANK. Signals\n"
+      "are forwarded to all ranks. If a rank fails, all others are stopped within 30 s,\n"
+      "a line says which one failed and why, and its exit code becomes that of launch.\n"
+      "mpirun and srun start the same commands on several hosts (docs/multi_device.md).\n\n"
+      "Example: rooflm launch -n 2 -- bench --model tiny --zero 1");
   return [options] { return run(*options); };
 }
 

@@ -182,11 +182,11 @@ Body declare_peaks(CommandLine& line) {
   options->table.add_to(line, "Output format; JSON and CSV use flop/s and byte/s");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Rates are medians with a confidence interval. Keep the machine otherwise idle. Ceilings are cached\n"
-      "in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per processor, thread count, GPU and rooflm "
-      "version.\n\n"
-      "For a device of the catalog (null:h100-sxm, or all: catalog), its datasheet rates next to those "
-      "that GEMMs sustain.\n\n"
+      "Rates are medians with a confidence interval. Keep the machine otherwise idle.\n"
+      "Ceilings are cached in $XDG_CACHE_HOME/rooflm (or ~/.cache/rooflm) per\n"
+      "processor, thread count, GPU and rooflm version.\n\n"
+      "For catalog devices (null:h100-sxm, or catalog for all), it shows datasheet\n"
+      "rates beside those that GEMMs sustain.\n\n"
       "Example: rooflm peaks --dtype fp32,bf16 --format json");
   return [options] { return run(*options); };
 }

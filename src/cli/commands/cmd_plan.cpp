@@ -243,14 +243,12 @@ Body declare_plan(CommandLine& line) {
   auto options = std::make_shared<PlanOptions>();
   options->add_to(line);
   line.footer(
-      "Nothing is run or allocated. The program that the engines would run is built for one rank of each "
-      "role and\n"
-      "priced op by op from measured tables (docs/perfmodel.md). --batch is the micro-batch of one rank. "
-      "Numbers are\n"
-      "marked measured, calibrated (measured op by op on such a device) or assumed (scaled by datasheet "
-      "rates).\n\n"
-      "Example: rooflm plan --model llama3-8b --device h100 --gpus 8 --fsdp --seq 4096 --tokens 100B --price "
-      "2");
+      "Nothing is run or allocated. The program that the engines would run is built for\n"
+      "one rank of each role and priced op by op from measured tables\n"
+      "(docs/perfmodel.md). --batch is the micro-batch of one rank. Numbers are marked\n"
+      "measured, calibrated (measured op by op on such a device) or assumed (scaled by\n"
+      "datasheet rates).\n\n"
+      "Example: rooflm plan --model llama3-8b --device h100 --gpus 8 --fsdp --tokens 1T");
   return [options] {
     if (!options->former_schedule.empty()) options->splits.set("pp_schedule", options->former_schedule);
     options->take_words();

@@ -100,13 +100,14 @@ Body declare_profile(CommandLine& line) {
   options->profile.add_to(line);
   options->output.add_to(line);
   line.footer(
-      "Steps alternate between plain and observed. End-to-end times come from plain steps, times of parts\n"
-      "from observed ones; the cost of observing is printed. Time at the roof is a lower bound from\n"
-      "ceilings measured on this machine; share = time at the roof / measured time.\n"
-      "Lists (--seq 128,256) make a sweep, with one run in the record per combination.\n"
-      "With several ranks (launch -n 2 -- profile), the record is that of rank 0 and includes the cost of\n"
-      "collectives on all ranks: waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
-      "Example: rooflm profile --model gpt2 --batch 4 --seq 64 -o gpt2.rooflm --html gpt2.html");
+      "Steps alternate between plain and observed. End-to-end times come from plain\n"
+      "steps, times of parts from observed ones; the cost of observing is printed. Time\n"
+      "at the roof is a lower bound from ceilings measured on this machine; share =\n"
+      "time at the roof / measured time. Lists (--seq 128,256) make a sweep, with one\n"
+      "run in the record per combination. With several ranks (launch -n 2 -- profile),\n"
+      "the record is that of rank 0 and includes the cost of collectives on all ranks:\n"
+      "waiting for the last rank, transfer, bus bandwidth (view cells).\n\n"
+      "Example: rooflm profile --model gpt2 -o gpt2.rooflm --html gpt2.html");
   return [options] { return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*options, ranks); }); };
 }
 

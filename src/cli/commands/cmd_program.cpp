@@ -113,10 +113,11 @@ Body declare_program(CommandLine& line) {
   line.add_flag("--totals", options->totals, "Only totals by block and phase, and memory").group("Output");
   options->table.add_to(line, "csv lists the ops (with --totals: the blocks)", "Output");
   line.footer(
-      "Nothing is allocated or run, so models of any size work. FLOP: a multiply-add counts as 2, causal\n"
-      "attention counts in full. Bytes: every input is read once, every output written once. Lifetimes are\n"
-      "op indices. Kernels are those that the device of this machine uses, \"-\" if it is not here.\n\n"
-      "Example: rooflm program --model llama3-70b --batch 1 --seq 4096 --recompute selective --totals");
+      "Nothing is allocated or run, so models of any size work. FLOP: a multiply-add\n"
+      "counts as 2, causal attention counts in full. Bytes: every input is read once,\n"
+      "every output written once. Lifetimes are op indices. Kernels are those that the\n"
+      "device of this machine uses, \"-\" if it is not here.\n\n"
+      "Example: rooflm program --model llama3-70b --batch 1 --seq 4096 --totals");
   return [options] { return run(*options); };
 }
 

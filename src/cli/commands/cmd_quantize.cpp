@@ -198,7 +198,7 @@ int run(const QuantizeOptions& options) {
   const model::ModelConfig config = loaded.point.config;
   if (const WeightFormat stored = model::read_weight_format(loaded.directory); stored != WeightFormat::plain)
     throw core::InputError(
-        fmt::format("{}: its weights are {} already; quantise the model that they were made of",
+        fmt::format("{}: its weights are {} already; quantize the model that they were made from",
                     loaded.directory.string(), name_of(stored)));
   if (wish.format != WeightFormat::plain) model::check_format(config, wish.format);
   train::require_same_tokenizer(loaded.directory, {options.data.begin(), options.data.end()});
@@ -275,10 +275,10 @@ Body declare_quantize(CommandLine& line) {
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   add_dry_run(line, options->dry_run, "");
   line.footer(
-      "Embeddings, head, norms and biases stay as they are. eval, generate and serve read the directory, "
-      "and\n"
-      "train --lora trains adapters on it. docs/quantization.md names formats and tensors.\n\n"
-      "Example: rooflm quantize --model out/ --weights int4 --method gptq --data data/ -o out-int4/");
+      "Embeddings, head, norms and biases stay as they are. eval, generate and serve\n"
+      "read the directory, and train --lora trains adapters on it. docs/quantization.md\n"
+      "names formats and tensors.\n\n"
+      "Example: rooflm quantize --model out/ --weights int4 --data data/ -o out-int4/");
   return [options] { return run(*options); };
 }
 

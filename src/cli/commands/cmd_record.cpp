@@ -108,8 +108,8 @@ RecordWishes wishes_of(const RecordOptions& options, const RecordName& name) {
 std::string explain_nothing(const std::string& program, const RecordWishes& wishes,
                             const RecordedSummary& summary) {
   if (summary.was_too_short)
-    return "the program ended out of order before anything of it was written, a twentieth of a second after "
-           "it began";
+    return "the program ended abnormally before anything was written, which happens a twentieth of a second "
+           "after it begins";
   if (summary.saw_process && !wishes.capture.empty()) {
     return fmt::format("no range '{}' was opened{}", core::printable(wishes.capture),
                        wishes.skip == 0 ? "" : fmt::format(" after the first {} (--skip)", wishes.skip));
@@ -119,7 +119,7 @@ std::string explain_nothing(const std::string& program, const RecordWishes& wish
   }
   if (summary.saw_device) return "CUDA was initialized, but nothing ran on a device while it was recorded";
   if (is_static_program(program)) {
-    return fmt::format("'{}' is a static program: nothing can be loaded into it", program);
+    return fmt::format("'{}' is statically linked: nothing can be loaded into it", program);
   }
   return "no process initialized CUDA or opened a range (or it set CUDA_INJECTION64_PATH by itself)";
 }
@@ -201,8 +201,8 @@ Body declare_record(CommandLine& line) {
   auto options = std::make_shared<RecordOptions>();
   line.add_rest(options->command);
   line.add_option("-o,--output", options->output,
-                  "The record; %p in its name is the process, %q{NAME} a variable of its environment: one "
-                  "record for each")
+                  "Record to write; %p in its name stands for the process ID, %q{NAME} for an environment "
+                  "variable: one record per process")
       .type_name("FILE.rooflm")
       .show_default();
   line.add_flag("--overwrite", options->overwrite, "Overwrite an existing record");
@@ -219,16 +219,16 @@ Body declare_record(CommandLine& line) {
   line.add_option("--max-size", options->most,
                   "Bytes that one process may write, such as 2GB (default: no limit)")
       .type_name("BYTES");
-  line.add_option("--calls", options->calls,
-                  "CUDA calls to record: all that start work, wait or take memory; launches and copies; none")
+  line.add_option(
+          "--calls", options->calls,
+          "CUDA calls to record: all that launch work, wait or allocate memory; launches and copies; none")
       .type_name("all|launches|none")
       .show_default();
   line.add_flag("--sample-power", options->sample_power,
                 "Power, clocks and temperature of cuda:0, ten times a second");
   line.add_option(
           "--pytorch", options->pytorch,
-          "Mark modules, the backward pass and optimizers of PyTorch; forward: no modules in the backward "
-          "pass")
+          "Mark PyTorch's modules, backward pass and optimizers; forward: no modules in the backward pass")
       .type_name("on|forward|off")
       .show_default();
   line.add_option(
@@ -237,28 +237,25 @@ Body declare_record(CommandLine& line) {
           "rarely that it adds 0.2 % (auto); the other steps are only timed, and not slowed down")
       .type_name("N|auto")
       .show_default();
-  line.add_option(
-          "--mark-every", options->mark_every,
-          "Mark modules of PyTorch in the first four steps and in every N-th; the others, which launch the "
-          "same, are labelled from them")
+  line.add_option("--mark-every", options->mark_every,
+                  "Mark PyTorch modules in the first four steps and every N-th after; the others launch the "
+                  "same kernels and take their labels from these")
       .type_name("N")
       .show_default();
   line.add_option(
           "--sample-stacks", options->stacks,
-          "Stacks to sample, at HZ per second: frames of native code and of Python, or one of them; "
-          "running: not of waiting threads; PERCENT: how much of a thread's time that may take: beyond it, "
-          "sampling slows down")
+          "Stacks to sample, at HZ per second: native and Python frames, or only one of them; running: skip "
+          "waiting threads; PERCENT: share of a thread's time that sampling may take before it slows down")
       .type_name("both|python|native|off[,running][,HZ][,PERCENT%]")
       .show_default();
   line.footer(
       "rooflm record [OPTIONS] -- CMD...\n\n"
-      "The program's output, input, signals and exit code are as without rooflm. Its work on GPUs is "
-      "written\n"
-      "while it runs: a program that crashes or is killed leaves a record, too, without its last second. "
-      "Each process\n"
-      "that used CUDA is a run of the record. A line says what its steps are (--steps-by).\n\n"
-      "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py && rooflm report "
-      "run.rooflm");
+      "The program's input, output, signals and exit code pass through unchanged. GPU\n"
+      "work is written while the program runs: if it crashes or is killed, the record\n"
+      "lacks only its last second. Each process that used CUDA is a run of the record.\n"
+      "A message says what counts as a step (--steps-by).\n\n"
+      "Example: rooflm record -o run.rooflm --skip 3 --steps 10 -- python3 train.py\n"
+      "         rooflm report run.rooflm");
   return [options, &line] {
     if (options->capture.empty() && line.was_given("--capture-range")) {
       throw core::UsageError("--capture-range: the name of a range is missing");

@@ -120,12 +120,10 @@ Body declare_report(CommandLine& line) {
       .type_name("DIR");
   line.add_flag("--overwrite", options->overwrite, "Let --html and --charts overwrite existing files");
   add_dry_run(line, options->dry_run, "");
-  line.footer(
-      views_help() +
-      "\n"
-      "With several records or runs, tables start with a column `run`, and the page compares the first two\n"
-      "records.\n\n"
-      "Example: rooflm report a.rooflm --view blocks,roofline --format md");
+  line.footer(views_help() +
+              "With several records or runs, tables start with a column `run`, and the page\n"
+              "compares the first two records.\n\n"
+              "Example: rooflm report a.rooflm --view blocks,roofline --format md");
   return [options, &line] { return run(*options, line.was_given("--format")); };
 }
 

@@ -314,13 +314,11 @@ Body declare_serve(CommandLine& line) {
   o->inference.add_to(line);
   line.add_option("--tokenizer", o->tokenizer, "tokenizer.json or a directory (default: in --model)")
       .type_name("PATH");
-  line.add_option("--host", o->host, "Address to listen on; 0.0.0.0: all of this machine")
+  line.add_option("--host", o->host, "Address to listen on; 0.0.0.0: all addresses of this machine")
       .type_name("ADDRESS")
       .show_default();
   line.add_option("--port", o->port, "Port to listen on (0: any that is free)").type_name("N").show_default();
-  line.add_option("--slots", o->slots, "Texts that are generated at the same time")
-      .type_name("N")
-      .show_default();
+  line.add_option("--slots", o->slots, "Texts generated at once").type_name("N").show_default();
   line.add_option("--seq", o->seq,
                   "Most tokens of a prompt and its answer (default: the model's positions, at most 1024)")
       .type_name("N");
@@ -341,23 +339,23 @@ Body declare_serve(CommandLine& line) {
       .type_name("NAME");
   line.add_option(
           "--api-key", o->key,
-          "Clients must send it as a bearer token (or set ROOFLM_API_KEY, which no process list shows)")
+          "Clients must send it as a bearer token (or set ROOFLM_API_KEY, which stays out of process lists)")
       .type_name("KEY");
   std::string names;
   for (const std::string& name : serve::ChatTemplate::names()) names += (names.empty() ? "" : ", ") + name;
   line.add_option("--chat-template", o->chat, "Chat template: " + names + " (default: the model's own)")
       .type_name("NAME");
-  line.add_option(
-          "--prefill-chunk", o->chunk,
-          "Chunked prefill: most prompt tokens per step (default: whole prompts, while the other texts wait; "
-          "256 with --kv-tokens or --guess)")
+  line.add_option("--prefill-chunk", o->chunk,
+                  "Chunked prefill: maximum prompt tokens per step (default: whole prompts, while the other "
+                  "texts wait; "
+                  "256 with --kv-tokens or --guess)")
       .type_name("N");
   line.add_option("--kv-tokens", o->pool,
                   "Size of the KV cache in tokens, over all texts (default: slots times --seq)")
       .type_name("N");
   line.add_option(
           "--guess", o->guesses,
-          "Speculative decoding: most tokens that a step guesses, from the text's own n-grams or by --draft "
+          "Speculative decoding: maximum tokens guessed per step, from the text's own n-grams or by --draft "
           "(default: 0, with --draft 4)")
       .type_name("N");
   line.add_option("--draft", o->draft, "Speculative decoding: a smaller draft model with the same vocabulary")
@@ -368,11 +366,10 @@ Body declare_serve(CommandLine& line) {
   line.add_flag("--overwrite", o->overwrite, "Overwrite an existing record");
   add_dry_run(line, o->dry_run, "");
   line.footer(
-      "POST /v1/completions and /v1/chat/completions, with streaming, GET /v1/models, /metrics (Prometheus) "
-      "and\n"
-      "/health, as clients of OpenAI's API expect them. Requests join and leave the batch between two "
-      "tokens.\n"
-      "On SIGTERM or Ctrl-C, it finishes running answers, then ends.\n\n"
+      "POST /v1/completions and /v1/chat/completions, with streaming, GET /v1/models,\n"
+      "/metrics (Prometheus) and /health, as clients of OpenAI's API expect them.\n"
+      "Requests join and leave the batch between two tokens. On SIGTERM or Ctrl-C, the\n"
+      "server finishes the answers in progress, then exits.\n\n"
       "Example: rooflm serve --model out/ --port 8000\n"
       "         curl localhost:8000/v1/completions -d '{\"prompt\": \"And God said\", \"max_tokens\": 20}'");
   return [o] { return run(*o); };

@@ -426,7 +426,7 @@ int run(StudyOptions options, const CommandLine& line) {
 
 Body declare_study(CommandLine& line) {
   auto options = std::make_shared<StudyOptions>();
-  line.add_option("name", options->name, "A study of `rooflm study list`, or a .toml file of your own")
+  line.add_option("name", options->name, "A study from `rooflm study list`, or a .toml file of your own")
       .type_name("NAME|FILE.toml|list");
   line.offer_words("name", [] {
     std::vector<std::string> names{"list"};
@@ -449,9 +449,10 @@ Body declare_study(CommandLine& line) {
     line.add_option(fmt::format("--{}", name), options->others[name], text).group(kOfServing);
   options->output.add_to(line);
   line.footer(
-      "A study defines a sweep, how it is measured, and the views that answer its question;\n"
-      "studies/README.md shows how to write one. Options override what the study says.\n\n"
-      "Example: rooflm study blocks --model gpt2 --seq 64,128,256 -o blocks.rooflm --html blocks.html");
+      "A study defines a sweep, how it is measured, and the views that answer its\n"
+      "question; studies/README.md shows how to write one. Options override what the\n"
+      "study says.\n\n"
+      "Example: rooflm study blocks --seq 64,128,256 --html blocks.html");
   return [options, &line] { return run(*options, line); };
 }
 

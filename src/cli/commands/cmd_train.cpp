@@ -52,17 +52,17 @@ Body declare_train(CommandLine& line) {
   auto arguments = std::make_shared<TrainArguments>();
   arguments->add_to(line);
   line.footer(
-      "A preset takes its vocabulary size from the data's tokenizer unless --vocab is given. --model DIR\n"
-      "continues from the weights in DIR.\n"
-      "On SIGINT or SIGTERM, train finishes the step, saves a checkpoint and exits with 130 or 143; a\n"
-      "second signal stops it at once.\n"
-      "--resume needs only --out and continues bit-identically; options that contradict the checkpoint are\n"
-      "rejected. If a loss or gradient norm is not finite, the run ends with exit code 1 and keeps the\n"
-      "last good checkpoint. Checkpoints open in Hugging Face transformers (OUT/latest).\n"
-      "-o writes a run record of this process's steps, for report --view training, verify and compare.\n\n"
-      "Example: rooflm train --data data/ --model tiny --out out/ --steps 1000 --batch 8 --seq 256 --lr "
-      "1e-3\n"
-      "         --warmup-steps 100 --eval-every 100 --checkpoint-every 200\n"
+      "A preset takes its vocabulary size from the data's tokenizer unless --vocab is\n"
+      "given. --model DIR continues from the weights in DIR. On SIGINT or SIGTERM,\n"
+      "train finishes the step, saves a checkpoint and exits with 130 or 143; a second\n"
+      "signal stops it at once.\n"
+      "--resume needs only --out and continues bit-identically; options that contradict\n"
+      "the checkpoint are rejected. If a loss or gradient norm is not finite, the run\n"
+      "ends with exit code 1 and keeps the last good checkpoint. Checkpoints open in\n"
+      "Hugging Face transformers (OUT/latest).\n"
+      "-o writes a run record of this process's steps, for report --view training,\n"
+      "verify and compare.\n\n"
+      "Example: rooflm train --data data/ --model tiny --out out/ --steps 1000\n"
       "         rooflm train --out out/ --resume");
   return [arguments] {
     return lab::run_in_job([&](const lab::Ranks& ranks) { return run(*arguments, ranks); });

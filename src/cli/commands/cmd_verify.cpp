@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "core/error.h"
+#include "core/units.h"
 #include "record/reader.h"
 #include "report/tables/typed_columns.h"
 #include "report/verify/verify.h"
@@ -46,8 +47,7 @@ const report::TypedColumns<Verified>& verify_columns() {
   return columns;
 }
 
-/// "; not judged 84 times: no time beats its roof (no limit: measured under load: ...)" for each law that had
-/// no limit.
+/// "; not judged 84 times: no time beats its roof (measured under load: ...)" for each law that had no limit.
 std::string unjudged(const std::vector<report::LawResult>& results) {
   std::map<std::string, report::LawResult> sums;
   for (const report::LawResult& result : results) {
@@ -58,7 +58,8 @@ std::string unjudged(const std::vector<report::LawResult>& results) {
   }
   std::string text;
   for (const auto& [law, sum] : sums) {
-    text += fmt::format("; not judged {} times: {} (no limit: {})", sum.not_judged, law, sum.why_not);
+    text +=
+        fmt::format("; not judged {}: {} ({})", core::format_count(sum.not_judged, "time"), law, sum.why_not);
   }
   return text;
 }
@@ -72,11 +73,11 @@ std::string verdict(const record::Reader& record, const std::vector<report::LawR
     violated += result.violated > 0 ? 1 : 0;
   }
   const std::string what =
-      violated == 0 ? fmt::format("holds: {} laws", results.size())
+      violated == 0 ? fmt::format("holds: {}", core::format_count(results.size(), "law"))
                     : fmt::format("does not hold: {} of {} laws are violated", violated, results.size());
   const std::string partial = record.is_complete() ? "" : "; it is partial: its run did not finish";
-  return fmt::format("{} {}, {} checks in {} runs{}{}", record.path().string(), what, checks,
-                     record.runs().size(), partial, unjudged(results));
+  return fmt::format("{} {}, {} in {}{}{}", record.path().string(), what, core::format_count(checks, "check"),
+                     core::format_count(record.runs().size(), "run"), partial, unjudged(results));
 }
 
 int run(const VerifyOptions& options) {
@@ -100,7 +101,7 @@ int run(const VerifyOptions& options) {
   if (!for_people || !rows.empty()) write_out(show_table(verify_columns().table(rows), style));
   for (const std::string& line : verdicts) {
     if (for_people) {
-      write_out(line + "\n");
+      write_text(line + "\n");
     } else {
       note("{}", line);
     }
@@ -116,9 +117,10 @@ Body declare_verify(CommandLine& line) {
   line.add_flag("--all", options->all, "Also show laws that hold");
   options->table.add_to(line, "Output format; JSON and CSV have all numbers at full precision");
   line.footer(
-      "Laws: phases add up to the step and ops to their phase; FLOP match the model; allocations balance;\n"
-      "every op ran once per observed step; no time beats its roof by more than 5 % + 2 us; ceilings are\n"
-      "positive. Each violated law is one line with its worst case. Exit code 1 if a law is violated.\n\n"
+      "Laws: phases add up to the step and ops to their phase; FLOP match the model;\n"
+      "allocations balance; every op ran once per observed step; no time beats its roof\n"
+      "by more than 5 % + 2 us; ceilings are positive. Each violated law is one line\n"
+      "with its worst case. Exit code 1 if a law is violated.\n\n"
       "Example: rooflm verify run.rooflm");
   return [options] { return run(*options); };
 }

@@ -80,8 +80,9 @@ Body declare_view(CommandLine& line) {
   auto files = std::make_shared<std::vector<std::string>>();
   line.add_option("file", *files, "Run records; - is standard input").type_name("FILE").required();
   line.footer(
-      "Writes the report page to ~/.cache/rooflm/pages (XDG_CACHE_HOME) and opens it with the program that\n"
-      "BROWSER names, or with xdg-open. `report --html FILE` writes it elsewhere.\n\n"
+      "Writes the report page to ~/.cache/rooflm/pages (XDG_CACHE_HOME) and opens it\n"
+      "with the program that BROWSER names, or with xdg-open. `report --html FILE`\n"
+      "writes it elsewhere.\n\n"
       "Example: rooflm view a.rooflm");
   return [files] { return run(*files); };
 }

@@ -250,7 +250,7 @@ void PlanOptions::add_to(CommandLine& line) {
     option.type_name(values).group(group);
     if (!value.empty()) option.show_default();
   };
-  add("--device", device, "Devices of the catalog, such as h100, a100-40gb, 4090", "NAME", "Run");
+  add("--device", device, "Devices from the catalog, such as h100, a100-40gb, 4090", "NAME", "Run");
   line.offer_words("--device", [] {
     std::vector<std::string> keys;
     for (const devices::Device& one : devices::catalog()) keys.push_back(one.key);
@@ -290,7 +290,7 @@ void PlanOptions::add_to(CommandLine& line) {
   add("--collectives", collectives, "How data-parallel ranks of a host sum gradients (bench --help)",
       "default|peer-memory", "Splitting");
   line.add_flag("--short-ends", short_ends,
-                "One layer less in the first and last part of a pipeline (Llama 3: 126 layers on 8 or 16)")
+                "One layer fewer in the first and last pipeline stage (Llama 3: 126 layers on 8 or 16)")
       .group("Splitting");
   line.add_flag("--no-sequence-parallel", whole_rows,
                 "Tensor-parallel ranks keep all rows of norms and residuals, and use all-reduce")

@@ -98,8 +98,7 @@ std::vector<record::Ceiling> CeilingBook::raise(const Point& point, const std::s
 }
 
 std::string describe_peak(const record::Ceiling& peak) {
-  const std::string threads =
-      peak.threads > 0 ? fmt::format("{} thread{}, ", peak.threads, peak.threads == 1 ? "" : "s") : "";
+  const std::string threads = peak.threads > 0 ? core::format_count(peak.threads, "thread") + ", " : "";
   return fmt::format(
       "sustained matmul rate of {}, measured here: {}FLOP/s ({}{}, median of {}, interval {} to {}{})",
       peak.dtype, core::format_si(peak.value), threads, peak.problem, peak.samples,

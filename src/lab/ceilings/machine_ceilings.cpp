@@ -57,7 +57,7 @@ class Collector {
       return;
     }
     try {
-      measure_alone(fmt::format("matmul {} on {} threads", name, threads), [&] {
+      measure_alone(fmt::format("matmul {} on {}", name, core::format_count(threads, "thread")), [&] {
         return std::vector{
             measure_products(kDevice, {.dtype = dtype}, threads, {1024, 1536}, sampling(kSeconds))};
       });
@@ -82,7 +82,7 @@ class Collector {
                                                                1)) {
       return;
     }
-    note("measuring the instruction peak of {} on {} threads", name, threads);
+    note("measuring the instruction peak of {} on {}", name, core::format_count(threads, "thread"));
     std::optional<measure::Peak> best;
     for (int i = 0; i < kMostAttempts && (!best || best->rate.median < reached); ++i) {
       const auto peak = measure::measure_instruction_peak(name, threads, sampling(kSeconds));
@@ -185,7 +185,7 @@ class Collector {
       return;
     }
     try {
-      measure_alone(fmt::format("{} on {} threads", level.name, threads),
+      measure_alone(fmt::format("{} on {}", level.name, core::format_count(threads, "thread")),
                     [&] { return measure::measure_bandwidth(level, threads, sampling(kSeconds)); });
     } catch (const std::bad_alloc&) {
       note("no ceiling of {}: not enough memory", level.name);

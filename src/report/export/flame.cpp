@@ -134,9 +134,10 @@ std::vector<std::string> sample_notes(const RunData& run, const HostStacks& samp
   if (sampled.stacks.empty())
     notes.push_back(fmt::format("run {} has no sampled stacks: the graph is empty", run.run.id));
   if (sampled.outside > 0)
-    notes.push_back(fmt::format(
-        "{} samples are left out: before the first step, after the last, or of threads that launched nothing",
-        sampled.outside));
+    notes.push_back(
+        fmt::format("{} samples are left out: before the first step, after the last, or from threads that "
+                    "launched nothing",
+                    sampled.outside));
   return notes;
 }
 

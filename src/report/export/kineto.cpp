@@ -150,11 +150,12 @@ class KinetoWriter {
     std::vector<std::string> notes = trace_.notes();
     if (moved_ > 0) {
       notes.push_back(
-          fmt::format("{}{} events overlap others of their stream or thread: they are on tracks of their own",
+          fmt::format("{}{} events overlap others of their stream or thread and are on tracks of their own",
                       is_one_of_many() ? what() + ": " : "", moved_));
     }
     if (of_other_steps_ > 0)
-      notes.push_back(fmt::format("{} memory events are of other steps: they are left out", of_other_steps_));
+      notes.push_back(
+          fmt::format("{} memory events belong to other steps and are left out", of_other_steps_));
     if (events_ == 0) notes.push_back(fmt::format("{} has no events: the trace is empty", what()));
     return notes;
   }

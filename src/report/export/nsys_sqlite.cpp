@@ -122,7 +122,7 @@ class NsysWriter {
     if (others_ > 0)
       notes.push_back(fmt::format("{} events are of kinds that nsys has no table for", others_));
     if (hidden_ > 0) {
-      notes.push_back(fmt::format("{} phases and ops {}: nsys would not see them, so they are no ranges",
+      notes.push_back(fmt::format("{} phases and ops {}: nsys would not see them, so they are not ranges",
                                   hidden_,
                                   has_calls_ ? "were launched by calls that launched others, too (replays of "
                                                "graphs)"

@@ -81,7 +81,7 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
     if (!run.setting(key).empty()) about += fmt::format(",{}=\"{}\"", key, escaped(run.setting(key)));
   }
   out.sample("run_info", about, 1);
-  out.gauge("step_seconds", "seconds", "Median time of a whole step that nobody watched.", labels,
+  out.gauge("step_seconds", "seconds", "Median time of a whole step without observer.", labels,
             figures.step_s);
   std::map<std::string, std::vector<double>> phases;
   for (const record::Sample& sample : run.samples) {
@@ -104,9 +104,9 @@ std::vector<std::string> write_openmetrics(const ExportSource& source, const Tex
   out.gauge("roof_seconds", "seconds", "Least time of the step by the ceilings.", labels, figures.roof_s);
   const std::map<std::string, double> peaks = peak_of_devices(run);
   if (peaks.size() < 2) {
-    out.gauge("peak_bytes", "bytes", "Most memory that the step needs.", labels, figures.peak_bytes);
+    out.gauge("peak_bytes", "bytes", "Peak memory of the step.", labels, figures.peak_bytes);
   } else {
-    out.family("peak_bytes", "bytes", "Most memory that the step needs, of each device.");
+    out.family("peak_bytes", "bytes", "Peak memory of the step, by device.");
     for (const auto& [device, bytes] : peaks)
       out.measured("peak_bytes", labels + fmt::format(",device=\"{}\"", escaped(device)), bytes);
   }

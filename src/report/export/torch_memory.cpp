@@ -111,7 +111,7 @@ class SnapshotWriter {
     }
     if (skipped_ > 0) {
       notes_.push_back(fmt::format(
-          "{} memory events free what was not allocated, or have impossible sizes: they are left out",
+          "{} memory events free what was not allocated, or have impossible sizes, and are left out",
           skipped_));
     }
     return notes_;
@@ -145,7 +145,7 @@ class SnapshotWriter {
     }
     if (of_host > 0) {
       notes_.push_back(fmt::format(
-          "{} memory events are of the host: the snapshot has those of GPUs, and leaves these out", of_host));
+          "{} memory events are of the host and are left out: the snapshot has those of GPUs", of_host));
     }
     for (DeviceMemory& device : devices_) finish(device);
   }

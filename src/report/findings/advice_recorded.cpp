@@ -198,8 +198,8 @@ void advise_collectives(std::vector<Advice>& all, const StepCauses& step) {
     std::string text;
     if (cause.name == "waiting") {
       text = fmt::format(
-          "Ranks wait for each other in collectives for {} {}{}, and nothing computes meanwhile: give all "
-          "ranks the "
+          "Ranks wait for each other in collectives for {} {}{}, and nothing computes while they do: give "
+          "all ranks the "
           "same work, and look for what delays the last one (--view collectives with the records of all "
           "ranks).",
           core::format_seconds(gain_s), whole_of(step),

@@ -13,6 +13,7 @@
 
 #include "core/printable.h"
 #include "core/statistics.h"
+#include "core/text_fit.h"
 #include "core/units.h"
 #include "record/config.h"
 #include "report/findings/advice.h"
@@ -23,7 +24,6 @@
 #include "report/page/json_parts.h"
 #include "report/runs/generation.h"
 #include "report/runs/serving.h"
-#include "report/tables/text_fit.h"
 
 namespace rooflm::report {
 namespace {
@@ -116,9 +116,9 @@ void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
     const std::size_t ceilings = set.files.front().ceilings.size();
     const std::size_t cells = set.files.front().cells.size();
     brief.verdict =
-        fmt::format("No step was timed: {} run{}{}, {} ceilings, {} cells.", set.runs.size(),
-                    set.runs.size() == 1 ? "" : "s",
-                    run == nullptr ? "" : fmt::format(" (status {})", run->run.status), ceilings, cells);
+        fmt::format("No step was timed: {}{}, {}, {}.", core::format_count(set.runs.size(), "run"),
+                    run == nullptr ? "" : fmt::format(" (status {})", run->run.status),
+                    core::format_count(ceilings, "ceiling"), core::format_count(cells, "cell"));
   }
 }
 
@@ -189,9 +189,9 @@ std::string finding_line(const BriefFinding& finding, std::size_t width) {
   const std::string begin = fmt::format("- {}{}: ", core::format_seconds(finding.gain_s), share);
   const std::string end =
       fmt::format("{} [{}]", finding.option.empty() ? "" : ", try " + finding.option, finding.certainty);
-  const std::size_t others = width_of(begin) + width_of(end);
+  const std::size_t others = core::width_of(begin) + core::width_of(end);
   std::string subject = finding.subject;
-  if (width > others && width_of(subject) > width - others) {
+  if (width > others && core::width_of(subject) > width - others) {
     constexpr std::string_view kCut = "...";
     const std::size_t room = width - others;
     subject = subject.substr(0, room > kCut.size() ? room - kCut.size() : 0) + std::string(kCut);
@@ -238,7 +238,8 @@ std::string brief_text(const Brief& brief, std::size_t width) {
   text += (text.empty() ? "" : ": ") + brief.verdict + '\n';
   for (const BriefFinding& finding : brief.findings) text += finding_line(finding, width) + '\n';
   if (!brief.caution.empty()) text += brief.caution + '\n';
-  return wrap_lines(core::printable_lines(text), width) + core::printable_lines("next: " + brief.next) + '\n';
+  return core::wrap_lines(core::printable_lines(text), width) + core::printable_lines("next: " + brief.next) +
+         '\n';
 }
 
 std::string brief_json(const Brief& brief) {

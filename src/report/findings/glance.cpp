@@ -10,6 +10,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/units.h"
 #include "report/findings/step_causes.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
@@ -84,7 +85,7 @@ GlanceList bound_of(const RunData& run, const std::vector<Why>& parts) {
 /// Means of the traced steps, so that the parts add up to the step.
 GlanceList traced_idle(const StepCauses& step) {
   GlanceList list{.of = step.is_whole ? "the whole recording, on the device"
-                                      : count_of(step.steps, "traced step") +
+                                      : core::format_count(step.steps, "traced step") +
                                             (step.device.empty() ? " of the device" : step.of_which())};
   list.parts.push_back({.name = "computation", .seconds = step.of("compute")});
   for (const StepCause& cause : step.causes) {

@@ -26,7 +26,7 @@ namespace {
 std::string sure_by(const RunData& run, const RunFigures& figures) {
   constexpr double kConfidence = 0.95;
   const std::size_t steps = run.seconds(kStep).size();
-  const std::string count = fmt::format("{} step{}", steps, steps == 1 ? "" : "s");
+  const std::string count = core::format_count(steps, "step");
   if (figures.step_coverage < kConfidence) return " (" + count + ")";
   return fmt::format(" (95% interval {} to {}, {})", core::format_seconds(figures.step_low_s.value_or(0)),
                      core::format_seconds(figures.step_high_s.value_or(0)), count);

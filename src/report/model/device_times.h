@@ -49,7 +49,7 @@ inline constexpr std::string_view kInOrder = "in_order";
 inline constexpr std::int64_t kWholeRecording = -1;
 
 /// Of one kernel, in nanoseconds. A moment that n kernels share counts 1/n for each, so that exclusive and
-/// shared of all kernels add up to the time in which the device was busy.
+/// shared of all kernels add up to the device's busy time.
 struct KernelTime {
   std::int64_t duration_ns = 0;
   std::int64_t exclusive_ns = 0;  ///< no other kernel ran

@@ -193,7 +193,7 @@ std::string load_sentence(const RecordSet& set) {
   const std::string high = fmt::format("{:.1f}", most);
   std::string text = "Busy machine: other programs used ";
   if (least <= most) text += (low == high ? "" : low + " to ") + high + " % of ";
-  text += "the processors meanwhile";
+  text += "the processors";
   if (set.runs.size() > 1) text += fmt::format(", in {} of {} runs", busy, set.runs.size());
   return text + ".";
 }

@@ -96,7 +96,7 @@ Roof phase_roof(const RunData& run, std::string_view phase, const Work& work);
 
 /// How many steps were observed.
 std::size_t observed_steps(const RunData& run);
-/// "Busy machine: other programs used 12.0 to 60.7 % of the processors meanwhile, in 2 of 3 runs."; "" if
+/// "Busy machine: other programs used 12.0 to 60.7 % of the processors, in 2 of 3 runs."; "" if
 /// no run says so.
 std::string load_sentence(const RecordSet& set);
 /// Phases that have samples or ops, in the order of the step; others after them.

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/units.h"
 #include "report/model/filter.h"
 #include "report/runs/match_runs.h"
 #include "report/runs/sweep.h"
@@ -162,9 +163,8 @@ RunMatches match_within(const record::Reader& record, const std::vector<std::str
   std::vector<Configuration> all = configurations_of(record);
   if (!names.empty()) all = chosen(all, names, file);
   if (all.size() < 2) {
-    throw core::UsageError(
-        fmt::format("compare: {} has {} configuration{}: name a second record, or one with two", file,
-                    all.size(), all.size() == 1 ? "" : "s"));
+    throw core::UsageError(fmt::format("compare: {} has {}: name a second record, or one with two", file,
+                                       core::format_count(all.size(), "configuration")));
   }
   RunMatches found;
   if (all.size() == 2 && between.empty()) {

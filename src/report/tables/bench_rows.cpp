@@ -14,6 +14,7 @@
 #include "core/correlation.h"
 #include "core/ratio.h"
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/model/run_figures.h"
 #include "report/model/summaries.h"
 #include "report/runs/sweep.h"
@@ -311,7 +312,7 @@ std::string counts_text(const std::vector<BenchRow>& rows, Count count, const ch
     most = std::max(most, count(row));
   }
   if (least < most) return fmt::format("{:.0f} to {:.0f} {}s", least, most, what);
-  return fmt::format("{:.0f} {}{}", most, what, most == 1 ? "" : "s");
+  return core::format_count(static_cast<std::int64_t>(most), what);
 }
 
 void add_notes(Table& table, const std::vector<BenchRow>& rows) {

@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "core/names.h"
-#include "report/tables/text_fit.h"
+#include "core/text_fit.h"
 
 namespace rooflm::report {
 namespace {
@@ -53,12 +53,12 @@ struct Measured {
 Measured measure(const Table& table) {
   Measured measured;
   for (const Column& column : table.columns) {
-    std::size_t width = width_of(column.title);
+    std::size_t width = core::width_of(column.title);
     bool is_number = false;
     for (const Row& row : table.rows) {
       const Cell* cell = row.find(column.key);
       if (cell == nullptr) continue;
-      width = std::max(width, width_of(format_cell(*cell, column.show)));
+      width = std::max(width, core::width_of(format_cell(*cell, column.show)));
       is_number =
           is_number || std::holds_alternative<double>(*cell) || std::holds_alternative<std::int64_t>(*cell);
     }

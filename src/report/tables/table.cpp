@@ -12,8 +12,9 @@
 #include "core/error.h"
 #include "core/names.h"
 #include "core/printable.h"
+#include "core/text_fit.h"
 #include "core/units.h"
-#include "report/tables/text_fit.h"
+#include "report/tables/column_blocks.h"
 
 namespace rooflm::report {
 namespace {
@@ -88,14 +89,14 @@ Grid layout(const Table& table, bool markdown) {
   }
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     std::size_t width = 0;
-    for (const auto& line : grid.lines) width = std::max(width, width_of(line[i]));
+    for (const auto& line : grid.lines) width = std::max(width, core::width_of(line[i]));
     grid.widths.push_back(width);
   }
   return grid;
 }
 
 std::string padded(const std::string& text, std::size_t width, bool right) {
-  const std::string fill(width - std::min(width, width_of(text)), ' ');
+  const std::string fill(width - std::min(width, core::width_of(text)), ' ');
   return right ? fill + text : text + fill;
 }
 
@@ -130,7 +131,7 @@ void add_narrow_cells(std::string& out, const Grid& grid, std::size_t r, const C
   for (std::size_t k = 0; k < block.columns.size(); ++k) {
     if (k > 0) out += "  ";
     const std::string& text = grid.lines[r][block.columns[k]];
-    const std::size_t blanks = block.widths[k] - width_of(text);
+    const std::size_t blanks = block.widths[k] - core::width_of(text);
     const bool is_right = grid.right[block.columns[k]];
     if (is_right) out.append(blanks, ' ');
     out += text;
@@ -144,12 +145,13 @@ void add_narrow_cells(std::string& out, const Grid& grid, std::size_t r, const C
 void add_cells(std::string& out, const Grid& grid, std::size_t r, const ColumnBlock& block) {
   bool is_narrow = true;
   for (std::size_t k = 0; k < block.columns.size(); ++k)
-    is_narrow = is_narrow && width_of(grid.lines[r][block.columns[k]]) <= block.widths[k];
+    is_narrow = is_narrow && core::width_of(grid.lines[r][block.columns[k]]) <= block.widths[k];
   if (is_narrow) return add_narrow_cells(out, grid, r, block);
   std::vector<std::vector<std::string>> cells;
   std::size_t height = 1;
   for (std::size_t k = 0; k < block.columns.size(); ++k) {
-    cells.push_back(wrap(grid.lines[r][block.columns[k]], std::max<std::size_t>(block.widths[k], 1)));
+    cells.push_back(
+        core::wrap_cell(grid.lines[r][block.columns[k]], std::max<std::size_t>(block.widths[k], 1)));
     height = std::max(height, cells.back().size());
   }
   for (std::size_t h = 0; h < height; ++h) {
@@ -244,7 +246,7 @@ std::string format_groups(Grid grid, const std::vector<std::size_t>& starts, std
   std::string out;
   for (std::size_t g = 0; g < names.size(); ++g) {
     if (g > 0) out += "\n";
-    out += wrap_lines(fmt::format("{}: {}\n", title, names[g]), width);
+    out += core::wrap_lines(fmt::format("{}: {}\n", title, names[g]), width);
     out += format_lines(grid, blocks, starts[g], starts[g + 1]);
   }
   return out;
@@ -273,8 +275,10 @@ std::string format_text(const Table& table, std::size_t width) {
     }
     out = format_lines(grid, blocks, 1, grid.lines.size());
   }
-  if (!table.heading.empty()) out = wrap_lines(core::printable_lines(table.heading) + "\n", width) + out;
-  for (const std::string& note : table.notes) out += wrap_lines(core::printable_lines(note) + "\n", width);
+  if (!table.heading.empty())
+    out = core::wrap_lines(core::printable_lines(table.heading) + "\n", width) + out;
+  for (const std::string& note : table.notes)
+    out += core::wrap_lines(core::printable_lines(note) + "\n", width);
   return out;
 }
 

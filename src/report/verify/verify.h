@@ -58,8 +58,8 @@ struct LawResult {
 /// - the causes of a traced step add up to it, classes of kernels to the time in which the device was busy;
 /// no gain of advice
 ///   is more than the time that it would remove, and all of a recorded program's are within its step;
-/// - counted steps are the passes of the counters, and of no other kind; counters are of ops of the program,
-/// not negative,
+/// - counted steps are the passes of the counters, and of no other kind; counters belong to ops of the
+/// program, not negative,
 ///   shares at most 1 (5 %); hits in L1 within its sectors; matmuls have all their FLOP counted (1 %,
 ///   more where tiles are padded; attention leaves some out and is not held); energy of tokens is that of
 ///   steps;

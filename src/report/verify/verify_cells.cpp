@@ -56,7 +56,7 @@ void check_cells(const record::Reader& record, LawBook& laws) {
     if (!cell.value) continue;
     rows[{cell.series, cell.row}][cell.col] = *cell.value;
     if (cell.col == "wrong")
-      laws.equal("results of collectives are right", fmt::format("{}, row {}", cell.series, cell.row),
+      laws.equal("results of collectives are correct", fmt::format("{}, row {}", cell.series, cell.row),
                  *cell.value, 0, "elements", kExact);
     const auto place = [&] { return fmt::format("{}, row {}, {}", cell.series, cell.row, cell.col); };
     if (cell.unit == kNats) {

@@ -47,7 +47,7 @@ void check_counted_op(const record::Op& op, const Counts& counts, LawBook& laws)
   const auto what = [&] { return fmt::format("op {} {}", op.op, op.name); };
   constexpr Slack kOtherPass{.share = 0.02, .absolute = 1000};  // the two may be of different passes
   if (counts.contains("l1_sectors")) {
-    laws.at_most("hits in L1 are within its sectors", what, count_of(counts, "l1_hit_sectors"),
+    laws.at_most("L1 hits are within L1 sectors", what, count_of(counts, "l1_hit_sectors"),
                  count_of(counts, "l1_sectors"), "sectors", kOtherPass);
   }
   // Tiles may be padded, but nothing of a matmul is left out. Attention is: tiles above the diagonal.
@@ -78,14 +78,14 @@ void check_counted_ops(const record::Reader& record, const record::Run& run, Law
     if (counter.activity) {
       const auto activity = op_of_activity.find(*counter.activity);
       laws.equal(
-          "counted kernels are of the op that was counted",
+          "counted kernels belong to the op that was counted",
           [&] { return fmt::format("activity {}", *counter.activity); },
           activity == op_of_activity.end() ? -2.0 : static_cast<double>(activity->second),
           static_cast<double>(counter.op.value_or(-1)), "op", kExact);
     }
     if (!counter.op) continue;
     laws.equal(
-        "counters are of ops of the program", [&] { return fmt::format("op {}", *counter.op); },
+        "counters belong to ops of the program", [&] { return fmt::format("op {}", *counter.op); },
         ops.contains(*counter.op) ? 0 : 1, 0, "unknown ops", kExact);
     counts[*counter.op][counter.name] += counter.value;
   }

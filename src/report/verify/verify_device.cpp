@@ -66,8 +66,8 @@ void check_found_steps(const RunData& run, const DeviceTimes& times, LawBook& la
     all_s += seconds;
     (activity.step ? steps_s : outside) += activity.step ? seconds : 1;
   }
-  constexpr std::string_view kShare = "the device's time in steps is as the record states it";
-  constexpr std::string_view kOutside = "kernels of no step are counted";
+  constexpr std::string_view kShare = "the device's time in steps is what the record states";
+  constexpr std::string_view kOutside = "kernels outside steps are counted";
   if (stated == nullptr) {
     laws.not_judged(kShare, "the record is of an older rooflm");
   } else if (stated->value && all_s > 0) {
@@ -109,14 +109,14 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
     laws.at_most("a kernel's part of a step is within its duration", what, kernel.part_s(), kernel.seconds(),
                  "s", {.share = 1e-9, .absolute = core::kNano});
   }
-  constexpr std::string_view kBusy = "kernels add up to the time in which the device was busy";
+  constexpr std::string_view kBusy = "kernels add up to the device's busy time";
   constexpr Slack kSum{.share = 1e-9, .absolute = core::kNano};
   double charged_s = 0;
   double of_classes_s = 0;
   for (const TracedKernel& kernel : kernels.all()) charged_s += kernel.charged_s();
   for (const DeviceStep& step : kernels.times().steps) of_classes_s += step.compute_s() + step.exposed_s;
-  laws.equal("classes of kernels partition the time in which the device was busy", "all steps", charged_s,
-             of_classes_s, "s", kSum);
+  laws.equal("classes of kernels add up to the device's busy time", "all steps", charged_s, of_classes_s, "s",
+             kSum);
   double of_steps_s = 0;
   for (const DeviceStep& step : kernels.times().steps) {
     of_steps_s += step.exclusive_s + step.shared_s;

@@ -117,7 +117,7 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
   };
   // Tensors that share a place are one allocation: counting both would pass what the arena holds.
   if (const auto arena = record.fact(run.id, "arena_bytes"); arena && arena->value && is_planned) {
-    laws.at_most("what is alive fits the arena", "all events", own.transient_peak_bytes(), *arena->value, "B",
+    laws.at_most("live tensors fit the arena", "all events", own.transient_peak_bytes(), *arena->value, "B",
                  kExact);
     for (const record::Tensor& tensor : tensors) {
       if (!tensor.offset) continue;
@@ -128,7 +128,7 @@ void check_memory(const record::Reader& record, const record::Run& run, LawBook&
   }
   if (const auto live = record.fact(run.id, "live_bytes_peak"), arena = record.fact(run.id, "arena_bytes");
       live && arena && live->value && arena->value && is_planned) {
-    laws.at_most("what is alive fits the arena", "live_bytes_peak", *live->value, *arena->value, "B", kExact);
+    laws.at_most("live tensors fit the arena", "live_bytes_peak", *live->value, *arena->value, "B", kExact);
   }
   fact_is("state_bytes", "what persists is state_bytes", planned.persistent_bytes);
   fact_is("plan_peak_bytes", "the peak is plan_peak_bytes", planned.peak_bytes);

@@ -101,7 +101,7 @@ class EventSums {
   void add(const record::Event& event, LawBook& laws) {
     const auto found = ops_.find(event.op);
     laws.equal(
-        "events are of ops of the program", [&] { return fmt::format("op {}", event.op); },
+        "events belong to ops of the program", [&] { return fmt::format("op {}", event.op); },
         found == ops_.end() ? 1 : 0, 0, "unknown ops", kExact);
     if (found == ops_.end()) return;
     const double device_s = static_cast<double>(event.device_ns) * core::kNano;
@@ -147,7 +147,7 @@ class EventSums {
     for (const auto& [number, sums] : steps_) {
       const auto step = steps.find(number);
       const bool is_of_observed = step != steps.end() && is_observed(step->second);
-      laws.equal("events are of observed steps", fmt::format("step {}", number), is_of_observed ? 0 : 1, 0,
+      laws.equal("events belong to observed steps", fmt::format("step {}", number), is_of_observed ? 0 : 1, 0,
                  "other steps", kExact);
       if (!is_of_observed) continue;
       const bool has_wall = !without_wall_.contains(number);

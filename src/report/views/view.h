@@ -59,9 +59,4 @@ inline Cell whole(const std::optional<double>& value) {
 }
 using core::ratio_of;
 
-/// "1 traced step", "3 traced steps".
-inline std::string count_of(std::size_t count, const char* noun) {
-  return std::to_string(count) + ' ' + noun + (count == 1 ? "" : "s");
-}
-
 }  // namespace rooflm::report

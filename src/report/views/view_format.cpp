@@ -7,10 +7,10 @@
 #include <string_view>
 
 #include "core/printable.h"
+#include "core/text_fit.h"
 #include "report/charts/svg.h"
 #include "report/page/json_parts.h"
 #include "report/page/packed.h"
-#include "report/tables/text_fit.h"
 
 namespace rooflm::report {
 namespace {
@@ -22,7 +22,7 @@ std::string format_text(std::span<const View> views, bool is_markdown, const Cha
   for (const View& view : views) {
     if (!out.empty()) out += "\n";
     out += is_markdown ? "## " + view.title + "\n\n" + view.note + "\n"
-                       : wrap_lines("== " + view.title + "\n" + view.note + "\n", width);
+                       : core::wrap_lines("== " + view.title + "\n" + view.note + "\n", width);
     for (const ViewTable& table : view.tables) {
       out += "\n";
       const bool says_title = view.tables.size() > 1;

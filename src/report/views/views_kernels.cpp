@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/statistics.h"
+#include "core/units.h"
 #include "report/model/covered.h"
 #include "report/model/summaries.h"
 #include "report/model/traced_kernels.h"
@@ -207,7 +208,7 @@ void add_kernels(const RunData& run, const ViewOptions& options, View& view) {
   if (kernels.steps() == 0) return;
   const std::vector<KernelSum> sums = kernel_sums(kernels);
   Table classes = class_columns().table(classes_of(sums, kernel_sums(kernels, kPhases[0]), kernels.steps()));
-  classes.notes.push_back("of " + count_of(kernels.steps(), "traced step"));
+  classes.notes.push_back("of " + core::format_count(kernels.steps(), "traced step"));
   if (!run.text("tracing_cost").empty()) classes.notes.push_back(run.text("tracing_cost"));
   view.add("kernels.classes", "Classes of kernels", std::move(classes));
   view.add("kernels", "Kernels by name", kernel_sum_columns().table(sums, options.top, "kernels"));

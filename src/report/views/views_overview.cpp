@@ -53,20 +53,22 @@ struct Lines {
 /// "" for a program that is not ours.
 std::string shape_of(const record::Config& config) {
   if (config.find("model") == nullptr) return "";
-  return fmt::format("{} ({}): {} layers, C={} F={} H={} K={} V={}, {} parameters", config.text("model"),
-                     config.text("arch"), config.text("layers"), config.text("d_model"), config.text("d_ff"),
-                     config.text("heads"), config.text("kv_heads"), config.text("vocab"),
+  return fmt::format("{} ({}): {}, C={} F={} H={} K={} V={}, {} parameters", config.text("model"),
+                     config.text("arch"), core::format_count(config.integer("layers").value_or(0), "layer"),
+                     config.text("d_model"), config.text("d_ff"), config.text("heads"),
+                     config.text("kv_heads"), config.text("vocab"),
                      core::format_si(config.number("params").value_or(0)));
 }
 
 std::string setting_of(const record::Config& config) {
   if (config.find("engine") == nullptr) return "";
   const std::string recompute = config.text("recompute");
-  return fmt::format("{} on {}, {} attention, {}, B={} T={}, {} micro-batch(es), recompute {}, {} thread{}",
-                     config.text("engine"), config.text("device"), config.text("attention"),
-                     config.text("dtype"), config.text("batch"), config.text("seq"),
-                     config.text("grad_accum"), recompute.empty() ? "none" : recompute,
-                     config.text("threads"), config.text("threads") == "1" ? "" : "s");
+  return fmt::format("{} on {}, {} attention, {}, B={} T={}, {}, recompute {}, {}", config.text("engine"),
+                     config.text("device"), config.text("attention"), config.text("dtype"),
+                     config.text("batch"), config.text("seq"),
+                     core::format_count(config.integer("grad_accum").value_or(1), "micro-batch"),
+                     recompute.empty() ? "none" : recompute,
+                     core::format_count(config.integer("threads").value_or(0), "thread"));
 }
 
 std::string interval_of(const RunFigures& figures, std::size_t samples) {

@@ -179,10 +179,9 @@ constexpr std::array kRooflineViews = {
             .info = {.name = "roofline",
                      .title = "Roofline",
                      .note = "roof: the least time that the ceilings of this machine allow for the counted "
-                             "FLOP and bytes; share: roof / measured. With a low share a faster kernel "
-                             "would save time; near 100 % only less work does. Measured: of the step and its "
-                             "phases the wall "
-                             "time without observer, of their parts the time in kernels.",
+                             "FLOP and bytes; share: roof / measured. At a low share, a faster kernel would "
+                             "save time; near 100 %, only less work does. Measured: wall time without "
+                             "observer for the step and its phases, time in kernels for their parts.",
                      .needs = "ops and ceilings (rooflm profile)",
                      .is_on_page = true},
             .of_run = add_roofline,

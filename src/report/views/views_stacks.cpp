@@ -85,8 +85,8 @@ constexpr std::array kStackViews = {ViewDef{
          .title = "Stacks of the host",
          .note =
              "Where the threads that start the device's work were in their program, by samples (each a "
-             "hundredth of a second, if no other rate was asked for); waiting: those in which the "
-             "thread did not run, but was in a system call; idle: those in which nothing ran on the "
+             "hundredth of a second, if no other rate was asked for); waiting: those in which the thread was "
+             "in a system call; idle: those in which nothing ran on the "
              "device (nor, for a waiting thread, another of these threads), so that line kept it waiting; "
              "in steps that were only timed this is unknown, and none is idle.",
          .needs = "sampled stacks (rooflm record)"},

@@ -206,8 +206,8 @@ constexpr std::array kTimeViews = {
             .info = {.name = "phases",
                      .title = "Phases",
                      .note = "Wall time of each part of the step, without observer. The interval covers the "
-                             "median with at least 95 % confidence from 6 samples on; of fewer it is their "
-                             "range. share = roof / median.",
+                             "median with at least 95 % confidence from 6 samples on; with fewer, it is "
+                             "their range. share = roof / median.",
                      .needs = kNeedsSamples,
                      .is_on_page = true},
             .of_run = add_phases,

@@ -131,7 +131,7 @@ Table step_cause_table(const StepCauses& step) {
       "together {}, {}{}: compute is divided among overlapping kernels, by class, without the tail of "
       "their last waves; collectives: while nothing else runs; idle as in the view device",
       core::format_seconds(step.step_s),
-      step.is_whole ? "the whole recording" : "the mean of " + count_of(step.steps, "traced step"),
+      step.is_whole ? "the whole recording" : "the mean of " + core::format_count(step.steps, "traced step"),
       step.of_which()));
   if (step.waits == WaitSource::estimated) {
     table.notes.emplace_back(

@@ -17,7 +17,7 @@ function linkTo({ start_ns: from, end_ns: to }: Gap, run: number): string | null
 export const gaps: Section = {
   id: 'gaps',
   title: 'Longest gaps',
-  lead: 'When the device ran no kernel for longest, before which kernel, and what the host did meanwhile. A click or Enter shows a gap on the timeline, where it is in a step that this page keeps.',
+  lead: 'The longest times without a kernel on the device: before which kernel they were, and what the host was doing. A click or Enter shows a gap on the timeline, if this page keeps its step.',
   build: ({ run, runIndex }) => {
     const { gaps: all } = run;
     if (all.length === 0) return [absent('This run has no gaps: no kernels of a device were traced.')];

@@ -53,14 +53,17 @@ function extentOf(sets: readonly PointSet[], roofs: RoofLines, narrow: boolean):
 
 const kBroken = { overflow: 'break', lineHeight: 13 }; // labels on a phone
 
+/** Letters beside lines and marks, which must not cross them. */
+const labelText = (colour: string): Option => ({ color: token(colour), fontSize: 11, textBorderColor: token('panel'), textBorderWidth: 3 });
+
 function roofLines(roofs: RoofLines, { x, y }: Extent, narrow: boolean): Option[] {
   const peak = roofs.rates[0]?.value ?? y[1];
   const fastest = roofs.bandwidths[0]?.value ?? Infinity;
   const line = (label: string, from: [number, number], to: [number, number], atEnd: boolean): Option => ({
     type: 'line', name: label, data: [from, to], silent: true, showSymbol: false, symbol: 'none', z: 1, lineStyle: { color: token('muted'), width: 1.2 },
-    endLabel: { show: atEnd && label !== '', formatter: label, color: token('muted'), fontSize: 11, align: 'right', ...(narrow ? { ...kBroken, width: 180, verticalAlign: 'bottom', offset: [-6, -2] } : { offset: [-6, -9] }) },
+    endLabel: { show: atEnd && label !== '', formatter: label, ...labelText('muted'), align: 'right', ...(narrow ? { ...kBroken, width: 180, verticalAlign: 'bottom', offset: [-6, -2] } : { offset: [-6, -9] }) },
     markPoint: atEnd ? undefined : { symbol: 'rect', symbolSize: 0.01, silent: true, data: [{ coord: slopeLabelAt(from, to) }],
-      label: { show: label !== '', formatter: label, color: token('muted'), fontSize: 11, position: 'right', distance: 6, ...(narrow ? { ...kBroken, width: 120 } : {}) } },
+      label: { show: label !== '', formatter: label, ...labelText('muted'), position: 'right', distance: 6, ...(narrow ? { ...kBroken, width: 120 } : {}) } },
   });
   const labels = labelsOf(roofs.bandwidths, 'byte/s', narrow ? 2.6 : 1.4);
   const rates = labelsOf(roofs.rates, 'flop/s', narrow ? 8 : 1.6);
@@ -99,14 +102,16 @@ function slopeLabelAt(from: [number, number], to: [number, number]): [number, nu
 
 const kMarks = { ops: { symbol: 'circle', size: 6 }, blocks: { symbol: 'diamond', size: 13 }, phases: { symbol: 'rect', size: 15 } };
 
-/** Names of phases stand above or below their points in turn; on a phone, where ceilings are named above, at the side with more room. */
-function phaseLabelAt(set: PointSet, index: number, sets: readonly PointSet[], { x }: Extent, narrow: boolean): Option {
-  if (!narrow) return { position: index % 2 === 0 ? 'top' : 'bottom' };
+/** Names of phases stand above or below their points in turn, at their side where a ceiling is named right above; on a phone, at the side with more room. */
+function phaseLabelAt(set: PointSet, index: number, sets: readonly PointSet[], roofs: RoofLines, { x }: Extent, narrow: boolean): Option {
+  const kJustBelow = 1.8;
+  const isNamedAbove = roofs.rates.some(({ value }) => set.points[1]! <= value && value < kJustBelow * set.points[1]!);
+  if (!narrow) return { position: index % 2 === 1 ? 'bottom' : isNamedAbove ? 'left' : 'top' };
   const isHighest = sets.every(({ level, points }) => level !== 'phases' || points[1]! <= set.points[1]!);
   return { position: set.points[0]! < Math.sqrt(x[0] * x[1]) ? 'right' : 'left', offset: [0, isHighest ? -6 : 7] };
 }
 
-function pointSeries(set: PointSet, index: number, sets: readonly PointSet[], extent: Extent, narrow: boolean): Option {
+function pointSeries(set: PointSet, index: number, sets: readonly PointSet[], roofs: RoofLines, extent: Extent, narrow: boolean): Option {
   const many = set.subjects.length >= kManyPoints;
   const { symbol, size } = kMarks[set.level];
   const colour = set.level === 'ops' ? colourOf(set.name) : set.level === 'blocks' ? token('raised') : token('text');
@@ -116,7 +121,7 @@ function pointSeries(set: PointSet, index: number, sets: readonly PointSet[], ex
     itemStyle: { color: colour, opacity: set.level === 'ops' ? (many ? 0.5 : 0.75) : 1,
                  borderColor: set.level === 'ops' ? undefined : token(set.level === 'blocks' ? 'text' : 'raised'), borderWidth: set.level === 'ops' ? 0 : 1.2 },
     emphasis: { scale: 1.5 },
-    ...(set.level === 'phases' ? { label: { show: true, ...phaseLabelAt(set, index, sets, extent, narrow), distance: 7, color: token('text'), textBorderColor: token('panel'), textBorderWidth: 3, fontSize: 11, formatter: set.name } } : {}),
+    ...(set.level === 'phases' ? { label: { show: true, ...phaseLabelAt(set, index, sets, roofs, extent, narrow), distance: 7, ...labelText('text'), formatter: set.name } } : {}),
   };
 }
 
@@ -230,7 +235,7 @@ class Roofline {
       tooltip: tooltip({ trigger: 'item', formatter: (event: { seriesId?: string; dataIndex: number }) => this.hover(event) }),
       xAxis: axis({ type: 'log', name: 'arithmetic intensity, FLOP per byte', min: extent.x[0], max: extent.x[1], axisLabel: label((value) => digits(value, 1)) }),
       yAxis: axis({ type: 'log', name: 'rate, FLOP/s', nameGap: narrow ? 40 : 66, min: extent.y[0], max: extent.y[1], axisLabel: label(rate) }),
-      series: [...roofLines(this.roofs, extent, narrow), ...this.sets.map((set, index) => pointSeries(set, index, this.sets, extent, narrow)), this.chosenSeries()],
+      series: [...roofLines(this.roofs, extent, narrow), ...this.sets.map((set, index) => pointSeries(set, index, this.sets, this.roofs, extent, narrow)), this.chosenSeries()],
     };
   }
 

@@ -1,5 +1,5 @@
-// Text that fits the width of a terminal.
-#include "report/tables/text_fit.h"
+// Columns of a table that fit the width of a terminal.
+#include "report/tables/column_blocks.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,17 +11,6 @@ namespace {
 constexpr std::size_t kGap = 2;          // blanks between columns
 constexpr std::size_t kLeastText = 24;   // a column of text is not made narrower than this
 constexpr std::size_t kLeastWidth = 40;  // of a table; a narrower terminal wraps by itself
-
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
-
-/// Bytes of the first `columns` characters.
-std::size_t bytes_of(std::string_view text, std::size_t columns) {
-  std::size_t seen = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (begins_character(text[i]) && seen++ == columns) return i;
-  }
-  return text.size();
-}
 
 /// The leading columns that say what a row is: the first, and texts after it, in less than half of the width.
 std::size_t count_keys(const std::vector<std::size_t>& widths, const std::vector<bool>& is_number,
@@ -60,35 +49,6 @@ std::optional<ColumnBlock> one_block(std::vector<std::size_t> widths, const std:
 }
 
 }  // namespace
-
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
-}
-
-std::vector<std::string> wrap(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines;
-  while (width_of(text) > width) {
-    const std::size_t most = bytes_of(text, width);
-    const std::size_t space = text.substr(0, most + 1).rfind(' ');
-    const bool has_space = space != std::string_view::npos && space > 0;
-    lines.emplace_back(text.substr(0, has_space ? space : most));
-    text.remove_prefix(has_space ? space + 1 : most);
-  }
-  lines.emplace_back(text);
-  return lines;
-}
-
-std::string wrap_lines(std::string_view text, std::size_t width) {
-  if (width == 0) return std::string(text);
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    for (const std::string& line : wrap(text.substr(0, end), std::max(width, kLeastWidth)))
-      out += line + "\n";
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
 
 std::vector<ColumnBlock> column_blocks(const std::vector<std::size_t>& widths,
                                        const std::vector<bool>& is_number, std::size_t width) {
