@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 3> kKnown = {"module", "phase", "p
 
 struct Covered {
   std::array<double, kKnown.size()> share{};  ///< of device time
-  double compiled = 0;       ///< from torch.compile graphs: kernels of the compiled module
+  double compiled = 0;                        ///< from torch.compile graphs: kernels of the compiled module
   double whole_tensors = 0;  ///< priced as if each tensor of the call was touched once, as a whole
   /// Kernels, copies and fills that lack something, the longest first.
   struct Lack {
