@@ -144,8 +144,8 @@ void find_tiles(const CacheTable& table, const std::int32_t* first, const std::i
 /// A thread's rows of a tile as query_tile takes them: each [64, D], apart from each other.
 template <Storage S>
 struct TileRows {
-  TileRows(float* memory, std::int64_t dim)
-      : q(reinterpret_cast<S*>(memory)), o(q + kQ * dim), k(o + kQ * dim), v(k + kC * dim) {}
+  TileRows(void* memory, std::int64_t dim)
+      : q(static_cast<S*>(memory)), o(q + kQ * dim), k(o + kQ * dim), v(k + kC * dim) {}
   static std::int64_t floats(std::int64_t dim) { return 2 * (kQ + kC) * dim; }
   S *q, *o, *k, *v;
 };
