@@ -1,6 +1,7 @@
 // Whole models against PyTorch: loss, every gradient, ten AdamW steps. The goldens are made by
 // scripts/make_goldens.py.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +34,8 @@ struct Golden {
 
   /// Parameters of a safetensors file in Hugging Face layout, by rooflm's names.
   [[nodiscard]] StepRunner::Weights read(const std::string& file) const {
-    const fs::path copy = fs::path(testing::TempDir()) / ("golden_" + config.name + "_" + file);
+    const fs::path copy =
+        fs::path(testing::TempDir()) / ("golden_" + config.name + "_" + file + std::to_string(::getpid()));
     fs::create_directories(copy);
     const auto overwrite = fs::copy_options::overwrite_existing;
     fs::copy_file(directory / file, copy / "model.safetensors", overwrite);
