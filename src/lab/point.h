@@ -79,7 +79,7 @@ std::vector<Point> make_points(std::span<const record::Config> configs, ModelUse
 /// The whole configuration of a point, with what follows from it: what a record keeps.
 record::Config config_of(const Point& point);
 
-/// What the point runs: a training step, or its forward pass.
+/// What the point runs (Point::phase).
 program::Program program_of(const Point& point);
 
 /// "gpt2 B=4 T=64 fp32 fused flash", and what is not as it is by default, for progress lines.

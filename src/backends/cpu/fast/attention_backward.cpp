@@ -17,10 +17,6 @@
 namespace rooflm::backends::cpu {
 namespace {
 
-constexpr std::int64_t kQ = kTileQueries;
-constexpr std::int64_t kC = kTileKeys;
-constexpr std::int64_t kVectors = kQ / kLanes;
-
 // A thread's workspace. Operands of GEMMs are E; sizes are those of fp32 elements, so one size serves both
 // types. "Rows" are for sums over the head dimension or, for scores, over queries; "terms" are for sums over
 // rows; "lanes" are transposed. With fp32 elements rows and terms are equal and share memory, and so do
@@ -289,17 +285,14 @@ void backward(const AttentionShape& shape, const AttentionLayout& l, const S* d_
   });
 }
 
-// Runs with the element type that GEMMs of S use on this CPU.
 template <Storage S, Storage D>
 void backward_of(const AttentionShape& shape, const AttentionLayout& l, const S* d_o, const S* qkv,
                  const S* keys_values, const S* o, const float* lse, const Gradient<D>& d, void* scratch,
                  const float* sinks = nullptr, float* d_sinks = nullptr) {
   check_attention(shape);
-  if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
-    if (l.dim % 2 == 0)
-      return backward<Bf16Pair>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch, sinks, d_sinks);
-  }
-  backward<float>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch, sinks, d_sinks);
+  with_elements<S>(l.dim, [&]<TileElement E>(E) {
+    backward<E>(shape, l, d_o, qkv, keys_values, o, lse, d, scratch, sinks, d_sinks);
+  });
 }
 
 }  // namespace

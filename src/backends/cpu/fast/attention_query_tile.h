@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "backends/cpu/fast/attention_tiles.h"
@@ -13,10 +12,6 @@
 
 namespace rooflm::backends::cpu {
 namespace {
-
-constexpr std::int64_t kQ = kTileQueries;
-constexpr std::int64_t kC = kTileKeys;
-constexpr std::int64_t kVectors = kQ / kLanes;
 
 /// A thread's workspace. Operands of GEMMs are E; sizes are those of fp32 elements, so one size serves both
 /// types.
@@ -172,15 +167,6 @@ void query_tile(const AttentionLayout& l, const ScoreForm& form, std::int64_t qu
     w.rescale[i] = 1.0F / w.sum[i];
   }
   unpack_lanes(queries, l.dim, w.output, kQ, w.rescale, o, l.o_stride);
-}
-
-/// What a query tile computes with: pairs where the processor multiplies them, else fp32.
-template <Storage S, class Body>
-auto with_elements(std::int64_t dim, const Body& body) {
-  if constexpr (!std::is_same_v<S, float> && kHasPairDots) {
-    if (dim % 2 == 0) return body(Bf16Pair{});
-  }
-  return body(float{});
 }
 
 }  // namespace

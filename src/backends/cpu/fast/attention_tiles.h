@@ -14,8 +14,9 @@ namespace rooflm::backends::cpu {
 
 /// Queries and keys per tile. Scores are stored transposed, [keys, queries]: the softmax of a query runs down
 /// a lane, and of q, k and v only q must be transposed.
-constexpr std::int64_t kTileQueries = 64;
-constexpr std::int64_t kTileKeys = 64;
+constexpr std::int64_t kQ = 64;
+constexpr std::int64_t kC = 64;
+constexpr std::int64_t kVectors = kQ / kLanes;  ///< of queries
 
 constexpr float kLog2e = 1.44269504F;
 constexpr float kLn2 = 0.693147181F;
@@ -42,7 +43,7 @@ struct AttentionLayout {
         o_stride(s.heads * s.head_dim),
         key_begin(rows == KeyRows::packed ? s.heads * s.head_dim : 0),
         value_begin(key_begin + s.kv_heads * s.head_dim),
-        query_tiles((s.seq - s.first_query + kTileQueries - 1) / kTileQueries),
+        query_tiles((s.seq - s.first_query + kQ - 1) / kQ),
         window(s.causal ? s.window : 0),
         heads(s.heads),
         causal(s.causal),
@@ -78,7 +79,7 @@ struct AttentionLayout {
   /// The first key of the first tile of keys that queries from `query` on see.
   [[nodiscard]] std::int64_t first_tile(std::int64_t query) const {
     const bool hides = window > 0 && query >= window;
-    return hides ? (query - window + 1) / kTileKeys * kTileKeys : 0;
+    return hides ? (query - window + 1) / kC * kC : 0;
   }
   /// Whether products become scores by more than a factor.
   [[nodiscard]] bool is_shaped() const { return cap > 0 || alibi; }

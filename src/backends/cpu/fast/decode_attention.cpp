@@ -129,7 +129,7 @@ void find_tiles(const CacheTable& table, const std::int32_t* first, const std::i
   const auto follows = [&](std::int64_t n) {
     const std::int32_t* own = blocks + n * table.width;
     const std::int64_t held = first[n - 1] / table.block + 1;
-    return first[n] == first[n - 1] + 1 && first[n] % kTileQueries != 0 &&
+    return first[n] == first[n - 1] + 1 && first[n] % kQ != 0 &&
            std::equal(own - table.width, own - table.width + held, own);
   };
   tiles.clear();
@@ -247,10 +247,11 @@ Kernel make_decode_attention(const OpView& view) {
         table.is_paged() ? Workspace<float>::floats(l) + TileRows<S>::floats(e.dim) : 0;
     const std::int64_t floats = std::max(of_rows, of_tile);
     auto& scratch = view.context->scratch();
-    scratch.reserve(static_cast<std::size_t>(floats * view.context->threads()) * sizeof(float));
+    const auto scratch_bytes = static_cast<std::size_t>(floats * view.context->threads()) * sizeof(float);
+    scratch.reserve(scratch_bytes);
     const auto tiles = std::make_shared<std::vector<RowTile>>();
     tiles->reserve(static_cast<std::size_t>(e.batch));
-    return [=, &scratch, has_sinks = view.has_in(sinks_in)](const KernelArgs& args) {
+    const auto run = [=, &scratch, has_sinks = view.has_in(sinks_in)](const KernelArgs& args) {
       const auto* qkv = static_cast<const S*>(args.in[0]);
       const std::int32_t* first = checked_first(args.in[1], e.batch, 1, table.positions());
       const std::int32_t* blocks = table.checked(args, first, e.batch);
@@ -291,6 +292,7 @@ Kernel make_decode_attention(const OpView& view) {
         });
       });
     };
+    return {run, {.workspace_bytes = static_cast<std::int64_t>(scratch_bytes)}};
   });
 }
 

@@ -27,6 +27,16 @@ constexpr bool kHasPairDots = false;
 template <class E>
 concept TileElement = std::same_as<E, float> || std::same_as<E, Bf16Pair>;
 
+/// Calls body(E{}) with the element type for sums over `terms` numbers of S: pairs where the processor
+/// multiplies them, else fp32.
+template <Storage S, class Body>
+auto with_elements(std::int64_t terms, const Body& body) {
+  if constexpr (!std::same_as<S, float> && kHasPairDots) {
+    if (terms % 2 == 0) return body(Bf16Pair{});
+  }
+  return body(float{});
+}
+
 /// Terms of a sum per element, and elements for n terms.
 template <TileElement E>
 constexpr std::int64_t kTerms = std::same_as<E, float> ? 1 : 2;
