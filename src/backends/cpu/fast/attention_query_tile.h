@@ -59,7 +59,7 @@ void compute_scores(const AttentionLayout& l, const ScoreTile& t, const Workspac
 }
 
 /// Masks the scores of vector v that its queries must not see.
-void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
+inline void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
   for (std::int64_t c = t.seen_by_all(v); c < t.visible_count(v); ++c) {
     float* s = scores + c * kQ + v * kLanes;
     store(s, t.hides(c, v) ? splat(kMasked) : load(s));
@@ -67,7 +67,8 @@ void mask_scores(const ScoreTile& t, float* scores, std::int64_t v) {
 }
 
 /// Products of vector v become scores.
-void shape_scores(const ScoreForm& form, const ScoreTile& t, float* scores, std::int64_t v, float factor) {
+inline void shape_scores(const ScoreForm& form, const ScoreTile& t, float* scores, std::int64_t v,
+                         float factor) {
   for (std::int64_t c = 0; c < t.visible_count(v); ++c) {
     float* s = scores + c * kQ + v * kLanes;
     store(s, form.of(load(s) * factor, t.query + v * kLanes - t.key - c).score);
