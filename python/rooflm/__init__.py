@@ -20,6 +20,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 
 from rooflm import interchange
 from rooflm.errors import BY_CODE, CheckFailed, Error, InputError, OutOfMemory, Unavailable, UsageError
@@ -28,6 +29,8 @@ try:
     from rooflm import _native
 except ImportError as missing:  # built without pybind11, or for another version of Python
     _native, _missing = None, str(missing)
+    for _file in pathlib.Path(__file__).parent.glob("_native.*.so"):
+        _missing = f"{_file.name} is for another Python than {sys.implementation.cache_tag}; plan and command work in all"
 
 __all__ = ["CheckFailed", "Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price",
            "views"]
