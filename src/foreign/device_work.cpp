@@ -38,7 +38,8 @@ class LaunchedBefore {
   }
 
   [[nodiscard]] bool operator()(const record::Activity& work) const {
-    if (!work.correlation || calls_.contains(*work.correlation) || *work.correlation >= first_call_) return false;
+    if (!work.correlation || calls_.contains(*work.correlation) || *work.correlation >= first_call_)
+      return false;
     const auto known = known_from_.find(work.lane);
     return known == known_from_.end() || work.start_ns < known->second;
   }
@@ -72,7 +73,8 @@ std::vector<Launched> device_work(ForeignRun& run) {
     const auto found = activity.correlation ? calls.find(*activity.correlation) : calls.end();
     const record::Activity& call = found == calls.end() ? activity : activities[found->second];
     const bool is_kernel = run.name_of(activity).kind == "kernel";
-    const std::int64_t asked_ns = is_from_before(activity) ? is_from_before.before_ns() : call.start_ns;
+    const bool is_before = is_from_before(activity);
+    const std::int64_t asked_ns = is_before ? is_from_before.before_ns() : call.start_ns;
     work.push_back({.activity = i,
                     .asked_ns = asked_ns,
                     .asked_until_ns = found == calls.end() ? asked_ns : call.end_ns,
@@ -84,7 +86,8 @@ std::vector<Launched> device_work(ForeignRun& run) {
                     .kernel_ns = is_kernel ? activity.end_ns - activity.start_ns : 0,
                     .is_kernel = is_kernel,
                     .is_of_graph = found != calls.end() &&
-                                   run.name_of(call).text.find("GraphLaunch") != std::string::npos});
+                                   run.name_of(call).text.find("GraphLaunch") != std::string::npos,
+                    .is_from_before = is_before});
   }
   std::ranges::sort(work, {}, [](const Launched& one) {
     return std::tuple(one.asked_ns, one.node, one.start_ns, one.activity);

@@ -162,6 +162,33 @@ TEST(Steps, DoNotHoldWhatWasLaunchedBeforeTheTrace) {
   EXPECT_EQ(program.steps_of("a"), (std::vector<std::int64_t>{-1, -1, -1, 6, 6, 6, 7, 7, 7}));
 }
 
+TEST(Steps, AreNotLayersWhereMuchWasLaunchedBeforeTheTrace) {
+  MadeProgram program;  // one step of eight layers, behind as much of the step before
+  for (std::int64_t k = 0; k < 8; ++k) {
+    program.left_over("a", 20 * k, 20 * k + 10);
+    program.left_over("b", 20 * k + 10, 20 * k + 20);
+  }
+  program.range("ProfilerStep#6", 1, 100);
+  for (std::int64_t k = 0; k < 8; ++k) {
+    program.launch("a", 2 + 2 * k, 160 + 20 * k, 170 + 20 * k);
+    program.launch("b", 3 + 2 * k, 170 + 20 * k, 180 + 20 * k);
+  }
+  EXPECT_EQ(program.find().size(), 1U);
+  EXPECT_EQ(program.spans(), (Spans{{160, 320}}));
+}
+
+TEST(Steps, EndWithTheOptimizerAndHoldNothingFromBeforeTheTrace) {
+  MadeProgram program;
+  program.left_over("forward", 0, 40);
+  for (std::int64_t n = 0; n < 3; ++n) {
+    program.launch("forward", 100 * n + 50, 100 * n + 55, 100 * n + 95);
+    program.range("Optimizer.step#AdamW.step", 100 * n + 100, 100 * n + 120);
+    program.launch("adam", 100 * n + 102, 100 * n + 105, 100 * n + 115);
+  }
+  EXPECT_EQ(program.find("optimizer").size(), 3U);
+  EXPECT_EQ(program.steps_of("forward"), (std::vector<std::int64_t>{-1, 0, 1, 2}));
+}
+
 TEST(Steps, HoldWhatLostItsCallAmidTheTrace) {
   MadeProgram program;
   for (std::int64_t n = 0; n < 3; ++n) {
