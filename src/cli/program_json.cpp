@@ -187,6 +187,7 @@ void program_json(const PlannedProgram& planned, std::int64_t seq, std::string_v
         {"training", each.training}, {"forward", each.forward}, {"frozen", each.frozen}};
   }
   if (!planned.config.other_parts.empty()) totals["left_out"] = planned.config.other_parts;
+  if (!planned.config.stored_as.empty()) totals["stored_as"] = planned.config.stored_as;
 
   std::string text = "{";
   if (!totals_only) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -90,6 +91,31 @@ class Source {
   std::string_view what_;
 };
 
+/// The text with null for the words that Python's json writes for numbers which JSON has not, outside of
+/// strings. Empty if it has none.
+std::string without_words_for_numbers(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kWords{"-Infinity", "Infinity", "NaN"};
+  if (std::ranges::none_of(kWords, [&](std::string_view word) { return text.find(word) != text.npos; }))
+    return "";
+  std::string mended;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::string_view rest = text.substr(i);
+    const auto word =
+        std::ranges::find_if(kWords, [&](std::string_view one) { return rest.starts_with(one); });
+    if (!in_string && word != kWords.end()) {
+      mended += "null";
+      i += word->size();
+      continue;
+    }
+    const std::size_t taken = in_string && text[i] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
+    if (text[i] == '"') in_string = !in_string;
+    mended += rest.substr(0, taken);
+    i += taken;
+  }
+  return mended;
+}
+
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& where, std::string_view what) {
@@ -97,7 +123,8 @@ json parse_json(std::string_view text, const std::string& where, std::string_vie
 }
 
 json parse_json_object(std::string_view text, const std::string& where, std::string_view what) {
-  const Source source(text, where, what);
+  const std::string mended = without_words_for_numbers(text);
+  const Source source(mended.empty() ? text : mended, where, what);
   std::set<std::string> names;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {

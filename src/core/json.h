@@ -21,7 +21,7 @@ inline constexpr std::size_t kMostJsonBytes = 100'000'000;
 nlohmann::json parse_json(std::string_view text, const std::string& where, std::string_view what);
 
 /// The same for a text that must be an object. Refuses a duplicate key of the outermost object, which a
-/// parser would silently drop.
+/// parser would silently drop. NaN and Infinity, which Python writes as bare words, become null.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where, std::string_view what);
 
 /// The number of the first line of `text` that contains `key` in quotes; 1 if none does. For messages about

@@ -115,11 +115,14 @@ void ForeignRun::check_correlations() {
     if (name_of(activity).kind == "api" && activity.correlation) calls.insert(*activity.correlation);
   }
   if (calls.empty()) return;  // calls were not traced
+  const std::int64_t first = *std::ranges::min_element(calls);
   for (const record::Activity& activity : activities_) {
     const bool is_started =
         lanes_[static_cast<std::size_t>(activity.lane)].kind == "device" && activity.correlation;
     if (is_started && !calls.contains(*activity.correlation)) {
-      count("kernels and copies have a correlation that no call has (they are kept)");
+      count(*activity.correlation < first
+                ? "kernels and copies were launched before the trace began (they are kept, in no step)"
+                : "kernels and copies have a correlation that no call has (they are kept)");
     }
   }
 }

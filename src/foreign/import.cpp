@@ -50,6 +50,16 @@ std::string checked_kind(const std::filesystem::path& path, std::string_view byt
         "{}: XLA's own format is not read; JAX writes the same as a Chrome trace, *.trace.json.gz, beside it",
         path.string()));
   }
+  const auto refuse = [&](std::string_view what) {
+    throw core::InputError(fmt::format("{}: {}", path.string(), what));
+  };
+  if (kind.empty() && bytes.empty()) refuse("the file is empty");
+  if (kind.empty() && (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")))
+    refuse("the file is UTF-16, and JSON is UTF-8: iconv -f UTF-16 -t UTF-8 converts it");
+  if (kind.empty() && bytes.starts_with("Time (%),"))
+    refuse(
+        "a report of nsys stats has sums, not events: import the database that nsys export --type sqlite "
+        "writes");
   if (kind.empty()) {
     throw core::InputError(fmt::format(
         "{}: not a file that import reads: an nsys database (SQLite), a Chrome trace (JSON, also .gz) or a "

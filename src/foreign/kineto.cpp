@@ -103,6 +103,9 @@ class EventReader {
   }
   bool binary(binary_t& /*value*/) { return true; }
   bool key(string_t& text) {
+    constexpr std::size_t kSomeKeys = 6;
+    if (place() == Place::root && root_keys_.size() < kSomeKeys)
+      root_keys_.push_back(core::printable(text, 40));
     key_ = text;
     return true;
   }
@@ -163,6 +166,8 @@ class EventReader {
   }
 
   [[nodiscard]] bool has_events() const { return has_events_; }
+  /// The first keys of the file's object, as they may be shown.
+  [[nodiscard]] const std::vector<std::string>& root_keys() const { return root_keys_; }
   std::size_t error_position = 0;
   std::string error_text{};
 
@@ -219,6 +224,7 @@ class EventReader {
   const std::string& where_;
   TraceEvents& events_;
   std::vector<Place> places_;
+  std::vector<std::string> root_keys_;
   std::string key_;
   RawEvent event_;
   std::string list_, list_key_;  ///< of the arguments, as JSON
@@ -272,8 +278,9 @@ void read_kineto(std::string_view text, const std::string& where, bool is_cut, F
     run.status = "interrupted";
     run.say("the file is truncated: it was read up to there");
   } else if (!reader->has_events()) {
-    throw core::InputError(
-        fmt::format("{}: the JSON has no list \"traceEvents\": it is not a Chrome trace", where));
+    throw core::InputError(fmt::format(
+        "{}: the JSON has no list \"traceEvents\", but {}: it is not a Chrome trace", where,
+        reader->root_keys().empty() ? "nothing" : fmt::format("{}", fmt::join(reader->root_keys(), ", "))));
   }
   events->finish();
 }

@@ -172,6 +172,7 @@ void judge(ForeignRun& run, const std::vector<Launched>& work, Candidate& candid
   double window_ns = 0;
   const auto places = steps_of_work(run, work, candidate.steps);
   for (std::size_t i = 0; i < work.size(); ++i) {
+    if (work[i].is_from_before) continue;  // no range of the trace can hold it
     const auto ns = static_cast<double>(work[i].kernel_ns);
     all_ns += ns;
     if (!places[i]) {

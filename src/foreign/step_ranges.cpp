@@ -195,7 +195,8 @@ std::vector<Candidate> range_candidates(ForeignRun& run, const std::vector<Launc
       made.what = "optimizer steps (" + core::printable(key.second.substr(kOptimizer.size()), 80) + ")";
       made.weight = kAlmostSure;
       made.is_named = true;
-      end_at_each(made.steps, work.empty() ? made.steps.front().start_ns : work.front().asked_ns);
+      const auto first = std::ranges::find(work, false, &Launched::is_from_before);
+      end_at_each(made.steps, first == work.end() ? made.steps.front().start_ns : first->asked_ns);
     }
     if (pattern || made.is_named) {
       named.push_back(std::move(made));

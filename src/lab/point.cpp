@@ -106,7 +106,8 @@ void check_routing(const Point& point) {
 core::WeightFormat base_of(const record::Config& typed, core::WeightFormat base) {
   const std::string model = record::text_or_initial(typed, *record::find_field("model"));
   if (!is_model_directory(model)) return base;
-  const core::WeightFormat stored = model::read_weight_format(train::resolve_model_directory(model));
+  const core::WeightFormat stored =
+      model::read_weight_format(train::resolve_model_directory(model), model::Unread::is_plain);
   if (stored == core::WeightFormat::plain) return base;
   if (base == core::WeightFormat::plain || base == stored) return stored;
   throw core::UsageError(

@@ -199,7 +199,13 @@ bool ModelConfig::has_unlike_layers() const {
 AttentionSize ModelConfig::attention_of(std::int64_t layer) const {
   if (latent.kv_rank > 0) {
     const std::int64_t qk_dim = core::Count(latent.plain_dim) + latent.rotary_dim;
-    return {.heads = heads, .kv_heads = heads, .qk_dim = qk_dim, .v_dim = latent.v_dim};
+    const std::vector<bool>& in_layer = latent.index_in_layer;
+    const bool has_index = in_layer.empty() || in_layer[static_cast<std::size_t>(layer) % in_layer.size()];
+    return {.heads = heads,
+            .kv_heads = heads,
+            .qk_dim = qk_dim,
+            .v_dim = latent.v_dim,
+            .index_heads = has_index ? latent.index_heads : 0};
   }
   AttentionSize size{.heads = heads, .kv_heads = kv_heads, .qk_dim = head_dim, .v_dim = head_dim};
   if (window_of(layer) > 0) return size;

@@ -94,6 +94,8 @@ struct LatentAttention {
   std::int64_t kv_rank = 0;                               ///< 0: the model has plain attention
   std::int64_t plain_dim = 0, rotary_dim = 0, v_dim = 0;  ///< of a head: of queries and keys, of values
   std::int64_t index_heads = 0, index_dim = 0;            ///< of what chooses keys (DeepSeek-V3.2); 0: all
+  std::vector<bool>
+      index_in_layer{};  ///< by layer, repeated: others take the keys of the layer before (GLM-5.2)
   bool operator==(const LatentAttention&) const = default;
 };
 
@@ -117,6 +119,7 @@ struct AttentionSize {
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t qk_dim = 0, v_dim = 0;  ///< of a head
   bool values_are_keys = false;        ///< one matmul makes both
+  std::int64_t index_heads = 0;        ///< of what chooses keys here
 };
 
 /// Everything that determines a model's shapes. Dimension letters as in docs/design.md.
@@ -161,6 +164,7 @@ struct ModelConfig {
   Experts experts{};
   std::string left_out{};     ///< what programs leave out, in words: scalars that cost nothing
   std::string other_parts{};  ///< of the file's model, which this one does not have, in words
+  std::string stored_as{};    ///< by which method the file's weights are packed, if that is not read ("fp8")
 
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
     const bool is_whole = !windowed.empty() && !windowed[static_cast<std::size_t>(layer) % windowed.size()];

@@ -1,6 +1,8 @@
 // Reads the table of families.
 #include "model/family_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -50,10 +52,27 @@ const Family* find_family(std::string_view type) {
   return nullptr;
 }
 
+const Family* find_family_of(const json& architectures) {
+  for (const Family& family : families()) {
+    if (has_architecture(family, architectures)) return &family;
+  }
+  return nullptr;
+}
+
+bool has_architecture(const Family& family, const json& architectures) {
+  return architectures.is_array() && std::ranges::any_of(architectures, [&](const json& name) {
+           return std::ranges::any_of(family.architectures, [&](const std::string& full) {
+             const auto end = std::min(full.find("LMHead"), full.find("For"));
+             return name == full || name == full.substr(0, end) + "Model";
+           });
+         });
+}
+
 std::string known_families() {
-  std::string names;
-  for (const Family& family : families()) names += (names.empty() ? "" : ", ") + family.types.front();
-  return names;
+  return fmt::format(
+      "one of the {} families that are known, such as llama, qwen3, gpt2 and deepseek_v3 "
+      "(data/families.json)",
+      families().size());
 }
 
 std::string not_described(std::string_view type, const json& config) {
@@ -67,7 +86,19 @@ std::string not_described(std::string_view type, const json& config) {
     return "";
   }
   for (const auto& [key, part] : table().at("not_described_keys").items()) {
-    if (const auto found = config.find(key); found != config.end() && !found->is_null()) return part;
+    const auto found = config.find(key);
+    if (found != config.end() && !found->is_null() && *found != false) return part;
+  }
+  return "";
+}
+
+std::string not_described_head(const json& architectures) {
+  if (!architectures.is_array()) return "";
+  for (const json& name : architectures) {
+    if (!name.is_string()) continue;
+    for (const auto& [end, part] : table().at("not_described_heads").items()) {
+      if (name.get_ref<const std::string&>().ends_with(end)) return part;
+    }
   }
   return "";
 }

@@ -31,10 +31,17 @@ struct Family {
 const std::vector<Family>& families();
 /// nullptr for a family without a row.
 const Family* find_family(std::string_view type);
-/// "gpt2, llama, ...": the types of all rows.
+/// The family that has one of these `architectures`, of a file without a type; nullptr for others.
+const Family* find_family_of(const nlohmann::json& architectures);
+/// Whether it has one of them, by the name of the whole model or of its part without a head.
+bool has_architecture(const Family& family, const nlohmann::json& architectures);
+/// "one of the 60 families that are known, such as ...": what a model_type should have been.
 std::string known_families();
 /// What models of that type have and no program describes, in words; empty for others.
 std::string not_described(std::string_view type, const nlohmann::json& config);
+/// The same of models that `architectures` says to be no causal language model
+/// ("LlamaForSequenceClassification").
+std::string not_described_head(const nlohmann::json& architectures);
 /// The name under which a config.json of the family is written.
 std::string written_name(const Family& family, const std::string& key);
 /// The names under which a config.json of the family may have the key, the family's own first.

@@ -168,7 +168,7 @@ TensorId Writer::latent_attention(TensorId x, const std::string& prefix, const A
     if (is_kept) caches = kept_latents(kv, rotary, prefix);
     if (!is_absorbed) kv = linear(kv, prefix + "kv_b", l.kv_rank, size.heads * (l.plain_dim + l.v_dim), "kv");
     inputs = {q, kv, rotary};
-    if (l.index_heads > 0) inputs = indexed(std::move(inputs), x, latent, prefix);
+    if (size.index_heads > 0) inputs = indexed(std::move(inputs), x, latent, prefix);
   }
   if (!is_absorbed) return sized_attention(std::move(inputs), size, 0);
   inputs.insert(inputs.end(), {first_, weight(prefix + "kv_b.weight"), caches[0], caches[1]});

@@ -16,6 +16,7 @@
 #include "model/expert_layers.h"
 #include "model/huggingface.h"
 #include "model/huggingface_family.h"
+#include "model/quantized_files.h"
 
 namespace rooflm::model {
 namespace {
@@ -166,6 +167,11 @@ void read_latent(const ConfigKeys& keys, ModelConfig& c) {
     l.index_dim = keys.size("index_head_dim");
     if (l.q_rank == 0) keys.fail("index_n_heads without q_lora_rank: nothing makes the indexer's queries");
     c.left_out = "keys that an indexer chooses (attention is priced in full)";
+    if (const json* types = keys.find("indexer_types"))
+      l.index_in_layer =
+          by_layer(keys, "indexer_types", *types, c.layers, "full or shared", [](const json& type) {
+            return type == "full" || type == "shared" ? std::optional<bool>(type == "full") : std::nullopt;
+          });
   }
   c.kv_heads = c.heads;
   c.head_dim = l.plain_dim + l.rotary_dim;
@@ -332,7 +338,8 @@ void refuse_features(const ConfigKeys& keys, const Family& family) {
   for (const std::string& key : family.off) {
     const json* value = keys.find(key.c_str());
     if (value != nullptr && *value != false && *value != 0)
-      keys.refuse(key.c_str(), "null or false: rooflm does not compute it");
+      keys.lack(fmt::format("{} is {}: no program describes that yet", keys.name(key.c_str()),
+                            core::shown(*value)));
   }
   if (!keys.flag("scale_attn_weights", true)) keys.refuse("scale_attn_weights", "true");
 }
@@ -406,36 +413,30 @@ const Family& family_of(const std::string& path, const TextModel& text) {
   const auto fail = [&](const std::string& what) {
     throw core::InputError(fmt::format("{}: {}", path, what));
   };
-  std::string type = text.type;
-  const auto names = text.config.find("architectures");
-  const bool has_names = names != text.config.end() && !names->is_null();
-  if (type.empty() && has_names && *names == json{"GPT2LMHeadModel"}) type = "gpt2";
-  if (type.empty()) fail(fmt::format("the key model_type is missing, expected one of {}", known_families()));
-  const std::string lacking = not_described(type, text.config);
-  const Family* family = find_family(type);
+  const auto found = text.config.find("architectures");
+  const json names = found != text.config.end() ? *found : json();
   const bool is_model =
-      has_names || text.config.contains("vocab_size") || text.config.contains("hidden_size");
-  if (!lacking.empty() && (is_model || family == nullptr)) {
-    throw core::Unavailable(fmt::format("{}: model_type is {}, which has {}: no program describes them yet",
-                                        path, core::shown(type), lacking));
-  }
-  if (family == nullptr) {
-    const std::string known = known_families();
-    // What is no model at all is bad input.
-    if (!is_model) fail(fmt::format("model_type is {}, expected one of {}", core::shown(type), known));
+      !names.is_null() || text.config.contains("vocab_size") || text.config.contains("hidden_size");
+  const Family* family = find_family(text.type);
+  if (family == nullptr) family = find_family_of(names);  // a type of its own, or none
+  const std::string said = text.type.empty() ? fmt::format("architectures is {}", core::shown(names))
+                                             : fmt::format("model_type is {}", core::shown(text.type));
+  std::string lacking = not_described(text.type, text.config);
+  if (!is_model && family != nullptr) lacking = "";
+  if (lacking.empty()) lacking = not_described_head(names);
+  if (!lacking.empty())
     throw core::Unavailable(
-        fmt::format("{}: model_type is {}: not described yet; known are {}", path, core::shown(type), known));
+        fmt::format("{}: {}, which has {}: no program describes them yet", path, said, lacking));
+  if (family == nullptr) {
+    // What is no model at all is bad input.
+    if (text.type.empty() && names.is_null())
+      fail(fmt::format("the key model_type is missing, expected {}", known_families()));
+    if (!is_model) fail(fmt::format("{}, expected {}", said, known_families()));
+    throw core::Unavailable(
+        fmt::format("{}: {}: not described yet, unlike {}", path, said, known_families()));
   }
-  if (!has_names || !text.wrapper.empty()) return *family;
-  const bool is_known = names->is_array() && std::ranges::any_of(*names, [&](const json& name) {
-                          return std::ranges::any_of(family->architectures, [&](const std::string& full) {
-                            const auto end = std::min(full.find("LMHead"), full.find("For"));
-                            return name == full || name == full.substr(0, end) + "Model";
-                          });
-                        });
-  if (!is_known) {
-    fail(fmt::format("architectures is {}, expected {}", core::shown(*names), family->architectures.front()));
-  }
+  if (!names.is_null() && text.wrapper.empty() && !has_architecture(*family, names))
+    fail(fmt::format("architectures is {}, expected {}", core::shown(names), family->architectures.front()));
   return *family;
 }
 
@@ -456,13 +457,16 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string
 }  // namespace
 
 ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
-  TextModel model = text_model(path, core::parse_json_object(text, path, "config.json"));
+  json root = core::parse_json_object(text, path, "config.json");
+  const std::string stored_as = unread_weights(root);
+  TextModel model = text_model(path, std::move(root));
   const Family& family = family_of(path, model);
   if (model.is_nested) {
     for (const auto& [key, value] : family.nested.items()) model.config.emplace(key, value);
   }
   const ConfigKeys keys(path, std::move(model.config), family);
   ModelConfig config = read_family(keys, family);
+  config.stored_as = stored_as;
   config.family = model.wrapper.empty() && !model.type.empty() ? model.type : family.types.front();
   if (!model.wrapper.empty()) {
     config.other_parts += (config.other_parts.empty() ? "" : " and ") +

@@ -159,6 +159,11 @@ class Keys {
     if (l.index_heads == 0) return;
     put("index_n_heads", l.index_heads);
     put("index_head_dim", l.index_dim);
+    if (l.index_in_layer.empty()) return;
+    ordered_json types = ordered_json::array();
+    for (std::int64_t i = 0; i < c_.layers; ++i)
+      types.push_back(c_.attention_of(i).index_heads > 0 ? "full" : "shared");
+    put("indexer_types", types);
   }
 
   void rotary() {
@@ -276,10 +281,11 @@ std::vector<bool> listed(const std::vector<bool>& by_layer, std::int64_t layers)
 
 /// What a file has to say of a model, in one form.
 ModelConfig described(ModelConfig c) {
-  c.name = c.family = c.other_parts = "";
+  c.name = c.family = c.other_parts = c.stored_as = "";
   c.padded_vocab = c.vocab;
   if (c.window == 0) c.windowed.clear();
   c.windowed = listed(c.windowed, c.layers);
+  c.latent.index_in_layer = listed(c.latent.index_in_layer, c.layers);
   c.rotary.in_layer = listed(c.rotary.in_layer, c.layers);
   c.experts.in_layer = listed(c.experts.in_layer, c.layers);
   if (c.experts.count == 0) c.experts = {};

@@ -134,7 +134,7 @@ class List {
     norm(name + "kv_norm", l.kv_rank, false);
     matrix(name + "kv_b", core::Count(size.heads) * (core::Count(l.plain_dim) + l.v_dim), l.kv_rank, kStd,
            false);
-    if (l.index_heads > 0) {
+    if (size.index_heads > 0) {
       matrix(name + "index_q", core::Count(l.index_heads) * l.index_dim, l.q_rank, kStd, false);
       matrix(name + "index_k", l.index_dim, c_.d_model, kStd, false);
       norm(name + "index_norm", l.index_dim, true);

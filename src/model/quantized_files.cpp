@@ -144,34 +144,73 @@ void copy_nf4(const PackedMatrix& from, std::int64_t first, std::int64_t to_firs
 
 }  // namespace
 
-WeightFormat parse_weight_format(std::string_view config, const std::string& path) {
-  const json root = core::parse_json_object(config, path, "the configuration");
-  const auto found = root.find(kKey);
-  if (found == root.end() || found->is_null()) return WeightFormat::plain;
-  if (!found->is_object()) throw InputError(fmt::format("{}: {} is no JSON object", path, kKey));
-  const std::string method =
-      found->value("quant_method", json("")).is_string() ? found->value("quant_method", "") : "";
-  WeightFormat format = WeightFormat::plain;
-  try {
-    if (method == "compressed-tensors") format = compressed_format(*found);
-    if (method == "bitsandbytes" && found->value("bnb_4bit_quant_type", "") == "nf4" &&
-        found->value("bnb_4bit_use_double_quant", false))
-      format = WeightFormat::nf4;
-  } catch (const json::exception&) {  // a value of another type
+namespace {
+
+/// What a config.json says of how weights are stored: of a model of several media, its text model may say it.
+const json* quantization_in(const json& root) {
+  const auto said = [](const json& object) -> const json* {
+    const auto found = object.find(kKey);
+    return found == object.end() || found->is_null() ? nullptr : &*found;
+  };
+  if (const json* of_all = said(root)) return of_all;
+  for (const char* part : {"text_config", "llm_config", "language_config"}) {
+    const auto text = root.find(part);
+    if (text == root.end() || !text->is_object()) continue;
+    if (const json* of_text = said(*text)) return of_text;
   }
-  if (format != WeightFormat::plain) return format;
-  throw InputError(
-      fmt::format("{}: {}: weights of '{}' in this form are not read, only compressed-tensors' symmetric "
-                  "int4 in groups of 128, int8 "
-                  "and fp8 by channel, and bitsandbytes' nf4 with double quantization",
-                  path, kKey, core::printable(method)));
+  return nullptr;
 }
 
-WeightFormat read_weight_format(const std::filesystem::path& directory) {
+/// plain for forms that are not read.
+WeightFormat format_of(const json& config) {
+  try {
+    const std::string method = config.value("quant_method", "");
+    if (method == "compressed-tensors") return compressed_format(config);
+    if (method == "bitsandbytes" && config.value("bnb_4bit_quant_type", "") == "nf4" &&
+        config.value("bnb_4bit_use_double_quant", false))
+      return WeightFormat::nf4;
+  } catch (const json::exception&) {  // a value of another type
+  }
+  return WeightFormat::plain;
+}
+
+/// Who packed them, as far as the file says.
+std::string method_of(const json& config) {
+  for (const char* key : {"quant_method", "quant_algo"}) {
+    const auto found = config.find(key);
+    if (found != config.end() && found->is_string() && !found->get_ref<const std::string&>().empty())
+      return core::printable(found->get_ref<const std::string&>());
+  }
+  return "a method without a name";
+}
+
+}  // namespace
+
+std::string unread_weights(const json& root) {
+  const json* said = quantization_in(root);
+  if (said == nullptr || !said->is_object() || format_of(*said) != WeightFormat::plain) return "";
+  return method_of(*said);
+}
+
+WeightFormat parse_weight_format(std::string_view config, const std::string& path, Unread unread) {
+  const json root = core::parse_json_object(config, path, "the configuration");
+  const json* said = quantization_in(root);
+  if (said == nullptr) return WeightFormat::plain;
+  if (!said->is_object()) throw InputError(fmt::format("{}: {} is no JSON object", path, kKey));
+  const WeightFormat format = format_of(*said);
+  if (format != WeightFormat::plain || unread == Unread::is_plain) return format;
+  throw core::Unavailable(
+      fmt::format("{}: {}: weights of '{}' in this form are not read, only compressed-tensors' symmetric "
+                  "int4 in groups of 128, int8 and fp8 by channel, and bitsandbytes' nf4 with double "
+                  "quantization",
+                  path, kKey, method_of(*said)));
+}
+
+WeightFormat read_weight_format(const std::filesystem::path& directory, Unread unread) {
   std::error_code ignored;
   if (!std::filesystem::exists(directory / "config.json", ignored)) return WeightFormat::plain;
   const core::MappedFile file(directory / "config.json");
-  return parse_weight_format(file.text(), file.path().string());
+  return parse_weight_format(file.text(), file.path().string(), unread);
 }
 
 std::string with_weight_format(const std::string& config, WeightFormat format) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,11 +18,19 @@
 
 namespace rooflm::model {
 
-/// What "quantization_config" of a config.json says, `plain` without it. Throws core::InputError that names
-/// `path` for methods and formats that are not read.
-core::WeightFormat parse_weight_format(std::string_view config, const std::string& path);
+/// Forms of packed weights that are not read: refused where weights are wanted, no matter where only the
+/// shape is.
+enum class Unread : std::uint8_t { is_refused, is_plain };
+/// What "quantization_config" of a config.json says, of its text model where that says it; `plain` without
+/// it. Throws core::InputError for what is no object, core::Unavailable that names `path` and the method for
+/// forms that are not read.
+core::WeightFormat parse_weight_format(std::string_view config, const std::string& path,
+                                       Unread unread = Unread::is_refused);
 /// The same of DIRECTORY/config.json; `plain` without one.
-core::WeightFormat read_weight_format(const std::filesystem::path& directory);
+core::WeightFormat read_weight_format(const std::filesystem::path& directory,
+                                      Unread unread = Unread::is_refused);
+/// The method of weights in a form that is not read ("fp8", "awq"); empty for others.
+std::string unread_weights(const nlohmann::json& root);
 /// A config.json of a plain model, with what other tools need to read weights in `format`.
 std::string with_weight_format(const std::string& config, core::WeightFormat format);
 

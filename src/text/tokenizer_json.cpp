@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -240,12 +241,32 @@ std::filesystem::path find_merges(const std::filesystem::path& directory) {
   return {};
 }
 
+/// A file of a tokenizer in a format that is not read, or "".
+std::string unread_tokenizer(const std::filesystem::path& directory) {
+  constexpr std::array kNames{"tokenizer.model", "tekken.json", "spiece.model", "sentencepiece.bpe.model",
+                              "vocab.txt"};
+  for (const char* name : kNames) {
+    if (std::filesystem::exists(directory / name)) return name;
+  }
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, ignored)) {
+    if (entry.path().extension() == ".tiktoken") return core::printable(entry.path().filename().string());
+  }
+  return "";
+}
+
 /// The tokenizer file in a directory.
 std::filesystem::path find_in_directory(const std::filesystem::path& directory) {
   if (std::filesystem::exists(directory / "tokenizer.json")) return directory / "tokenizer.json";
   for (const char* name : {"vocab.json", "encoder.json"}) {
     if (std::filesystem::exists(directory / name)) return directory / name;
   }
+  const std::string unread = unread_tokenizer(directory);
+  if (!unread.empty())
+    fail(directory.string(),
+         fmt::format("{} is not read, only tokenizer.json and vocab.json with merges.txt: transformers' "
+                     "AutoTokenizer.from_pretrained(..).save_pretrained(..) writes a tokenizer.json",
+                     unread));
   fail(directory.string(), "no tokenizer.json and no vocab.json with merges.txt in this directory");
 }
 

@@ -365,7 +365,10 @@ class Imports(unittest.TestCase):
         for name, content, says in (
                 ("a.json", "[" * 100_000, "deeper than 64"), ("a.json", '{"traceEvents": [{"ph": nonsense}]}', "not valid JSON"),
                 ("a.json", "{", "before its first event"), ("a.json", '{"a": 1}', "no list \"traceEvents\""),
-                ("a.json", "[]", "no events"), ("a", "", "not a file that import reads"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
+                ("a.json", "[]", "no events"), ("a", "", "the file is empty"), ("a", "x", "not a file that import reads"),
+                ("a.json", '{"schema": "1.0.2", "nodes": [{"id": 1}]}', "but schema, nodes"),
+                ("a.json", json.dumps({"traceEvents": [KERNEL]}).encode("utf-16"), "UTF-16"),
+                ("a.csv", "Time (%),Total Time (ns),Instances\n", "nsys stats"), ("a.nsys-rep", "NSYS", "nsys export --type sqlite"),
                 ("a.xplane.pb", "\n\x08", "trace.json.gz"),
                 ("a.json.gz", b"\x1f\x8b\x08" + b"\xff" * 50, "gzip"), ("a.json.gz", bomb, "unpacks to more")):
             self.take(name, content, code=3, says=[name, says])

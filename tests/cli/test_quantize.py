@@ -210,7 +210,9 @@ class Quantised(TrainingRuns):
         config = json.loads(path.read_text())
         config["quantization_config"] = {"quant_method": "awq", "bits": 4}
         path.write_text(json.dumps(config))
-        self.fails(3, "eval", "--model", self.folder / "q", "--data", self.data, says=("awq",))
+        self.fails(5, "eval", "--model", self.folder / "q", "--data", self.data, says=("awq",))
+        totals = self.ok("program", "--model", self.folder / "q", "--seq", 16, "--totals")
+        self.assertIn("packed by awq", totals)
         self.assertFalse(out.exists())
 
 

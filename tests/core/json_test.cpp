@@ -53,6 +53,15 @@ TEST(ParseJson, ObjectsHaveEachNameOnce) {
   EXPECT_NE(json_refusal(R"({"a": 1, "a": 2})", true).find("names a twice"), std::string::npos);
 }
 
+TEST(ParseJson, ReadsNumbersAsPythonWritesThem) {
+  const auto root =
+      parse_json_object(R"({"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" Infinity"})", "f", "x");
+  EXPECT_TRUE(root.at("a").is_null());
+  EXPECT_EQ(root.at("b"), nlohmann::json({nullptr, nullptr}));
+  EXPECT_EQ(root.at("c"), "NaN \" Infinity");
+  EXPECT_THROW(parse_json_object(R"({"a": NaNs})", "f", "x"), InputError);
+}
+
 TEST(ShownJson, IsShort) {
   EXPECT_EQ(shown(nlohmann::json({{"a", 1}})), R"({"a":1})");
   EXPECT_LT(shown(nlohmann::json(std::string(100'000, 'x'))).size(), 200U);

@@ -31,6 +31,10 @@ class MadeProgram {
     add("api", "cudaLaunchKernel", thread_, call, call + 1, correlation_);
     add(kind, name, lane_of(stream), start, end, correlation_);
   }
+  /// A kernel whose call the trace does not hold.
+  void left_over(const std::string& name, std::int64_t start, std::int64_t end) {
+    add("kernel", name, lane_of(7), start, end, ++correlation_);
+  }
   /// One launch of a graph of these kernels, one after the other.
   void replay(const std::vector<std::string>& names, std::int64_t call, std::int64_t start,
               std::int64_t each) {
@@ -141,6 +145,59 @@ TEST(Steps, AfterWorkOfNobodysStepBeginWhenItIsDone) {
   busy.launch("evaluation", 300, 310, 1220);
   EXPECT_EQ(busy.find().size(), 4U);
   EXPECT_EQ(busy.spans()[2], (std::pair<std::int64_t, std::int64_t>{1220, 1350}));
+}
+
+TEST(Steps, DoNotHoldWhatWasLaunchedBeforeTheTrace) {
+  MadeProgram program;  // the host runs a step ahead, and the profiler starts between two of its steps
+  for (std::int64_t k = 0; k < 3; ++k) program.left_over("a", 5 + 30 * k, 35 + 30 * k);
+  for (std::int64_t n = 0; n < 2; ++n) {
+    program.range("ProfilerStep#" + std::to_string(n + 6), 10 * n, 10 * n + 10);
+    for (std::int64_t k = 0; k < 3; ++k) {
+      const std::int64_t start = 95 + 90 * n + 30 * k;
+      program.launch("a", 10 * n + 1 + k, start, start + 30);
+    }
+  }
+  EXPECT_EQ(program.find().size(), 2U);
+  EXPECT_EQ(program.spans(), (Spans{{95, 185}, {185, 275}}));
+  EXPECT_EQ(program.steps_of("a"), (std::vector<std::int64_t>{-1, -1, -1, 6, 6, 6, 7, 7, 7}));
+}
+
+TEST(Steps, AreNotLayersWhereMuchWasLaunchedBeforeTheTrace) {
+  MadeProgram program;  // one step of eight layers, behind as much of the step before
+  for (std::int64_t k = 0; k < 8; ++k) {
+    program.left_over("a", 20 * k, 20 * k + 10);
+    program.left_over("b", 20 * k + 10, 20 * k + 20);
+  }
+  program.range("ProfilerStep#6", 1, 100);
+  for (std::int64_t k = 0; k < 8; ++k) {
+    program.launch("a", 2 + 2 * k, 160 + 20 * k, 170 + 20 * k);
+    program.launch("b", 3 + 2 * k, 170 + 20 * k, 180 + 20 * k);
+  }
+  EXPECT_EQ(program.find().size(), 1U);
+  EXPECT_EQ(program.spans(), (Spans{{160, 320}}));
+}
+
+TEST(Steps, EndWithTheOptimizerAndHoldNothingFromBeforeTheTrace) {
+  MadeProgram program;
+  program.left_over("forward", 0, 40);
+  for (std::int64_t n = 0; n < 3; ++n) {
+    program.launch("forward", 100 * n + 50, 100 * n + 55, 100 * n + 95);
+    program.range("Optimizer.step#AdamW.step", 100 * n + 100, 100 * n + 120);
+    program.launch("adam", 100 * n + 102, 100 * n + 105, 100 * n + 115);
+  }
+  EXPECT_EQ(program.find("optimizer").size(), 3U);
+  EXPECT_EQ(program.steps_of("forward"), (std::vector<std::int64_t>{-1, 0, 1, 2}));
+}
+
+TEST(Steps, HoldWhatLostItsCallAmidTheTrace) {
+  MadeProgram program;
+  for (std::int64_t n = 0; n < 3; ++n) {
+    program.range("ProfilerStep#" + std::to_string(n), 100 * n, 100 * n + 100);
+    program.launch("a", 100 * n + 5, 100 * n + 10, 100 * n + 40);
+    program.left_over("b", 100 * n + 50, 100 * n + 80);
+  }
+  EXPECT_EQ(program.find().size(), 3U);
+  EXPECT_EQ(program.steps_of("b"), (std::vector<std::int64_t>{0, 1, 2}));
 }
 
 TEST(Steps, WhatOutlastsALaterStepEndsNone) {

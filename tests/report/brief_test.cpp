@@ -143,6 +143,17 @@ TEST(Brief, OfRequestsAndOfWhatHasNoStep) {
       served.verdict.starts_with("1 requests in 4.00 s: 0.25 requests/s, 1.25 tokens/s, median time to "
                                  "first token 1.00 s"))
       << served.verdict;
+  record::Writer snapshot(folder / "memory.rooflm", "rooflm import");
+  const std::int64_t memory = snapshot.begin_run({.label = "memory", .kind = "foreign"});
+  const std::vector<record::MemoryEvent> events = {{.time_ns = 1, .bytes = 2000, .live_bytes = 2000},
+                                                   {.time_ns = 2, .bytes = 3000, .live_bytes = 5000},
+                                                   {.time_ns = 3, .bytes = -2000, .live_bytes = 3000}};
+  snapshot.add(memory, events);
+  snapshot.finish();
+  const Brief allocated = brief_of(load(std::vector<std::filesystem::path>{folder / "memory.rooflm"}));
+  expect_brief(allocated);
+  EXPECT_EQ(allocated.verdict, "Memory alone was recorded: at most 5.00 kB at once, in 3 events.");
+  EXPECT_NE(allocated.next.find("--view memory"), std::string::npos) << allocated.next;
   record::Writer nothing(folder / "odd name.rooflm", "rooflm peaks");
   nothing.finish();
   const Brief empty = brief_of(load(std::vector<std::filesystem::path>{folder / "odd name.rooflm"}));

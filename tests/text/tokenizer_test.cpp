@@ -346,5 +346,19 @@ TEST_F(TokenizerFiles, AddedTokensThatAreNotSpecialAlwaysCount) {
   EXPECT_EQ(tokenizer.encode_parallel("x    y", 2), ids);
 }
 
+TEST(Tokenizer, NamesAFormatThatItDoesNotRead) {
+  for (const char* name : {"tokenizer.model", "qwen.tiktoken", "tekken.json", "vocab.txt"}) {
+    const TemporaryFolder folder;
+    write_text(folder / name, "IQ== 0\n");
+    try {
+      static_cast<void>(Tokenizer::load(folder.path()));
+      FAIL() << name;
+    } catch (const core::InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("save_pretrained"), std::string::npos) << error.what();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rooflm::text

@@ -181,6 +181,8 @@ TEST(QuantizedFiles, OtherFormsAreRefusedByName) {
       model::parse_weight_format(text, "config.json");
     } catch (const core::InputError& error) {
       return std::string(error.what());
+    } catch (const core::Unavailable& error) {
+      return std::string(error.what());
     }
     return std::string();
   };
@@ -191,6 +193,10 @@ TEST(QuantizedFiles, OtherFormsAreRefusedByName) {
             "");
   EXPECT_NE(refused(R"({"quantization_config": 3})"), "");
   EXPECT_NE(refused(R"({"quantization_config": {"quant_method": 3}})"), "");
+  const std::string nested = R"({"text_config": {"quantization_config": {"quant_method": "mxfp4"}}})";
+  EXPECT_NE(refused(nested).find("'mxfp4'"), std::string::npos);
+  EXPECT_EQ(model::parse_weight_format(nested, "config.json", model::Unread::is_plain), WeightFormat::plain)
+      << "a shape needs no weights";
 }
 
 /// Inputs that are correlated: what columns make up for is then much.

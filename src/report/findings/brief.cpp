@@ -90,6 +90,9 @@ std::string served(const ServedLoad& load) {
   return text + fmt::format(", {} failed.", load.failed.size());
 }
 
+/// A snapshot of an allocator: no kernel, call or range.
+bool has_memory_alone(const RunData& run) { return run.activities.empty() && !run.memory_events.empty(); }
+
 /// Of records in which no step was timed.
 void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
   for (const RecordFile& file : set.files) {
@@ -112,6 +115,10 @@ void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
     brief.verdict =
         fmt::format("A traced step takes {}, the median of {}; no kernel of a device was recorded.",
                     core::format_seconds(*figures.traced_step_s), figures.traced_steps);
+  } else if (run != nullptr && has_memory_alone(*run)) {
+    brief.verdict = fmt::format("Memory alone was recorded: at most {} at once, in {}.",
+                                core::format_bytes(peak_of(*run).value_or(0)),
+                                core::format_count(run->memory_events.size(), "event"));
   } else {
     const std::size_t ceilings = set.files.front().ceilings.size();
     const std::size_t cells = set.files.front().cells.size();
@@ -164,6 +171,7 @@ std::string views_for(const RecordSet& set, const RunData* run, const Brief& bri
   if (run == nullptr) return "cells";
   if (run->run.kind == kGeneration) return "generation";
   if (run->run.kind == "train") return "training,phases";
+  if (run->run.kind == "foreign" && has_memory_alone(*run)) return "memory";
   if (run->run.kind == "foreign") return brief.findings.empty() ? "activities,ops" : "why,gaps";
   return run->has_op_times() ? "why,roofline" : "bench,phases";
 }
