@@ -132,6 +132,33 @@ void add_columns(std::vector<Case>& cases, const Sizes& s) {
   cases.push_back(w.done({z}));
 }
 
+/// Magnitudes of two parts of a projection. Norms are of matrices and adapters, so they are of something.
+void add_dora(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter w("dora");
+  const std::int64_t rank = 3;
+  const std::int64_t q = s.heads * s.head_dim;
+  const std::int64_t k = s.kv_heads * s.head_dim;
+  const std::int64_t width = q + 2 * k;
+  const TensorId matrix = w.weight({width, s.channels});
+  const TensorId a = w.weight({rank, s.channels});
+  const auto product = [&](TensorId of, std::int64_t n) {
+    return w.op(ops::kMatmul, {a, of},
+                {{"batch", std::int64_t{1}}, {"m", rank},     {"n", n}, {"k", s.channels}, {"trans_a", false},
+                 {"trans_b", true},          {"accumulate", false}, {"looped", false}})[0];
+  };
+  const TensorId products = product(matrix, width);
+  const TensorId grams = product(a, rank);
+  TensorId scales = program::kNone;
+  for (const auto& [at, n] : {std::pair{std::int64_t{0}, q}, std::pair{q + k, k}}) {
+    const TensorId squares = w.op(ops::kRowSquares, {matrix}, {{"at", at}, {"n", n}})[0];
+    const TensorId norms = w.op(ops::kInverseNorms, {squares, products, grams, w.weight({n, rank})},
+                                {{"at", at}, {"factor", 0.5}})[0];
+    scales = w.op(ops::kSetScales, {scales, w.weight({n}), norms}, {{"at", at}, {"width", width}})[0];
+  }
+  const TensorId y = w.op(ops::kScaleColumns, {w.activation({s.batch, s.seq, width}), scales})[0];
+  cases.push_back(w.done({y}));
+}
+
 /// Twice; the second of three experts has no rows.
 void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
   CaseWriter w("grouped_bias_add");
@@ -147,6 +174,7 @@ void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
 
 void add_row_cases(std::vector<Case>& cases, const Sizes& s) {
   add_columns(cases, s);
+  add_dora(cases, s);
   add_activations(cases, s);
   add_scales(cases, s);
   add_bare_norms(cases, s);
