@@ -56,8 +56,7 @@ class MatrixWriter {
       TensorId factor = program::kNone;
       for (int i = 0; i < iterations; ++i) {
         const double size = --left > 0 ? 1 : kUpdateSize * std::sqrt(static_cast<double>(length));
-        const TensorId step =
-            polynomial({gram, matmul(gram, gram, square)}, size * kA, size * kB, size * kC);
+        const TensorId step = polynomial({gram, matmul(gram, gram, square)}, size * kA, size * kB, size * kC);
         factor = factor == program::kNone ? step : matmul(step, factor, square);
         if (i + 1 < iterations) gram = matmul(matmul(step, gram, square), step, square);
       }
