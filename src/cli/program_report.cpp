@@ -253,7 +253,7 @@ Table memory_table(const PlannedProgram& planned) {
     table.notes.push_back(fmt::format("Left out: {}.", planned.config.other_parts));
   if (!planned.config.stored_as.empty())
     table.notes.push_back(
-        fmt::format("The file's weights are packed by {}; here they are as --dtype and --base say.",
+        fmt::format("The file's weights are quantised ({}); here they are as --dtype and --base say.",
                     planned.config.stored_as));
   return table;
 }

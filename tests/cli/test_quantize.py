@@ -212,7 +212,7 @@ class Quantised(TrainingRuns):
         path.write_text(json.dumps(config))
         self.fails(5, "eval", "--model", self.folder / "q", "--data", self.data, says=("awq",))
         totals = self.ok("program", "--model", self.folder / "q", "--seq", 16, "--totals")
-        self.assertIn("packed by awq", totals)
+        self.assertIn("quantised (awq)", totals)
         self.assertFalse(out.exists())
 
 

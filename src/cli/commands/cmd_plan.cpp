@@ -110,8 +110,7 @@ void refuse_beside_against(const PlanOptions& options) {
                  " has no meaning with --against, which plans what ran");
 }
 
-constexpr const char* kUnpacked =
-    "the plan has them as its options say (--base, of serving --weights: fp8, int8, int4)";
+constexpr const char* kUnpacked = "the plan has them as --dtype, --base and --weights say";
 
 /// Of models whose programs lack something.
 void note_left_out(const Plans& plans) {
@@ -123,7 +122,7 @@ void note_left_out(const Plans& plans) {
     if (!config.other_parts.empty() && said.insert(config.name + "/").second)
       note("{}: the plan is without {}", config.name, config.other_parts);
     if (!config.stored_as.empty() && said.insert(config.name + "//").second)
-      note("{}: the file's weights are packed by {}; {}", config.name, config.stored_as, kUnpacked);
+      note("{}: the file's weights are quantised ({}); {}", config.name, config.stored_as, kUnpacked);
   }
 }
 

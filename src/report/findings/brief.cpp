@@ -117,7 +117,7 @@ void add_other(const RecordSet& set, const RunData* run, Brief& brief) {
                     core::format_seconds(*figures.traced_step_s), figures.traced_steps);
   } else if (run != nullptr && has_memory_alone(*run)) {
     brief.verdict = fmt::format("Memory alone was recorded: at most {} at once, in {}.",
-                                core::format_bytes(peak_of(*run).value_or(0)),
+                                core::format_bytes(figures_of(*run).peak_bytes.value_or(0)),
                                 core::format_count(run->memory_events.size(), "event"));
   } else {
     const std::size_t ceilings = set.files.front().ceilings.size();

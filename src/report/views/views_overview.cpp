@@ -171,7 +171,8 @@ constexpr std::array kOverviewViews = {
     ViewDef{.place = 10,
             .info = {.name = "overview",
                      .title = "Overview",
-                     .note = "Step times are wall-clock medians without an observer; those of traced steps include its cost.",
+                     .note = "Step times are wall-clock medians without an observer; those of traced steps "
+                             "include its cost.",
                      .needs = "a run",
                      .is_on_page = true,
                      .warns_of_load = false},
