@@ -63,7 +63,9 @@ void append_micro_batch(Program& step, Program forward, int index, std::vector<T
   }
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
-    if (keeps_name[i] || tensor.role == Role::weight || (tensor.role == Role::result && !is_own_result(tensor))) continue;
+    if (keeps_name[i] || tensor.role == Role::weight ||
+        (tensor.role == Role::result && !is_own_result(tensor)))
+      continue;
     if (tensor.role == Role::input || is_own_result(tensor))
       tensor.name = micro_batch_name(tensor.name, index);
     renamed[i] = step.add_tensor(std::move(tensor));
@@ -227,7 +229,7 @@ bool updates_early(Options options) {
 bool has_adapters(Options options) { return !options.adapters.empty(); }
 
 constexpr Pass kPasses[] = {
-    {"adapters", has_adapters, 
+    {"adapters", has_adapters,
      [](Making& m, Options o) {
        passes::add_adapters(m.step, o.adapters, o.base != core::WeightFormat::plain);
      }},

@@ -103,9 +103,8 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr));
   if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (code_->code == nullptr) {
-    throw core::InputError(
-        fmt::format("{}: {} '{}' is not a regular expression: {}, near character {}", where, what,
-                    core::printable(pattern), error_text(error), place));
+    throw core::InputError(fmt::format("{}: {} '{}' is not a regular expression: {}, near character {}",
+                                       where, what, core::printable(pattern), error_text(error), place));
   }
   code_->where = where;
   code_->what = what;
@@ -139,8 +138,8 @@ std::optional<std::pair<std::size_t, std::size_t>> PatternMatcher::find(const Co
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
   if (found < 0) {
-    throw core::InputError(fmt::format("{}: {} fails at byte {} of a text: {}", code.where, code.what, from,
-                                       reason_of(found)));
+    throw core::InputError(
+        fmt::format("{}: {} fails at byte {} of a text: {}", code.where, code.what, from, reason_of(found)));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory_->match.get());
   // A pattern can move the beginning of its match (\K).

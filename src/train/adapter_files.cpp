@@ -76,9 +76,10 @@ std::vector<std::pair<Factor, const model::StoredTensor*>> tensors_of(const mode
 model::SafetensorsFile open_weights(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::exists(directory / kAdapterWeights, ignored) && fs::exists(directory / kPickledWeights, ignored)) {
-    throw InputError(fmt::format("{}: pickled weights are not read, expected {} beside it: load the adapter with "
-                                 "PEFT and call save_pretrained(..., safe_serialization=True)",
-                                 (directory / kPickledWeights).string(), kAdapterWeights));
+    throw InputError(
+        fmt::format("{}: pickled weights are not read, expected {} beside it: load the adapter with "
+                    "PEFT and call save_pretrained(..., safe_serialization=True)",
+                    (directory / kPickledWeights).string(), kAdapterWeights));
   }
   return model::SafetensorsFile(directory / kAdapterWeights);
 }

@@ -29,7 +29,8 @@ using OrderedJson = nlohmann::ordered_json;
 using passes::Adapter;
 
 bool is_empty(const Json& value) {
-  return value.is_null() || value == Json(false) || ((value.is_array() || value.is_object()) && value.empty());
+  return value.is_null() || value == Json(false) ||
+         ((value.is_array() || value.is_object()) && value.empty());
 }
 
 /// The keys of one file, each with what it must be.
@@ -74,8 +75,9 @@ class Keys {
     if (!value.is_string()) return {.names = texts(key)};
     std::string text = value.get<std::string>();
     std::string lower = text;
-    std::ranges::transform(lower, lower.begin(),
-                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    std::ranges::transform(lower, lower.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     if (lower == "all-linear") return {.is_all_linear = true};
     return {.pattern = std::move(text)};
   }
@@ -115,8 +117,9 @@ struct Unread {
 };
 constexpr std::array kUnread = {
     Unread{"lora_bias", "false: biases of lora_B are not read"},
-    Unread{"modules_to_save", "null: whole modules beside adapters are not read; merge them with PEFT's "
-                              "merge_and_unload()"},
+    Unread{"modules_to_save",
+           "null: whole modules beside adapters are not read; merge them with PEFT's "
+           "merge_and_unload()"},
     Unread{"layer_replication", "null: layers that are used twice are not read"},
     Unread{"trainable_token_indices", "null: rows of embeddings are not read"},
     Unread{"target_parameters", "null: adapters of tensors that are not modules' weights are not read"},
@@ -138,9 +141,10 @@ void refuse_what_is_unread(const Keys& keys) {
   const Json& init = keys.at("init_lora_weights");
   for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
     if (init.is_string() && init.get<std::string>().starts_with(kind))
-      keys.fail("init_lora_weights",
-                "true: that kind changes the base's weights; convert the adapter to LoRA where it was trained "
-                "(PEFT: path_initial_model_for_weight_conversion)");
+      keys.fail(
+          "init_lora_weights",
+          "true: that kind changes the base's weights; convert the adapter to LoRA where it was trained "
+          "(PEFT: path_initial_model_for_weight_conversion)");
   }
 }
 
@@ -162,9 +166,7 @@ class WholePattern {
   WholePattern(const std::string& pattern, const fs::path& file, const char* key)
       : pattern_(fmt::format(R"(\A(?:{})\z)", pattern), fmt::format("{}: {}", file.string(), key),
                  "the pattern") {}
-  [[nodiscard]] bool matches(const std::string& text) {
-    return matcher_.find(pattern_, text, 0).has_value();
-  }
+  [[nodiscard]] bool matches(const std::string& text) { return matcher_.find(pattern_, text, 0).has_value(); }
 
  private:
   text::CompiledPattern pattern_;
@@ -180,9 +182,8 @@ class ModuleMatcher {
   [[nodiscard]] bool matches(const std::string& path) {
     if (names_->is_all_linear) return true;
     if (pattern_) return pattern_->matches(path);
-    return std::ranges::any_of(names_->names, [&](const std::string& name) {
-      return path == name || path.ends_with("." + name);
-    });
+    return std::ranges::any_of(
+        names_->names, [&](const std::string& name) { return path == name || path.ends_with("." + name); });
   }
 
  private:
@@ -220,7 +221,8 @@ class PatternNumbers {
                  const char* key)
       : numbers_(&numbers), file_(&file), key_(key) {
     for (const auto& [pattern, number] : numbers)
-      patterns_.push_back(std::make_unique<WholePattern>(fmt::format(R"((?:.*\.)?(?:{}))", pattern), file, key));
+      patterns_.push_back(
+          std::make_unique<WholePattern>(fmt::format(R"((?:.*\.)?(?:{}))", pattern), file, key));
   }
   [[nodiscard]] double of(const std::string& path, double usual) {
     std::optional<std::size_t> found;
@@ -245,7 +247,8 @@ class PatternNumbers {
 };
 
 std::string shown_targets(const ModuleNames& targets) {
-  return core::printable(targets.pattern ? *targets.pattern : fmt::format("{}", fmt::join(targets.names, ", ")));
+  return core::printable(targets.pattern ? *targets.pattern
+                                         : fmt::format("{}", fmt::join(targets.names, ", ")));
 }
 
 }  // namespace
@@ -289,9 +292,10 @@ std::vector<Adapter> adapters_of(const PeftConfig& config, const model::ModelCon
     if (excluded.matches(path) || !targets.matches(path)) continue;
     if (has_list && !is_whole_path && !layers.matches(path)) continue;
     if (module.first < 0) {
-      throw InputError(fmt::format("{}: target_modules: files of {} have the rows of {} in another order, so its "
-                                   "adapter is not read",
-                                   config.file.string(), model.name, path));
+      throw InputError(
+          fmt::format("{}: target_modules: files of {} have the rows of {} in another order, so its "
+                      "adapter is not read",
+                      config.file.string(), model.name, path));
     }
     module.rank = static_cast<std::int64_t>(ranks.of(path, static_cast<double>(config.rank)));
     module.alpha = alphas.of(path, config.alpha);
@@ -316,18 +320,18 @@ std::string peft_config_text(const std::vector<Adapter>& adapters, const fs::pat
   for (const Adapter& adapter : adapters)
     targets.insert(adapter.module.substr(adapter.module.rfind('.') + 1));
   const OrderedJson config{{"peft_type", "LORA"},
-                            {"task_type", "CAUSAL_LM"},
-                            {"base_model_name_or_path", base.string()},
-                            {"r", first.rank},
-                            {"lora_alpha", first.alpha},
-                            {"lora_dropout", 0.0},
-                            {"target_modules", targets},
-                            {"bias", "none"},
-                            {"fan_in_fan_out", first.transposed},
-                            {"use_rslora", first.is_rank_stabilised},
-                            {"use_dora", first.is_dora},
-                            {"init_lora_weights", true},
-                            {"inference_mode", true}};
+                           {"task_type", "CAUSAL_LM"},
+                           {"base_model_name_or_path", base.string()},
+                           {"r", first.rank},
+                           {"lora_alpha", first.alpha},
+                           {"lora_dropout", 0.0},
+                           {"target_modules", targets},
+                           {"bias", "none"},
+                           {"fan_in_fan_out", first.transposed},
+                           {"use_rslora", first.is_rank_stabilised},
+                           {"use_dora", first.is_dora},
+                           {"init_lora_weights", true},
+                           {"inference_mode", true}};
   return config.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 

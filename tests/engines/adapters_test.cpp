@@ -160,7 +160,8 @@ TEST_P(AdapterEngines, Agree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, AdapterEngines,
-                         ::testing::Values("4,alpha=64,targets=all-linear", "4,dora,alpha=8,targets=all-linear"),
+                         ::testing::Values("4,alpha=64,targets=all-linear",
+                                           "4,dora,alpha=8,targets=all-linear"),
                          [](const auto& kind) {
                            return std::string(kind.param).find("dora") == std::string::npos ? "lora" : "dora";
                          });
@@ -202,8 +203,8 @@ TEST(Adapters, CostWhatTheyShould) {
   }
 }
 
-/// DoRA's norms are computed once a step, whatever the micro-batches and whatever is recomputed; adapters alone have
-/// gradients and states, magnitudes among them; frozen matrices have no master.
+/// DoRA's norms are computed once a step, whatever the micro-batches and whatever is recomputed; adapters
+/// alone have gradients and states, magnitudes among them; frozen matrices have no master.
 TEST(Adapters, MagnitudesCostWhatTheyShould) {
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
     for (const passes::Recompute recompute : {passes::Recompute::none, passes::Recompute::full}) {
@@ -257,7 +258,8 @@ TEST(Adapters, WhatCannotBeIsNamed) {
   const model::ModelConfig config = tests::small_config(model::Arch::llama);
   EXPECT_NE(refusal(config, "25,targets=o").find("rank is above"), std::string::npos);
   EXPECT_NE(refusal(config, "4,targets=q_prj").find("q_proj"), std::string::npos) << "did you mean";
-  for (const char* text : {"0", "-1", "x", "4,beta=2", "4,alpha=0", "4,alpha", "4,q", "4,alpha=nan", "4,dora=1"})
+  for (const char* text :
+       {"0", "-1", "x", "4,beta=2", "4,alpha=0", "4,alpha", "4,q", "4,alpha=nan", "4,dora=1"})
     EXPECT_NE(refusal(config, text).find("--lora"), std::string::npos) << text;
   EXPECT_EQ(refusal(config, "4,targets=q,k,v,alpha=8"), "");
   EXPECT_EQ(refusal(config, "4,targets=q,v,dora,rslora"), "");

@@ -87,20 +87,20 @@ TEST_P(CudaOptimizers, LearnAsOnTheProcessor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaOptimizers,
-                         testing::Values(Method{"lion", OptimizerKind::lion},
-                                         Method{"muon", OptimizerKind::muon},
-                                         Method{"shampoo", OptimizerKind::shampoo},
-                                         Method{"adamw_bf16", OptimizerKind::adamw, StateKind::bf16},
-                                         Method{"adamw_8bit", OptimizerKind::adamw, StateKind::eight_bit},
-                                         Method{"muon_8bit", OptimizerKind::muon, StateKind::eight_bit},
-                                         Method{"lora", OptimizerKind::adamw, StateKind::fp32, "4,alpha=64"},
-                                         Method{"lora_all", OptimizerKind::adamw, StateKind::fp32,
-                                                "4,alpha=64,targets=all-linear"},
-                                         Method{"dora", OptimizerKind::adamw, StateKind::fp32, "4,dora,alpha=8"},
-                                         Method{"dora_all", OptimizerKind::adamw, StateKind::fp32,
-                                                "16,dora,rslora,alpha=8,targets=all-linear"}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaOptimizers,
+    testing::Values(Method{"lion", OptimizerKind::lion}, Method{"muon", OptimizerKind::muon},
+                    Method{"shampoo", OptimizerKind::shampoo},
+                    Method{"adamw_bf16", OptimizerKind::adamw, StateKind::bf16},
+                    Method{"adamw_8bit", OptimizerKind::adamw, StateKind::eight_bit},
+                    Method{"muon_8bit", OptimizerKind::muon, StateKind::eight_bit},
+                    Method{"lora", OptimizerKind::adamw, StateKind::fp32, "4,alpha=64"},
+                    Method{"lora_all", OptimizerKind::adamw, StateKind::fp32,
+                           "4,alpha=64,targets=all-linear"},
+                    Method{"dora", OptimizerKind::adamw, StateKind::fp32, "4,dora,alpha=8"},
+                    Method{"dora_all", OptimizerKind::adamw, StateKind::fp32,
+                           "16,dora,rslora,alpha=8,targets=all-linear"}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace rooflm

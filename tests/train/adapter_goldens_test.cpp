@@ -87,7 +87,8 @@ class AdapterGoldens : public ::testing::TestWithParam<const char*> {
                       golden.weights());
     for (std::size_t i = 0; i < golden.facts["losses"].size(); ++i) {
       const double expected = golden.facts["losses"][i];
-      EXPECT_NEAR(runner.step(golden.batch(i), golden.run["optimizer"]["lr"]), expected, loss_tolerance * expected)
+      EXPECT_NEAR(runner.step(golden.batch(i), golden.run["optimizer"]["lr"]), expected,
+                  loss_tolerance * expected)
           << "step " << i;
       const double norm = golden.facts["gradient_norms"][i];
       EXPECT_NEAR(runner.gradient_norm(), norm, 10 * loss_tolerance * norm) << "step " << i;
@@ -97,7 +98,8 @@ class AdapterGoldens : public ::testing::TestWithParam<const char*> {
     for (const model::StoredTensor& tensor : trained.tensors()) {
       std::vector<double> expected(static_cast<std::size_t>(tensor.shape.numel()));
       model::read_doubles(tensor, expected);
-      const std::vector<double> actual = runner.weight(tensor.name.substr(std::string("base_model.model.").size()));
+      const std::vector<double> actual =
+          runner.weight(tensor.name.substr(std::string("base_model.model.").size()));
       ASSERT_EQ(actual.size(), expected.size()) << tensor.name;
       double worst = 0, scale = 0;
       for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -110,9 +112,7 @@ class AdapterGoldens : public ::testing::TestWithParam<const char*> {
 };
 
 /// Trained weights are stored in fp32, hence 1e-6 and not less.
-TEST_P(AdapterGoldens, TenStepsInFp64) {
-  expect_ten_steps(EngineKind::eager, core::DType::f64, 1e-9, 1e-6);
-}
+TEST_P(AdapterGoldens, TenStepsInFp64) { expect_ten_steps(EngineKind::eager, core::DType::f64, 1e-9, 1e-6); }
 
 /// As Goldens.TenStepsInFp32 has them.
 TEST_P(AdapterGoldens, TenStepsInFp32) {

@@ -1,5 +1,5 @@
-// adapter_config.json as PEFT writes it for others: which modules have adapters, and of which rank; what cannot be read
-// is named.
+// adapter_config.json as PEFT writes it for others: which modules have adapters, and of which rank; what
+// cannot be read is named.
 #include "train/peft_config.h"
 
 #include <gtest/gtest.h>
@@ -20,24 +20,42 @@ using passes::Adapter;
 
 /// As PEFT 0.18 writes it.
 Json usual() {
-  return {{"alora_invocation_tokens", nullptr}, {"alpha_pattern", Json::object()},
-          {"arrow_config", nullptr},            {"auto_mapping", nullptr},
-          {"base_model_name_or_path", "base"},  {"bias", "none"},
-          {"corda_config", nullptr},            {"ensure_weight_tying", false},
-          {"eva_config", nullptr},              {"exclude_modules", nullptr},
-          {"fan_in_fan_out", false},            {"inference_mode", true},
-          {"init_lora_weights", true},          {"layer_replication", nullptr},
-          {"layers_pattern", nullptr},          {"layers_to_transform", nullptr},
-          {"loftq_config", Json::object()},     {"lora_alpha", 16},
-          {"lora_bias", false},                 {"lora_dropout", 0.05},
-          {"megatron_config", nullptr},         {"megatron_core", "megatron.core"},
-          {"modules_to_save", nullptr},         {"peft_type", "LORA"},
-          {"peft_version", "0.18.0"},           {"qalora_group_size", 16},
-          {"r", 8},                             {"rank_pattern", Json::object()},
-          {"revision", nullptr},                {"target_modules", {"q_proj", "v_proj"}},
-          {"target_parameters", nullptr},       {"task_type", "CAUSAL_LM"},
-          {"trainable_token_indices", nullptr}, {"use_dora", false},
-          {"use_qalora", false},                {"use_rslora", false}};
+  return {{"alora_invocation_tokens", nullptr},
+          {"alpha_pattern", Json::object()},
+          {"arrow_config", nullptr},
+          {"auto_mapping", nullptr},
+          {"base_model_name_or_path", "base"},
+          {"bias", "none"},
+          {"corda_config", nullptr},
+          {"ensure_weight_tying", false},
+          {"eva_config", nullptr},
+          {"exclude_modules", nullptr},
+          {"fan_in_fan_out", false},
+          {"inference_mode", true},
+          {"init_lora_weights", true},
+          {"layer_replication", nullptr},
+          {"layers_pattern", nullptr},
+          {"layers_to_transform", nullptr},
+          {"loftq_config", Json::object()},
+          {"lora_alpha", 16},
+          {"lora_bias", false},
+          {"lora_dropout", 0.05},
+          {"megatron_config", nullptr},
+          {"megatron_core", "megatron.core"},
+          {"modules_to_save", nullptr},
+          {"peft_type", "LORA"},
+          {"peft_version", "0.18.0"},
+          {"qalora_group_size", 16},
+          {"r", 8},
+          {"rank_pattern", Json::object()},
+          {"revision", nullptr},
+          {"target_modules", {"q_proj", "v_proj"}},
+          {"target_parameters", nullptr},
+          {"task_type", "CAUSAL_LM"},
+          {"trainable_token_indices", nullptr},
+          {"use_dora", false},
+          {"use_qalora", false},
+          {"use_rslora", false}};
 }
 
 class PeftConfigs : public ::testing::Test {
@@ -76,7 +94,8 @@ TEST_F(PeftConfigs, TargetsAreNamesPathsOrAPattern) {
   const std::string q_and_v = "l0.q_proj:8 l0.v_proj:8 l1.q_proj:8 l1.v_proj:8";
   EXPECT_EQ(modules({}), q_and_v);
   EXPECT_EQ(modules({{"target_modules", R"(.*\.(q|v)_proj)"}}), q_and_v);
-  EXPECT_EQ(modules({{"target_modules", R"(model\.layers\.1\..*(gate|up)_proj$)"}}), "l1.gate_proj:8 l1.up_proj:8");
+  EXPECT_EQ(modules({{"target_modules", R"(model\.layers\.1\..*(gate|up)_proj$)"}}),
+            "l1.gate_proj:8 l1.up_proj:8");
   EXPECT_EQ(modules({{"target_modules", {"model.layers.1.self_attn.o_proj", "mlp.down_proj"}}}),
             "l0.down_proj:8 l1.o_proj:8 l1.down_proj:8");
   EXPECT_EQ(read({{"target_modules", "all-linear"}}).size(), 14U);
@@ -106,7 +125,8 @@ TEST_F(PeftConfigs, RanksAndAlphasGoByPattern) {
   EXPECT_EQ(adapters[3].factor(), 4);
   EXPECT_EQ(read({{"use_rslora", true}, {"r", 4}})[0].factor(), 8);
   EXPECT_TRUE(read({{"use_dora", true}})[0].is_dora);
-  EXPECT_NE(refusal({{"alpha_pattern", {{"v_proj", 4}, {"self_attn.v_proj", 8}}}}).find("both"), std::string::npos);
+  EXPECT_NE(refusal({{"alpha_pattern", {{"v_proj", 4}, {"self_attn.v_proj", 8}}}}).find("both"),
+            std::string::npos);
 }
 
 TEST_F(PeftConfigs, WhatIsNotReadIsNamed) {
@@ -135,7 +155,8 @@ TEST_F(PeftConfigs, WhatIsNotReadIsNamed) {
   }
   EXPECT_EQ(refusal({{"modules_to_save", Json::array()}, {"init_lora_weights", "gaussian"}}), "");
   std::filesystem::create_directory_symlink(directory_ / "base", directory_ / kBaseLink);
-  EXPECT_EQ(refusal({{"base_model_name_or_path", "meta-llama/Llama-3.1-8B"}}), "") << "the link names the base";
+  EXPECT_EQ(refusal({{"base_model_name_or_path", "meta-llama/Llama-3.1-8B"}}), "")
+      << "the link names the base";
 }
 
 /// Tensors in 16 bits, without config.json: everything else is the base's.
@@ -160,13 +181,16 @@ TEST_F(PeftConfigs, FilesOfOthersAreMerged) {
     for (std::int64_t i = 0; i < count; ++i) values.push_back(start + 0.125F * static_cast<float>(i % 5));
     return values;
   };
-  const std::vector<float> a = values_of(2 * o.in, -0.25F), b = values_of(2 * o.out, 0.125F), m = values_of(o.out, 1);
+  const std::vector<float> a = values_of(2 * o.in, -0.25F), b = values_of(2 * o.out, 0.125F),
+                           m = values_of(o.out, 1);
   const auto write = [&](core::DType dtype, const std::string& prefix, bool has_more) {
     std::vector<model::TensorSource> tensors;
-    const auto add = [&](const std::string& name, const std::vector<float>& values, const core::Shape& shape) {
-      tensors.push_back({.name = prefix + name, .dtype = dtype, .shape = shape, .write = [=](const core::ByteSink& to) {
-                           model::write_floats(to, values, dtype);
-                         }});
+    const auto add = [&](const std::string& name, const std::vector<float>& values,
+                         const core::Shape& shape) {
+      tensors.push_back(
+          {.name = prefix + name, .dtype = dtype, .shape = shape, .write = [=](const core::ByteSink& to) {
+             model::write_floats(to, values, dtype);
+           }});
     };
     add(o.a(), a, {2, o.in});
     add(o.b(), b, {o.out, 2});
@@ -198,7 +222,8 @@ TEST_F(PeftConfigs, FilesOfOthersAreMerged) {
         }
         for (std::int64_t i = 0; i < o.in; ++i) {
           EXPECT_NEAR(merged.at(name)[at(i)],
-                      m[static_cast<std::size_t>(row)] * sum[static_cast<std::size_t>(i)] / std::sqrt(square), 1e-6);
+                      m[static_cast<std::size_t>(row)] * sum[static_cast<std::size_t>(i)] / std::sqrt(square),
+                      1e-6);
         }
       }
     }

@@ -63,8 +63,8 @@ class AdapterWriter {
   TensorId weight(const std::string& name, const Shape& shape) {
     const auto [entry, is_new] = weights_.try_emplace(name, program::kNone);
     if (is_new) {
-      entry->second = program_->add_tensor(
-          {.name = name, .shape = shape, .role = Role::weight, .full_precision = true});
+      entry->second =
+          program_->add_tensor({.name = name, .shape = shape, .role = Role::weight, .full_precision = true});
     }
     return entry->second;
   }
@@ -83,8 +83,14 @@ class AdapterWriter {
   }
 
   static Attributes product(std::int64_t m, std::int64_t n, std::int64_t k) {
-    return {{"batch", std::int64_t{1}}, {"m", m},           {"n", n},         {"k", k}, {"trans_a", false},
-            {"trans_b", true},          {"accumulate", false}, {"looped", false}};
+    return {{"batch", std::int64_t{1}},
+            {"m", m},
+            {"n", n},
+            {"k", k},
+            {"trans_a", false},
+            {"trans_b", true},
+            {"accumulate", false},
+            {"looped", false}};
   }
 
   TensorId a_of(const Adapter& adapter) { return weight(adapter.a(), {adapter.rank, adapter.in}); }
@@ -106,7 +112,8 @@ class AdapterWriter {
                            std::int64_t first, const char* name) {
     const TensorId id =
         append(like, ops::kMatmul, {a_of(adapter), rows}, product(adapter.rank, n, adapter.in), name,
-               {adapter.rank, n}, is_packed_ ? std::vector<std::int64_t>() : std::vector<std::int64_t>{0, first * adapter.in});
+               {adapter.rank, n},
+               is_packed_ ? std::vector<std::int64_t>() : std::vector<std::int64_t>{0, first * adapter.in});
     program_->tensor(id).full_precision = true;
     return id;
   }
@@ -138,8 +145,8 @@ class AdapterWriter {
     return squares;
   }
 
-  /// y times m / |W + factor B A| in the columns of adapters. One op for all of them: gradients of magnitudes read
-  /// y, and so one y is kept.
+  /// y times m / |W + factor B A| in the columns of adapters. One op for all of them: gradients of magnitudes
+  /// read y, and so one y is kept.
   TensorId scale(const Op& like, const Adapters& adapters, TensorId y) {
     const std::int64_t width = program_->shape(y)[-1];
     TensorId scales = program::kNone;

@@ -1,17 +1,17 @@
 // DoRA (Liu et al., 2024): y = m / |W + f B A| (x W^T + f (x A^T) B^T), |..| by row, without a gradient.
 //
-// row_squares: s[i] = sum over k of W[at + i, k]^2, for n rows of W [rows, in], whatever W is stored as. A frozen W
-// has them once, so the op is one of setup. Attributes: at, n.
+// row_squares: s[i] = sum over k of W[at + i, k]^2, for n rows of W [rows, in], whatever W is stored as. A
+// frozen W has them once, so the op is one of setup. Attributes: at, n.
 //
-// inverse_norms: r[i] = 1 / |W[at + i] + f B[i] A|, from |w + f b A|^2 = |w|^2 + 2 f b (A w) + f^2 b (A A^T) b^T:
-// s [n], P = A W^T [rank, columns], of which [at, at + n) are these rows, G = A A^T [rank, rank], B [n, rank].
-// Squares below a millionth of s, which are rounding errors, count as that. Attributes: at, factor.
+// inverse_norms: r[i] = 1 / |W[at + i] + f B[i] A|, from |w + f b A|^2 = |w|^2 + 2 f b (A w) + f^2 b (A A^T)
+// b^T: s [n], P = A W^T [rank, columns], of which [at, at + n) are these rows, G = A A^T [rank, rank], B [n,
+// rank]. Squares below a millionth of s, which are rounding errors, count as that. Attributes: at, factor.
 //
-// set_scales: z[at + i] = m[i] r[i]; elsewhere z is an earlier z [width], or 1 where that is absent. m and r [n].
-// Attributes: at, width. set_scales_backward: dm[i] (+)= dz[at + i] r[i]. Attributes: at, accumulate.
+// set_scales: z[at + i] = m[i] r[i]; elsewhere z is an earlier z [width], or 1 where that is absent. m and r
+// [n]. Attributes: at, width. set_scales_backward: dm[i] (+)= dz[at + i] r[i]. Attributes: at, accumulate.
 //
-// scale_columns: y[r, i] = x[r, i] z[i] for x [.., width]. scale_columns_backward: dx[r, i] = dy[r, i] z[i] and
-// dz[i] = sum over r of dy[r, i] x[r, i].
+// scale_columns: y[r, i] = x[r, i] z[i] for x [.., width]. scale_columns_backward: dx[r, i] = dy[r, i] z[i]
+// and dz[i] = sum over r of dy[r, i] x[r, i].
 #include <fmt/format.h>
 
 #include "core/checked.h"
@@ -47,8 +47,8 @@ std::vector<Tensor> infer_inverse_norms(const Program& p, const Op& op) {
                     products[0] == b[1] && at >= 0 && at + b[0] <= products[1] &&
                     p.shape(op.inputs.at(2)) == Shape{b[1], b[1]};
   expect(fits, op, [&] {
-    return fmt::format("s {}, P {}, G {} and B {} at {} do not fit", p.shape(op.inputs[0]).str(), products.str(),
-                       p.shape(op.inputs[2]).str(), b.str(), at);
+    return fmt::format("s {}, P {}, G {} and B {} at {} do not fit", p.shape(op.inputs[0]).str(),
+                       products.str(), p.shape(op.inputs[2]).str(), b.str(), at);
   });
   return {{.shape = {b[0]}, .full_precision = true}};
 }
@@ -65,8 +65,8 @@ std::vector<Tensor> infer_set_scales(const Program& p, const Op& op) {
   const std::int64_t at = op.attrs.integer("at");
   const std::int64_t width = op.attrs.integer("width");
   const TensorId earlier = op.inputs.at(kEarlier);
-  const bool fits = m.rank() == 1 && m == p.shape(op.inputs.at(kInverseNorms)) && at >= 0 && at + m[0] <= width &&
-                    (earlier == kNone || p.shape(earlier) == Shape{width});
+  const bool fits = m.rank() == 1 && m == p.shape(op.inputs.at(kInverseNorms)) && at >= 0 &&
+                    at + m[0] <= width && (earlier == kNone || p.shape(earlier) == Shape{width});
   expect(fits, op, [&] { return fmt::format("{} magnitudes at {} of {} columns", m.str(), at, width); });
   return {{.shape = {width}, .full_precision = true}};
 }
@@ -133,8 +133,10 @@ Cost cost_scale_columns_backward(const Program& p, const Op& op) {
 
 const OpDef kRowSquares{.name = "row_squares", .infer = infer_row_squares, .cost = cost_row_squares};
 const OpDef kInverseNorms{.name = "inverse_norms", .infer = infer_inverse_norms, .cost = cost_inverse_norms};
-const OpDef kSetScales{
-    .name = "set_scales", .infer = infer_set_scales, .cost = cost_set_scales, .gradient = gradient_set_scales};
+const OpDef kSetScales{.name = "set_scales",
+                       .infer = infer_set_scales,
+                       .cost = cost_set_scales,
+                       .gradient = gradient_set_scales};
 const OpDef kSetScalesBackward{
     .name = "set_scales_backward", .infer = infer_set_scales_backward, .cost = cost_set_scales_backward};
 const OpDef kScaleColumns{.name = "scale_columns",

@@ -116,8 +116,9 @@ Kernel make_scale_columns(const OpView& v) {
 Kernel make_scale_columns_backward(const OpView& v) {
   return with_compute_type(v, [&]<class C>(C) -> Kernel {
     const std::int64_t n = v.in(1).shape[-1];
-    return [=, rows = v.in(1).shape.numel() / n, dy = in_operand<C>(v, 0, kColumns), x = in_operand<C>(v, 1, kColumns),
-            z = in_operand<C>(v, 2, kColumns), dx = out_operand<C>(v, 0, kColumns),
+    return [=, rows = v.in(1).shape.numel() / n, dy = in_operand<C>(v, 0, kColumns),
+            x = in_operand<C>(v, 1, kColumns), z = in_operand<C>(v, 2, kColumns),
+            dx = out_operand<C>(v, 0, kColumns),
             dz = out_operand<C>(v, 1, kColumns)](const KernelArgs& args) {
       for_columns(n, [&](std::int64_t first, std::int64_t count) {
         std::array<double, kColumns> total{};

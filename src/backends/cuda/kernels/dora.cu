@@ -110,7 +110,8 @@ void launch_row_squares(Stream stream, core::DType dtype, std::int64_t n, std::i
                         float* squares) {
   if (n == 0) return;
   with_element(dtype, "row_squares", [&]<class T>(T) {
-    row_squares<<<grid_size(n, "row_squares"), kRowThreads, 0, stream>>>(width, static_cast<const T*>(w), squares);
+    row_squares<<<grid_size(n, "row_squares"), kRowThreads, 0, stream>>>(width, static_cast<const T*>(w),
+                                                                         squares);
   });
   check_launch("row_squares");
 }
@@ -124,21 +125,22 @@ void launch_inverse_norms(Stream stream, core::DType dtype, const InverseNorms& 
   check_launch("inverse_norms");
 }
 
-void launch_set_scales(Stream stream, std::int64_t width, std::int64_t at, std::int64_t n, const float* earlier,
-                       const float* m, const float* r, float* z) {
-  set_scales<<<element_blocks(width, "set_scales"), kElementThreads, 0, stream>>>(width, at, n, earlier, m, r, z);
+void launch_set_scales(Stream stream, std::int64_t width, std::int64_t at, std::int64_t n,
+                       const float* earlier, const float* m, const float* r, float* z) {
+  set_scales<<<element_blocks(width, "set_scales"), kElementThreads, 0, stream>>>(width, at, n, earlier, m, r,
+                                                                                  z);
   check_launch("set_scales");
 }
 
 void launch_set_scales_backward(Stream stream, std::int64_t n, const float* dz, const float* r, float* dm,
                                 bool accumulate) {
   set_scales_backward<<<element_blocks(n, "set_scales_backward"), kElementThreads, 0, stream>>>(n, dz, r, dm,
-                                                                                              accumulate);
+                                                                                                accumulate);
   check_launch("set_scales_backward");
 }
 
-void launch_scale_columns(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols, const void* x,
-                          const float* z, void* y) {
+void launch_scale_columns(Stream stream, core::DType dtype, std::int64_t rows, std::int64_t cols,
+                          const void* x, const float* z, void* y) {
   if (rows == 0) return;
   const bool aligned = cols % kPack == 0 && are_aligned({x, z, y});
   with_element(dtype, "scale_columns", [&]<class T>(T) {
@@ -157,8 +159,8 @@ void launch_scale_columns_backward(Stream stream, core::DType dtype, const Scale
                     static_cast<unsigned>(parts));
     const bool aligned = scale.cols % kPack == 0 && are_aligned({scale.dy, scale.x, scale.z, scale.dx});
     scale_columns_backward<<<grid, dim3(kWarp, kSumLanes), 0, stream>>>(
-        scale.rows, scale.cols, aligned, static_cast<const T*>(scale.dy), static_cast<const T*>(scale.x), scale.z,
-        static_cast<T*>(scale.dx), sums);
+        scale.rows, scale.cols, aligned, static_cast<const T*>(scale.dy), static_cast<const T*>(scale.x),
+        scale.z, static_cast<T*>(scale.dx), sums);
   });
   check_launch("scale_columns_backward");
   launch_sum_partials(stream, parts, sums, {.cols = scale.cols, .out = {scale.dz}}, false);

@@ -23,8 +23,7 @@ Kernel make_packed_row_squares(const OpView& v) {
     launch_unpack(context->stream(), matrix.of(args.in[0]), DType::f32, unpacked);
     launch_row_squares(context->stream(), DType::f32, n, width, unpacked + first, floats(args.out[0]));
   };
-  return {run,
-          {.workspace_bytes = matrix.count() * static_cast<std::int64_t>(sizeof(float)), .launches = 2}};
+  return {run, {.workspace_bytes = matrix.count() * static_cast<std::int64_t>(sizeof(float)), .launches = 2}};
 }
 
 }  // namespace
@@ -37,14 +36,15 @@ Kernel make_row_squares(const OpView& v) {
   const std::int64_t width = v.in(0).shape[1];
   const auto skipped = static_cast<std::size_t>(v.integer("at") * width) * core::size_of(dtype);
   return [=, context = v.context, n = v.integer("n")](const KernelArgs& args) {
-    launch_row_squares(context->stream(), dtype, n, width, static_cast<const std::byte*>(args.in[0]) + skipped,
-                       floats(args.out[0]));
+    launch_row_squares(context->stream(), dtype, n, width,
+                       static_cast<const std::byte*>(args.in[0]) + skipped, floats(args.out[0]));
   };
 }
 
 Kernel make_inverse_norms(const OpView& v) {
   const DType dtype = v.in(3).dtype;
-  if (!is_storage(dtype) || !v.inputs_are({0, 1, 2}, DType::f32) || !v.outputs_are({0}, DType::f32)) return {};
+  if (!is_storage(dtype) || !v.inputs_are({0, 1, 2}, DType::f32) || !v.outputs_are({0}, DType::f32))
+    return {};
   const InverseNorms norms{.n = v.in(3).shape[0],
                            .rank = v.in(3).shape[1],
                            .stride = v.in(1).shape[1],
@@ -103,7 +103,8 @@ Kernel make_scale_columns_backward(const OpView& v) {
     each.dz = floats(args.out[1]);
     launch_scale_columns_backward(context->stream(), dtype, each);
   };
-  return {run, KernelInfo{.workspace_bytes = as_bytes(bytes), .launches = 2}};  // the second adds partial sums
+  return {run,
+          KernelInfo{.workspace_bytes = as_bytes(bytes), .launches = 2}};  // the second adds partial sums
 }
 
 MakerRows dora_rows() {
