@@ -30,11 +30,12 @@ docs: ## Build the documentation site in build/docs (MkDocs)
 	@scripts/install_deps docs
 	mkdocs build --strict --quiet
 
-package: ## Build build/package/*.deb and *.tar.gz: for any machine with AVX2, where nvcc works with all GPUs (GPUS=AUTO: those here)
+package: ## Build build/package/*.deb, *.tar.gz and *.whl: for any machine with AVX2, where nvcc works with all GPUs (GPUS=AUTO: those here)
 	scripts/install_deps build python page package
 	cmake --preset package $(if $(GPUS),-DROOFLM_CUDA_ARCHITECTURES=$(GPUS))
 	cmake --build --preset package --target installed
 	cd build/package && cpack
+	scripts/bundle build/package build/package
 
 format: ## Format all C++ sources in place
 	scripts/format

@@ -53,7 +53,7 @@ if(TARGET rooflm_python)
   add_dependencies(installed rooflm_python)
 endif()
 
-set(CPACK_GENERATOR "DEB;TGZ")
+set(CPACK_GENERATOR "DEB")  # the archive and the wheel are of scripts/bundle
 set(CPACK_PACKAGE_NAME rooflm)
 set(CPACK_PACKAGE_CONTACT "the rooflm developers <rooflm@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -64,7 +64,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # with the versions of the linked libraries
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # for the Python module
-# Two packages, one archive: linking the library needs headers of dependencies, running the binary does not.
+# Two packages: linking the library needs headers of dependencies, running the binary does not.
 set(CPACK_COMPONENTS_ALL runtime dev)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME rooflm)

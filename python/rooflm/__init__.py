@@ -13,19 +13,24 @@ one on the PATH. Units are SI (seconds, bytes, FLOP) unless a key says another (
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 
+from rooflm import interchange
 from rooflm.errors import BY_CODE, CheckFailed, Error, InputError, OutOfMemory, Unavailable, UsageError
 
 try:
     from rooflm import _native
 except ImportError as missing:  # built without pybind11, or for another version of Python
     _native, _missing = None, str(missing)
+    for _file in pathlib.Path(__file__).parent.glob("_native.*.so"):
+        _missing = f"{_file.name} is for another Python than {sys.implementation.cache_tag}; plan and command work in all"
 
 __all__ = ["CheckFailed", "Error", "InputError", "OutOfMemory", "Record", "Table", "Unavailable", "UsageError", "command", "open", "plan", "price",
            "views"]
@@ -103,10 +108,19 @@ def command(name, *arguments, **options):
     raise CheckFailed(message, result) if code == 1 else BY_CODE.get(code, Error)(message)
 
 
-@dataclasses.dataclass
+def _shown(value):
+    """A cell of a table's text."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = "-" if value is None else str(value)
+    return text if len(text) <= 32 else text[:31] + "\u2026"
+
+
+@dataclasses.dataclass(repr=False)
 class Table:
     """Lists of values by column: `columns["step_s"]`, None where a row has none. `titles` and `units` by key, of the columns that
-    `rooflm report` shows. Iterating yields rows as dictionaries."""
+    `rooflm report` shows. Iterating yields rows as dictionaries; other libraries read it by the DataFrame interchange protocol,
+    such as `polars.from_dataframe(table)`."""
 
     id: str
     title: str
@@ -120,6 +134,25 @@ class Table:
     def __iter__(self):
         for values in zip(*self.columns.values()):
             yield dict(zip(self.columns, values))
+
+    def __repr__(self):
+        """The first ten rows and first columns that fit 100 characters."""
+        rows = [dict(zip(self.columns, values)) for values in itertools.islice(zip(*self.columns.values()), 10)]
+        lines, left = [""] * (len(rows) + 1), []
+        for name in self.columns:
+            cells = [name, *(_shown(row[name]) for row in rows)]
+            width = max(map(len, cells)) + 2
+            if left or len(lines[0]) + width > 100:
+                left.append(name)
+                continue
+            is_number = any(isinstance(row[name], (int, float)) for row in rows)
+            lines = [line + ("  " + cell.rjust(width - 2) if is_number else "  " + cell.ljust(width - 2)) for line, cell in zip(lines, cells)]
+        count = f"{len(self)} row{'' if len(self) == 1 else 's'}" + (f", also: {', '.join(left)}" if left else "")
+        more = ["  ..."] if len(self) > len(rows) else []
+        return "\n".join([f"{self.title or self.id} ({count})", *(line.rstrip() for line in lines if self.columns), *more])
+
+    def __dataframe__(self, nan_as_null=False, allow_copy=True):
+        return interchange.Frame(self.columns).__dataframe__(nan_as_null, allow_copy)
 
     def frame(self):
         """As pandas.DataFrame."""

@@ -31,7 +31,7 @@ void refuse_existing(const fs::path& output) {
 }
 
 model::TextEnds copy_tokenizer(const fs::path& from, const fs::path& to) {
-  const fs::path tokenizer = from / "tokenizer.json";
+  const fs::path tokenizer = train::directory_with("tokenizer.json", from) / "tokenizer.json";
   std::error_code ignored;
   if (!fs::exists(tokenizer, ignored)) return {};
   const core::MappedFile file(tokenizer);

@@ -22,6 +22,7 @@
 #include "compile/passes/scale_loss.h"
 #include "compile/passes/shard_experts.h"
 #include "compile/passes/shard_tensor.h"
+#include "compile/passes/shared_ops.h"
 #include "compile/passes/sum_in_update.h"
 #include "compile/planned/async_tensor.h"
 #include "compile/planned/dropout.h"
@@ -51,17 +52,27 @@ bool is_own_result(const Tensor& tensor) {
   return tensor.role == Role::result && tensor.dtype == core::DType::i32;
 }
 
-/// Appends the forward pass of one more micro-batch. Weights and losses are shared; inputs and activations
-/// are new. `renamed` maps tensors of `forward` to those of the step.
+/// Appends the forward pass of one more micro-batch. Weights and losses are shared, and what shared ops make;
+/// inputs and activations are new. `renamed` maps tensors of `forward` to those of the step.
 void append_micro_batch(Program& step, Program forward, int index, std::vector<TensorId>& renamed) {
+  const std::vector<bool> is_shared = passes::find_shared_ops(forward);
+  std::vector<bool> keeps_name(renamed.size(), false);
+  for (std::size_t i = 0; i < forward.ops.size(); ++i) {
+    for (const TensorId id : forward.ops[i].outputs)
+      if (is_shared[i] && id != program::kNone) keeps_name[static_cast<std::size_t>(id)] = true;
+  }
   for (std::size_t i = 0; i < renamed.size(); ++i) {
     Tensor& tensor = forward.tensors[i];
-    if (tensor.role == Role::weight || (tensor.role == Role::result && !is_own_result(tensor))) continue;
+    if (keeps_name[i] || tensor.role == Role::weight ||
+        (tensor.role == Role::result && !is_own_result(tensor)))
+      continue;
     if (tensor.role == Role::input || is_own_result(tensor))
       tensor.name = micro_batch_name(tensor.name, index);
     renamed[i] = step.add_tensor(std::move(tensor));
   }
-  for (Op& op : forward.ops) {
+  for (std::size_t i = 0; i < forward.ops.size(); ++i) {
+    if (is_shared[i]) continue;
+    Op& op = forward.ops[i];
     for (auto* operands : {&op.inputs, &op.outputs}) {
       for (TensorId& id : *operands) {
         if (id != program::kNone) id = renamed[static_cast<std::size_t>(id)];
@@ -218,7 +229,10 @@ bool updates_early(Options options) {
 bool has_adapters(Options options) { return !options.adapters.empty(); }
 
 constexpr Pass kPasses[] = {
-    {"adapters", has_adapters, [](Making& m, Options o) { passes::add_adapters(m.step, o.adapters); }},
+    {"adapters", has_adapters,
+     [](Making& m, Options o) {
+       passes::add_adapters(m.step, o.adapters, o.base != core::WeightFormat::plain);
+     }},
     {"forward", always, split_forward},
     {"lower_attention", always, [](Making& m, Options o) { passes::lower_attention(m.step, o.attention); }},
     {"differentiate", always, differentiate},

@@ -8,6 +8,7 @@
 
 #include "core/rng.h"
 #include "model/parameters.h"
+#include "train/adapter_files.h"
 
 namespace rooflm::lab {
 namespace {
@@ -37,6 +38,7 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
     });
   }
   engine.setup();
+  write_adapters(seed);
   if (!loader_) write_random_tokens(seed);
   if (point.step.routing != passes::Routing::learned) write_routing();
   // All texts are as long as their caches with the tokens at hand; what is in these does not matter.
@@ -45,6 +47,19 @@ StepInputs::StepInputs(engines::Engine& engine, const Point& point, std::uint64_
   };
   write_ids("lengths", of_each(point.seq));
   write_ids("first", of_each(point.seq - 1));
+}
+
+/// Magnitudes begin as lengths of rows, which setup has computed; adapters have copies, too.
+void StepInputs::write_adapters(std::uint64_t seed) {
+  if (point_->step.adapters.empty()) return;
+  engines::TensorStore& store = engine_->store();
+  train::initialise_adapters(
+      point_->step.adapters, point_->config, seed,
+      [&](const std::string& name, std::span<float> values) {
+        store.read_bytes(name, std::as_writable_bytes(values));
+      },
+      [&](const std::string& name, std::span<const float> values) { store.write_part(name, values); });
+  engine_->setup();
 }
 
 void StepInputs::write_random_tokens(std::uint64_t seed) {

@@ -32,6 +32,7 @@ class StepInputs {
   [[nodiscard]] double loader_wait_s() const { return batches_ > 0 ? waited_s_ / batches_ : 0; }
 
  private:
+  void write_adapters(std::uint64_t seed);
   void write_random_tokens(std::uint64_t seed);
   void write_routing();
   void write_next_batch();

@@ -58,6 +58,9 @@ extern const OpDef kArgmax;
 extern const OpDef kCrossEntropy, kCrossEntropyBackward, kCrossEntropyWithGradient, kMean;
 // columns.cpp
 extern const OpDef kAddColumns, kTakeColumns;
+// dora.cpp
+extern const OpDef kRowSquares, kInverseNorms, kSetScales, kSetScalesBackward;
+extern const OpDef kScaleColumns, kScaleColumnsBackward;
 // cast.cpp
 extern const OpDef kCast;
 // fp8.cpp

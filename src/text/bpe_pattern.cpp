@@ -35,7 +35,7 @@ struct FreeStack {
 
 constexpr std::size_t kMostPatternBytes = std::size_t{64} << 10U;
 
-/// What an error of matching means to whoever has the tokenizer.
+/// What an error of matching means to whoever has the pattern.
 std::string reason_of(int code) {
   switch (code) {
     case PCRE2_ERROR_MATCHLIMIT:
@@ -86,13 +86,13 @@ std::string spell_out_white_space(std::string_view pattern) {
 struct CompiledPattern::Code {
   std::unique_ptr<pcre2_code, FreeCode> code;
   bool has_jit = false;
-  std::string where;  ///< for messages
+  std::string where, what;  ///< for messages
 };
 
-CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& where)
+CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& where, const std::string& what)
     : code_(std::make_unique<Code>()) {
   if (pattern.size() > kMostPatternBytes) {
-    throw core::InputError(fmt::format("{}: a splitting pattern of {} bytes; at most {} are read", where,
+    throw core::InputError(fmt::format("{}: {} has {} bytes; at most {} are read", where, what,
                                        pattern.size(), kMostPatternBytes));
   }
   const std::string spelled = spell_out_white_space(pattern);
@@ -103,11 +103,11 @@ CompiledPattern::CompiledPattern(std::string_view pattern, const std::string& wh
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place, nullptr));
   if (error == PCRE2_ERROR_HEAP_FAILED) throw std::bad_alloc();
   if (code_->code == nullptr) {
-    throw core::InputError(
-        fmt::format("{}: the splitting pattern '{}' is not a regular expression: {}, near character {}",
-                    where, core::printable(pattern), error_text(error), place));
+    throw core::InputError(fmt::format("{}: {} '{}' is not a regular expression: {}, near character {}",
+                                       where, what, core::printable(pattern), error_text(error), place));
   }
   code_->where = where;
+  code_->what = what;
   code_->has_jit = pcre2_jit_compile(code_->code.get(), PCRE2_JIT_COMPLETE) == 0;
 }
 
@@ -138,15 +138,14 @@ std::optional<std::pair<std::size_t, std::size_t>> PatternMatcher::find(const Co
   if (found == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (found == PCRE2_ERROR_NOMEMORY) throw std::bad_alloc();
   if (found < 0) {
-    throw core::InputError(fmt::format("{}: the tokenizer's splitting pattern fails at byte {} of a text: {}",
-                                       code.where, from, reason_of(found)));
+    throw core::InputError(
+        fmt::format("{}: {} fails at byte {} of a text: {}", code.where, code.what, from, reason_of(found)));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(memory_->match.get());
   // A pattern can move the beginning of its match (\K).
   if (ends[0] < from || ends[1] <= ends[0] || ends[1] > text.size()) {
-    throw core::InputError(fmt::format(
-        "{}: the tokenizer's splitting pattern matches nothing, or backwards, at byte {} of a text",
-        code.where, from));
+    throw core::InputError(fmt::format("{}: {} matches nothing, or backwards, at byte {} of a text",
+                                       code.where, code.what, from));
   }
   return std::pair{ends[0], ends[1]};
 }

@@ -19,9 +19,9 @@ std::string spell_out_white_space(std::string_view pattern);
 /// A compiled pattern, with machine code where PCRE2's JIT is available. Immutable; shared by threads.
 class CompiledPattern {
  public:
-  /// Throws core::InputError "...: the splitting pattern '...' is no regular expression: why, near character
-  /// N"; `where` begins that message.
-  CompiledPattern(std::string_view pattern, const std::string& where);
+  /// Throws core::InputError "WHERE: WHAT '...' is not a regular expression: why, near character N".
+  CompiledPattern(std::string_view pattern, const std::string& where,
+                  const std::string& what = "the tokenizer's splitting pattern");
   CompiledPattern(const CompiledPattern&) = delete;
   CompiledPattern& operator=(const CompiledPattern&) = delete;
   ~CompiledPattern();

@@ -2,18 +2,14 @@
 #include "train/adapter_files.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json.h"
 #include "core/printable.h"
 #include "model/parameters.h"
 #include "model/safetensors.h"
@@ -23,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using core::InputError;
-using nlohmann::json;
-using nlohmann::ordered_json;
 using passes::Adapter;
 
 /// Before the module's path in the file.
 constexpr std::string_view kModulesOf = "base_model.model.";
+/// As PEFT wrote weights before it took safetensors.
+constexpr const char* kPickledWeights = "adapter_model.bin";
 
-/// One of an adapter's two weights.
+/// One of an adapter's weights.
 struct Factor {
   std::string name;
   core::Shape shape;
@@ -41,6 +37,7 @@ std::vector<Factor> factors_of(const std::vector<Adapter>& adapters) {
   for (const Adapter& adapter : adapters) {
     factors.push_back({adapter.a(), {adapter.rank, adapter.in}});
     factors.push_back({adapter.b(), {adapter.out, adapter.rank}});
+    if (adapter.is_dora) factors.push_back({adapter.magnitude(), {adapter.out}});
   }
   return factors;
 }
@@ -66,43 +63,49 @@ std::vector<std::pair<Factor, const model::StoredTensor*>> tensors_of(const mode
     }
     tensors.emplace_back(std::move(factor), tensor);
   }
-  if (tensors.size() != file.tensors().size()) {
-    throw InputError(fmt::format("{}: holds {} tensors, expected {} of {}", file.path().string(),
-                                 file.tensors().size(), tensors.size(), kAdapterConfig));
+  if (tensors.size() == file.tensors().size()) return tensors;
+  const auto is_known = [&](const model::StoredTensor& stored) {
+    return std::ranges::any_of(tensors, [&](const auto& known) { return known.second->name == stored.name; });
+  };
+  const auto other = std::ranges::find_if_not(file.tensors(), is_known);
+  throw InputError(fmt::format(
+      "{}: tensor {} is not of an adapter that {} names, or not of a matrix of a layer of this model",
+      file.path().string(), core::printable(other->name, core::kUnlimited), kAdapterConfig));
+}
+
+model::SafetensorsFile open_weights(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::exists(directory / kAdapterWeights, ignored) && fs::exists(directory / kPickledWeights, ignored)) {
+    throw InputError(
+        fmt::format("{}: pickled weights are not read, expected {} beside it: load the adapter with "
+                    "PEFT and call save_pretrained(..., safe_serialization=True)",
+                    (directory / kPickledWeights).string(), kAdapterWeights));
   }
-  return tensors;
+  return model::SafetensorsFile(directory / kAdapterWeights);
 }
 
-/// What says that it is another kind of adapter, or "".
-std::string other_kind(const json& config) {
-  for (const char* flag : {"use_dora", "use_rslora"})
-    if (config.value(flag, json()) == json(true)) return flag;
-  for (const char* list : {"rank_pattern", "alpha_pattern", "modules_to_save"})
-    if (config.contains(list) && !config[list].empty()) return list;
-  return config.value("bias", json("none")) == json("none") ? "" : "bias";
-}
+using Values = std::map<std::string, std::vector<float>>;
 
-/// W += factor B A in the adapter's rows.
-void add_product(const Adapter& adapter, const std::vector<float>& a, const std::vector<float>& b,
-                 std::span<float> weight) {
+/// In the adapter's rows: W += factor B A, and of DoRA as long as its magnitudes say. A row of zeros has no
+/// direction and stays as it is.
+void merge(const Adapter& adapter, const Values& values, std::span<float> weight) {
+  const std::vector<float>& a = values.at(adapter.a());
+  const std::vector<float>& b = values.at(adapter.b());
+  const auto in = static_cast<std::size_t>(adapter.in);
   for (std::int64_t o = 0; o < adapter.out; ++o) {
-    float* row = &weight[static_cast<std::size_t>((adapter.first + o) * adapter.in)];
+    float* row = &weight[static_cast<std::size_t>(adapter.first + o) * in];
     for (std::int64_t r = 0; r < adapter.rank; ++r) {
       const auto factor =
-          static_cast<float>(adapter.factor) * b[static_cast<std::size_t>(o * adapter.rank + r)];
+          static_cast<float>(adapter.factor()) * b[static_cast<std::size_t>(o * adapter.rank + r)];
       const float* from = &a[static_cast<std::size_t>(r * adapter.in)];
       for (std::int64_t i = 0; i < adapter.in; ++i) row[i] += factor * from[i];
     }
-  }
-}
-
-/// Adapters of a directory, found in the model; what the model does not have is the file's fault.
-std::vector<Adapter> adapters_of(const fs::path& directory, const AdapterConfig& found,
-                                 const model::ModelConfig& config) {
-  try {
-    return passes::find_adapters(config, found.lora);
-  } catch (const core::UsageError& error) {
-    throw InputError(fmt::format("{}: {}", (directory / kAdapterConfig).string(), error.what()));
+    if (!adapter.is_dora) continue;
+    double square = 0;
+    for (std::size_t i = 0; i < in; ++i) square += static_cast<double>(row[i]) * row[i];
+    const double magnitude = values.at(adapter.magnitude())[static_cast<std::size_t>(o)];
+    const double scale = square > 0 ? magnitude / std::sqrt(square) : 0;
+    for (std::size_t i = 0; i < in; ++i) row[i] = static_cast<float>(scale * row[i]);
   }
 }
 
@@ -113,37 +116,15 @@ bool has_adapter(const fs::path& directory) {
   return fs::exists(directory / kAdapterConfig, ignored);
 }
 
-AdapterConfig read_adapter_config(const fs::path& directory) {
-  const fs::path path = directory / kAdapterConfig;
-  const core::MappedFile file(path);
-  const json config = core::parse_json_object(file.text(), path.string(), "the adapter's configuration");
-  const auto fail = [&](const std::string& what) {
-    throw InputError(fmt::format("{}: {}", path.string(), what));
-  };
-  if (config.value("peft_type", json()) != json("LORA")) fail("peft_type: expected \"LORA\"");
-  if (const std::string kind = other_kind(config); !kind.empty())
-    fail(fmt::format("{}: only plain LoRA is read", kind));
-  const auto rank = config.find("r");
-  if (rank == config.end() || !rank->is_number_integer() || rank->get<std::int64_t>() < 1)
-    fail("r: expected a whole number above 0");
-  const auto alpha = config.find("lora_alpha");
-  if (alpha == config.end() || !alpha->is_number() || !(alpha->get<double>() > 0))
-    fail("lora_alpha: expected a number above 0");
-  const auto targets = config.find("target_modules");
-  const auto is_text = [](const json& target) { return target.is_string(); };
-  if (targets == config.end() || !targets->is_array() || targets->empty() ||
-      !std::ranges::all_of(*targets, is_text))
-    fail("target_modules: expected a list of names");
-  const auto base = config.find("base_model_name_or_path");
-  if (base == config.end() || !base->is_string()) fail("base_model_name_or_path: expected a directory");
-  return {.lora = fmt::format("{},alpha={},targets={}", rank->get<std::int64_t>(), alpha->get<double>(),
-                              fmt::join(targets->get<std::vector<std::string>>(), ",")),
-          .base = fs::path(base->get<std::string>())};
+fs::path directory_with(const char* file, const fs::path& directory) {
+  std::error_code ignored;
+  if (fs::exists(directory / file, ignored) || !has_adapter(directory)) return directory;
+  return directory_with(file, read_peft_config(directory).base);
 }
 
 void load_adapters(const fs::path& directory, const std::vector<Adapter>& adapters,
                    const model::WeightSink& sink) {
-  const model::SafetensorsFile file(directory / kAdapterWeights);
+  const model::SafetensorsFile file = open_weights(directory);
   std::vector<float> values;
   for (const auto& [factor, tensor] : tensors_of(file, adapters)) {
     values.resize(static_cast<std::size_t>(factor.shape.numel()));
@@ -172,27 +153,12 @@ void save_adapters(const fs::path& directory, const std::vector<Adapter>& adapte
                        }});
   }
   model::write_safetensors(directory / kAdapterWeights, tensors);
-  const Adapter& first = adapters.front();
-  std::set<std::string> targets;
-  for (const Adapter& adapter : adapters)
-    targets.insert(adapter.module.substr(adapter.module.rfind('.') + 1));
-  const ordered_json config{{"peft_type", "LORA"},
-                            {"task_type", "CAUSAL_LM"},
-                            {"base_model_name_or_path", base.string()},
-                            {"r", first.rank},
-                            {"lora_alpha", first.factor * static_cast<double>(first.rank)},
-                            {"lora_dropout", 0.0},
-                            {"target_modules", targets},
-                            {"bias", "none"},
-                            {"fan_in_fan_out", first.transposed},
-                            {"init_lora_weights", true},
-                            {"inference_mode", true}};
-  const std::string text = config.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  core::write_file_atomically(directory / kAdapterConfig, text);
+  core::write_file_atomically(directory / kAdapterConfig, peft_config_text(adapters, base));
 }
 
 void initialise_adapters(const std::vector<Adapter>& adapters, const model::ModelConfig& config,
-                         std::uint64_t seed, const model::WeightSink& sink) {
+                         std::uint64_t seed, const model::WeightSource& source,
+                         const model::WeightSink& sink) {
   using Init = model::Parameter::Init;
   for (const Adapter& adapter : adapters) {
     const double std = 1 / std::sqrt(3 * static_cast<double>(adapter.in));
@@ -200,15 +166,20 @@ void initialise_adapters(const std::vector<Adapter>& adapters, const model::Mode
          model::initial_values({adapter.a(), {adapter.rank, adapter.in}, Init::normal, std}, config, seed));
     sink(adapter.b(),
          model::initial_values({adapter.b(), {adapter.out, adapter.rank}, Init::zeros}, config, seed));
+    if (!adapter.is_dora) continue;
+    std::vector<float> lengths(static_cast<std::size_t>(adapter.out));
+    source(adapter.row_squares(), lengths);
+    std::ranges::transform(lengths, lengths.begin(), [](float square) { return std::sqrt(square); });
+    sink(adapter.magnitude(), lengths);
   }
 }
 
 void load_merged(const fs::path& directory, const model::ModelConfig& config, const model::WeightSink& sink,
                  const model::PackedSink& packed) {
   if (!has_adapter(directory)) return model::load_weights(directory, config, sink, packed);
-  const AdapterConfig found = read_adapter_config(directory);
-  const std::vector<Adapter> adapters = adapters_of(directory, found, config);
-  std::map<std::string, std::vector<float>> factors;
+  const PeftConfig found = read_peft_config(directory);
+  const std::vector<Adapter> adapters = adapters_of(found, config);
+  Values factors;
   load_adapters(directory, adapters, [&](const std::string& name, std::span<const float> values) {
     factors[name] = {values.begin(), values.end()};
   });
@@ -216,8 +187,7 @@ void load_merged(const fs::path& directory, const model::ModelConfig& config, co
   load_merged(found.base, config, [&](const std::string& name, std::span<const float> values) {
     merged.assign(values.begin(), values.end());
     for (const Adapter& adapter : adapters) {
-      if (adapter.weight == name)
-        add_product(adapter, factors.at(adapter.a()), factors.at(adapter.b()), merged);
+      if (adapter.weight == name) merge(adapter, factors, merged);
     }
     sink(name, merged);
   });
@@ -225,9 +195,8 @@ void load_merged(const fs::path& directory, const model::ModelConfig& config, co
 
 void check_merged(const fs::path& directory, const model::ModelConfig& config) {
   if (!has_adapter(directory)) return model::check_weights(directory, config);
-  const AdapterConfig found = read_adapter_config(directory);
-  const model::SafetensorsFile file(directory / kAdapterWeights);
-  static_cast<void>(tensors_of(file, adapters_of(directory, found, config)));
+  const PeftConfig found = read_peft_config(directory);
+  static_cast<void>(tensors_of(open_weights(directory), adapters_of(found, config)));
   check_merged(found.base, config);
 }
 

@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "core/utf8_bytes.h"
 #include "model/huggingface.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_parts.h"
 #include "train/checksum.h"
@@ -234,6 +235,8 @@ model::ModelConfig read_checkpoint_config(const std::filesystem::path& checkpoin
 
 model::ModelConfig read_model_config(const std::filesystem::path& directory) {
   std::error_code ignored;
+  const std::filesystem::path described = directory_with("config.json", directory);
+  if (described != directory) return read_model_config(described);
   if (!std::filesystem::exists(directory / "state.json", ignored)) return model::read_config(directory);
   return read_checkpoint_config(directory, read_checkpoint_state(directory));
 }

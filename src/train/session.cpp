@@ -99,8 +99,12 @@ void Session::initialise(std::uint64_t seed) {
 }
 
 void Session::initialise_adapters(std::uint64_t seed) {
+  copy_weights();  // of which magnitudes are lengths
   train::initialise_adapters(
       step_.adapters, config_, seed,
+      [this](const std::string& name, std::span<float> values) {
+        store_.read_bytes(name, std::as_writable_bytes(values));
+      },
       [this](const std::string& name, std::span<const float> values) { write_whole(name, values); });
   copy_weights();
 }
@@ -111,7 +115,7 @@ void Session::load_whole(const std::filesystem::path& directory) {
   };
   // Codes of files are kept where programs read the same.
   const bool is_own = !step_.adapters.empty() && has_adapter(directory);
-  const std::filesystem::path base = is_own ? read_adapter_config(directory).base : directory;
+  const std::filesystem::path base = is_own ? read_peft_config(directory).base : directory;
   const bool keeps_codes = step_.base != core::WeightFormat::plain && !has_adapter(base) &&
                            model::read_weight_format(base) == step_.base;
   const model::PackedSink packed = [this](const std::string& name, std::span<const std::byte> codes) {

@@ -202,7 +202,7 @@ void Trainer::Loop::check_adapters(const TrainStart& start, bool has_weights) {
   if (options_.checkpoint_layout == CheckpointLayout::parts)
     throw core::UsageError("--checkpoint-layout parts: adapters are saved whole; leave it out");
   if (!start.checkpoint.empty()) {
-    state_.base = read_adapter_config(start.checkpoint).base;
+    state_.base = read_peft_config(start.checkpoint).base;
   } else if (has_weights && has_adapter(start.weights)) {
     throw core::UsageError(fmt::format("--model {} has adapters itself: export them into a model first",
                                        start.weights.string()));

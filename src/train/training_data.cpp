@@ -8,6 +8,7 @@
 #include "text/prepare.h"
 #include "text/shard.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 
 namespace rooflm::train {
 namespace {
@@ -64,7 +65,7 @@ TrainingData open_training_data(const std::vector<std::filesystem::path>& data,
 
 void require_same_tokenizer(const fs::path& model, const std::vector<fs::path>& data) {
   std::error_code ignored;
-  const fs::path of_model = model / kTokenizer;
+  const fs::path of_model = directory_with(kTokenizer, model) / kTokenizer;
   if (!fs::exists(of_model, ignored)) return;
   fs::path seen;  // shards of one directory have one tokenizer
   for (const fs::path& path : data) {

@@ -41,9 +41,11 @@ struct Tolerance {
 /// fp32: sums in another order, in fp32 where the reference adds in double (1e-6 times the square root of a
 /// thousand terms), and exp and tanh within some units in the last place. bf16: the same number may be
 /// rounded the other way, which is 2^-7 of an element; inside attention the probabilities are bf16 as well,
-/// 2^-9 of the largest element each. fp32 results of bf16 operands carry what those roundings left.
-Tolerance tolerance_of(DType compute) {
-  return compute == DType::bf16 ? Tolerance{0x1p-7, 0x1p-8} : Tolerance{3e-6, 1e-5};
+/// 2^-9 of the largest element each. fp32 results of bf16 operands carry what those roundings left. fp16, of
+/// copies of weights: 2^-10 of an element.
+Tolerance tolerance_of(DType dtype) {
+  if (dtype == DType::bf16) return {0x1p-7, 0x1p-8};
+  return dtype == DType::f16 ? Tolerance{0x1p-10, 1e-5} : Tolerance{3e-6, 1e-5};
 }
 
 void expect_close(const std::vector<double>& actual, const std::vector<double>& expected, Tolerance tolerance,
@@ -81,7 +83,7 @@ void compare_case(const Case& c, DType dtype) {
     for (const TensorId id : c.program.ops[op].outputs) {
       if (id == program::kNone) continue;
       const program::Tensor& tensor = c.program.tensor(id);
-      const auto tolerance = tolerance_of(tensor.dtype == DType::bf16 ? DType::bf16 : dtype);
+      const auto tolerance = tolerance_of(core::size_of(tensor.dtype) == 2 ? tensor.dtype : dtype);
       expect_close(actual.read(id), expected.read(id), tolerance, describe(c, op) + " -> " + tensor.name);
     }
   }

@@ -132,6 +132,51 @@ void add_columns(std::vector<Case>& cases, const Sizes& s) {
   cases.push_back(w.done({z}));
 }
 
+/// Norms of two parts of a projection, of a matrix and adapters, so that they are of something.
+void add_norms_of_adapters(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter w("inverse_norms");
+  const std::int64_t rank = 3;
+  const std::int64_t q = s.heads * s.head_dim;
+  const std::int64_t k = s.kv_heads * s.head_dim;
+  const TensorId matrix = w.weight({q + 2 * k, s.channels});
+  const TensorId a = w.weight({rank, s.channels});
+  const auto product = [&](TensorId of, std::int64_t n) {
+    const TensorId result = w.add("products", {rank, n}, program::Role::activation, true);
+    w.op_into(ops::kMatmul, {a, of},
+              {{"batch", std::int64_t{1}},
+               {"m", rank},
+               {"n", n},
+               {"k", s.channels},
+               {"trans_a", false},
+               {"trans_b", true},
+               {"accumulate", false},
+               {"looped", false}},
+              {result});
+    return result;
+  };
+  const TensorId products = product(matrix, q + 2 * k);
+  const TensorId grams = product(a, rank);
+  for (const auto& [at, n] : {std::pair{std::int64_t{0}, q}, std::pair{q + k, k}}) {
+    const TensorId squares = w.op(ops::kRowSquares, {matrix}, {{"at", at}, {"n", n}})[0];
+    w.op(ops::kInverseNorms, {squares, products, grams, w.weight({n, rank})}, {{"at", at}, {"factor", 0.5}});
+  }
+  cases.push_back(w.done());
+}
+
+/// Magnitudes of two parts of a projection.
+void add_magnitudes(std::vector<Case>& cases, const Sizes& s) {
+  CaseWriter w("scale_columns");
+  const std::int64_t q = s.heads * s.head_dim;
+  const std::int64_t k = s.kv_heads * s.head_dim;
+  const std::int64_t width = q + 2 * k;
+  TensorId scales = program::kNone;
+  for (const auto& [at, n] : {std::pair{std::int64_t{0}, q}, std::pair{q + k, k}}) {
+    const TensorId norms = w.add("norms", {n}, program::Role::activation, true);
+    scales = w.op(ops::kSetScales, {scales, w.weight({n}), norms}, {{"at", at}, {"width", width}})[0];
+  }
+  cases.push_back(w.done(w.op(ops::kScaleColumns, {w.activation({s.batch, s.seq, width}), scales})));
+}
+
 /// Twice; the second of three experts has no rows.
 void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
   CaseWriter w("grouped_bias_add");
@@ -147,6 +192,8 @@ void add_expert_biases(std::vector<Case>& cases, const Sizes& s) {
 
 void add_row_cases(std::vector<Case>& cases, const Sizes& s) {
   add_columns(cases, s);
+  add_norms_of_adapters(cases, s);
+  add_magnitudes(cases, s);
   add_activations(cases, s);
   add_scales(cases, s);
   add_bare_norms(cases, s);

@@ -59,9 +59,61 @@ class Adapters(TrainingRuns):
                 self.ok("train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--threads", 1)
                 self.assertEqual((adapter / "adapter_model.safetensors").read_bytes(), whole)
                 self.assertEqual(self.lines(), lines)
+        self.export_and_compare()
+
+    def export_and_compare(self):
         merged = self.folder / "merged"
+        shutil.rmtree(merged, ignore_errors=True)
         self.ok("export", self.out, "--format", "huggingface", "-o", merged)
         self.assertEqual(self.val_loss(self.out), self.val_loss(merged))
+
+    def test_dora_and_rslora_are_written_continued_and_merged(self):
+        for lora, dtype in (("4,alpha=8,dora,targets=all-linear", "fp32"), ("4,rslora,dora,targets=all-linear", "bf16")):
+            with self.subTest(lora=lora, dtype=dtype):
+                shutil.rmtree(self.out, ignore_errors=True)
+                arguments = ("--lora", lora, "--dtype", dtype, "--grad-accum", 2)
+                self.tune(*arguments, "--steps", 6)
+                adapter = self.out / "latest"
+                config = json.loads((adapter / "adapter_config.json").read_text())
+                self.assertEqual((config["use_dora"], config["use_rslora"]), (True, "rslora" in lora))
+                tensors = header_of(adapter / "adapter_model.safetensors")
+                self.assertEqual(tensors["base_model.model.transformer.h.0.attn.c_attn.lora_magnitude_vector"]["shape"], [3 * 32])
+                self.assertLess(self.val_loss(self.out), self.val_loss(self.base))
+                # What training saw without merging, of weights that bf16 rounds.
+                logged = numbers_of(self.out / "log.jsonl")[-1]["val_loss"]
+                self.assertAlmostEqual(logged, self.val_loss(self.out), delta=1e-5 if dtype == "fp32" else 2e-2)
+                whole, lines = (adapter / "adapter_model.safetensors").read_bytes(), self.lines()
+                shutil.rmtree(self.out)
+                self.tune(*arguments, "--steps", 3)
+                self.ok("train", "--out", self.out, "--resume", "--steps", 6, "--no-peak", "--threads", 1)
+                self.assertEqual((adapter / "adapter_model.safetensors").read_bytes(), whole)
+                self.assertEqual(self.lines(), lines)
+        self.export_and_compare()
+        self.ok("generate", "--model", self.out, "--prompt", "the cat", "--tokens", 4, "--threads", 1)
+        for engine in ("eager", "fused"):
+            rows = json.loads(self.ok("bench", "--model", "tiny", "--batch", 2, "--seq", 16, "--device", "cpu", "--engine", engine,
+                                      "--lora", "4,dora", "--steps", 2, "--warmup", 0, "--no-peak", "--format", "json"))
+            self.assertEqual(rows[0]["status"], "success")
+
+    def test_an_adapter_of_others_needs_no_config_and_names_its_base(self):
+        self.tune("--lora", "4,dora", "--steps", 4)
+        loss = self.val_loss(self.out)
+        theirs = self.folder / "theirs"
+        theirs.mkdir()
+        for name in ("adapter_config.json", "adapter_model.safetensors"):
+            shutil.copy(self.out / "latest" / name, theirs)
+        config = json.loads((theirs / "adapter_config.json").read_text())
+        self.assertEqual(self.val_loss(theirs), loss)
+        self.ok("generate", "--model", theirs, "--prompt", "the cat", "--tokens", 4, "--threads", 1)
+        base = config["base_model_name_or_path"]
+        (theirs / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "some/model"}))
+        self.fails(3, "eval", "--model", theirs, "--data", self.data, "--batch", 2, "--seq", 16,
+                   says=("adapter_config.json", "base_model_name_or_path", "some/model", "ln -s DIR"))
+        (theirs / "base_model").symlink_to(base)
+        self.assertEqual(self.val_loss(theirs), loss)
+        merged = self.folder / "merged"
+        self.ok("export", theirs, "--format", "huggingface", "-o", merged)
+        self.assertEqual(self.val_loss(merged), loss)
 
     def test_bad_input(self):
         tune = ("train", "--data", self.data, "--out", self.out, "--model", self.base, "--batch", 2, "--seq", 16, "--no-peak",

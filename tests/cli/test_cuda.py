@@ -125,7 +125,8 @@ class Commands(OnGpu):
 
     def test_every_optimizer_runs_on_both_engines(self):
         methods = [("--optimizer", "adamw,lion,muon,shampoo"), ("--states", "bf16,8bit"), ("--optimizer", "muon", "--states", "8bit"),
-                   ("--lora", "4"), ("--lora", "4,targets=all-linear")]
+                   ("--lora", "4"), ("--lora", "4,targets=all-linear"), ("--lora", "4,dora"),
+                   ("--lora", "4,dora,rslora,targets=all-linear"), ("--lora", "4,dora", "--base", "int8,nf4")]
         for method in methods:
             rows = self.rows("bench", *SMALL, *method, "--dtype", "fp32,bf16", "--engine", "eager,fused", *FEW)
             self.assertEqual({row["status"] for row in rows}, {"success"}, method)

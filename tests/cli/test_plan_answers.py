@@ -247,6 +247,17 @@ class Adapters(unittest.TestCase):
         narrow, = plan(*options, "--states", "8bit")
         self.assertLess(narrow["optimizer_bytes"], 0.6 * whole["optimizer_bytes"])
 
+    def test_magnitudes_cost_an_activation_and_little_else(self):
+        options = ("--model", "llama3-8b", "--device", "h100", "--batch", 1, "--seq", 2048)
+        lora, = plan(*options, "--lora", 8)
+        dora, = plan(*options, "--lora", "8,dora")
+        magnitudes = 32 * (4096 + 1024)
+        self.assertAlmostEqual(dora["optimizer_bytes"] - lora["optimizer_bytes"], 8 * magnitudes)
+        self.assertLess(dora["weight_bytes"] - lora["weight_bytes"], 20 * magnitudes)
+        kept = 32 * 2048 * 6144 * 2  # queries, keys and values before they are scaled
+        self.assertAlmostEqual(dora["peak_bytes"] - lora["peak_bytes"], kept, delta=0.1 * kept)
+        self.assertLess(dora["step_s"], 1.15 * lora["step_s"])
+
     def test_frozen_weights_may_be_packed(self):
         options = ("--model", "llama3-8b", "--device", "h100", "--batch", 1, "--seq", 2048, "--recompute", "full")
         wide, = plan(*options, "--lora", 8)

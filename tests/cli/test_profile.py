@@ -199,7 +199,8 @@ class Profile(unittest.TestCase):
             of_phases = dict(db.execute("SELECT SUBSTR(subject, 7), value FROM prediction WHERE subject LIKE 'phase:%'"))
         self.assertEqual(sorted(of_phases), ["backward", "forward", "optimizer"])
         for phase, seconds in of_phases.items():
-            self.assertAlmostEqual(seconds / of_ops[phase], 1, places=6, msg=phase)
+            # Where the system does not say how large caches are, ops without matmuls have no roof: 0.
+            self.assertAlmostEqual(seconds, of_ops[phase], delta=1e-6 * of_ops[phase], msg=phase)
 
     def test_ceilings_that_a_step_beats_are_measured_again(self):
         cache = self.folder / "slow-cache"

@@ -3,6 +3,7 @@
 
 Usage: test_python.py BINARY [unittest options]"""
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -60,6 +61,43 @@ class Package(unittest.TestCase):
         self.assertIn("bench", rooflm.views())
         with self.assertRaises(KeyError):
             bench.columns["engin"]
+
+    def test_tables_are_read_by_other_libraries(self):
+        """The buffers of the interchange protocol, read as such libraries do: by their addresses."""
+        table = rooflm.Table("t", "Cells", {"name": ["a", None, "b\u00e9"], "n": [1, 2, 3], "s": [0.5, None, 2], "is": [True, False, None]})
+        frame = table.__dataframe__()
+        self.assertEqual((frame.num_rows(), frame.num_columns(), frame.column_names()), (3, 4, ["name", "n", "s", "is"]))
+
+        def read(name):
+            column = frame.get_column_by_name(name)
+            buffers, (kind, _, code, _) = column.get_buffers(), column.dtype
+            types = {"l": ctypes.c_int64, "g": ctypes.c_double, "b": ctypes.c_uint8, "u": ctypes.c_uint8}
+            at = lambda buffer, item: list((item * (buffer.bufsize // ctypes.sizeof(item))).from_address(buffer.ptr))
+            values = at(buffers["data"][0], types[code])
+            if code == "u":
+                ends = at(buffers["offsets"][0], ctypes.c_int64)
+                values = [bytes(values[a:b]).decode() for a, b in zip(ends, ends[1:])]
+            mask = at(buffers["validity"][0], ctypes.c_uint8) if buffers["validity"] else [1] * column.size()
+            self.assertEqual(column.null_count, mask.count(0))
+            return int(kind), [value if valid else None for value, valid in zip(values, mask)]
+
+        self.assertEqual(read("name"), (21, ["a", None, "b\u00e9"]))
+        self.assertEqual(read("n"), (0, [1, 2, 3]))
+        self.assertEqual(read("s"), (2, [0.5, None, 2]))
+        self.assertEqual(read("is"), (20, [1, 0, None]))
+        self.assertEqual(frame.select_columns([1, 0]).column_names(), ["n", "name"])
+        try:
+            import pandas  # pylint: disable=import-outside-toplevel
+        except ImportError:
+            return
+        self.assertEqual(pandas.api.interchange.from_dataframe(table)["n"].tolist(), [1, 2, 3])
+
+    def test_tables_are_readable(self):
+        shown = repr(rooflm.open(self.record).table("bench"))
+        self.assertIn("(2 rows", shown)
+        self.assertIn("eager", shown)
+        self.assertTrue(all(len(line) <= 100 for line in shown.splitlines()[1:]), shown)
+        self.assertEqual(repr(rooflm.Table("x", "", {})), "x (0 rows)")
 
     def test_tables_are_those_of_the_command_line(self):
         for view in ("bench", "samples"):

@@ -120,6 +120,9 @@ class Quantised(TrainingRuns):
         self.ok("train", "--data", self.data, "--out", self.out, "--model", self.folder / "q", "--lora", "4", "--batch", 4,
                 "--seq", 32, "--lr", "0.02", "--steps", 6, "--no-peak", "--threads", 1)
         self.assertLess(self.val_loss(self.out), self.val_loss(self.folder / "q"))
+        self.ok("train", "--data", self.data, "--out", self.folder / "dora", "--model", self.folder / "q", "--lora", "4,dora",
+                "--batch", 4, "--seq", 32, "--lr", "0.02", "--steps", 6, "--no-peak", "--threads", 1)
+        self.assertLess(self.val_loss(self.folder / "dora"), self.val_loss(self.folder / "q"))
         self.fails(2, "train", "--data", self.data, "--out", self.folder / "x", "--model", self.folder / "q", "--batch", 4,
                    "--seq", 32, "--steps", 2, "--no-peak", "--threads", 1, says=("--base nf4", "--lora"))
 

@@ -41,12 +41,17 @@ StepRunner::Weights weights_with(const model::ModelConfig& config, const std::ve
   for (const Adapter& adapter : adapters) {
     fill(adapter.a(), adapter.rank * adapter.in);
     fill(adapter.b(), adapter.out * adapter.rank);
+    if (!adapter.is_dora) continue;
+    fill(adapter.magnitude(), adapter.out);
+    for (double& m : weights[adapter.magnitude()]) m = 0.3 + m;
   }
   return weights;
 }
 
-/// W + alpha / rank B A
-StepRunner::Weights merged(StepRunner::Weights weights, const std::vector<Adapter>& adapters) {
+/// W + f B A, and of DoRA as long as magnitudes say
+/// `norms`: lengths of rows by module, where they are constants; `lengths`: those that were.
+StepRunner::Weights merged(StepRunner::Weights weights, const std::vector<Adapter>& adapters,
+                           const StepRunner::Weights& norms, StepRunner::Weights& lengths) {
   for (const Adapter& x : adapters) {
     const auto at = [](const std::vector<double>& values, std::int64_t i) {
       return values[static_cast<std::size_t>(i)];
@@ -56,16 +61,28 @@ StepRunner::Weights merged(StepRunner::Weights weights, const std::vector<Adapte
       for (std::int64_t i = 0; i < x.in; ++i)
         for (std::int64_t r = 0; r < x.rank; ++r)
           weights.at(x.weight)[static_cast<std::size_t>((x.first + o) * x.in + i)] +=
-              x.factor * at(b, o * x.rank + r) * at(a, r * x.in + i);
+              x.factor() * at(b, o * x.rank + r) * at(a, r * x.in + i);
+    for (std::int64_t o = 0; x.is_dora && o < x.out; ++o) {
+      double* row = &weights.at(x.weight)[static_cast<std::size_t>((x.first + o) * x.in)];
+      double square = 0;
+      for (std::int64_t i = 0; i < x.in; ++i) square += row[i] * row[i];
+      const double norm = norms.contains(x.module) ? at(norms.at(x.module), o) : std::sqrt(square);
+      for (std::int64_t i = 0; i < x.in; ++i) row[i] *= at(weights.at(x.magnitude()), o) / norm;
+      lengths[x.module].push_back(norm);
+    }
   }
   for (const Adapter& x : adapters) {
-    weights.erase(x.a());
-    weights.erase(x.b());
+    for (const std::string& name : {x.a(), x.b(), x.magnitude()}) weights.erase(name);
   }
   return weights;
 }
 
-constexpr const char* kKinds[] = {"4", "3,alpha=7", "2,targets=all-linear"};
+constexpr const char* kKinds[] = {"4",
+                                  "3,alpha=7",
+                                  "2,targets=all-linear",
+                                  "4,rslora,alpha=3",
+                                  "3,dora",
+                                  "2,dora,rslora,targets=all-linear"};
 
 TEST(Adapters, GradientsAreThoseOfTheLoss) {
   for (const model::Arch& arch : {model::Arch::gpt2, model::Arch::llama}) {
@@ -77,9 +94,12 @@ TEST(Adapters, GradientsAreThoseOfTheLoss) {
       StepOptions plain = options;
       plain.lora.clear();
       plain.adapters.clear();
-      /// By the model whose weights are merged.
+      /// By the model whose weights are merged. Lengths are constants to the gradient.
+      StepRunner::Weights norms, ignored;
+      static_cast<void>(merged(weights, options.adapters, {}, norms));
       const auto loss = [&](const StepRunner::Weights& at) {
-        return StepRunner(config, kTexts, kTokens, plain, merged(at, options.adapters), 1).step(batch, 0);
+        const StepRunner::Weights whole = merged(at, options.adapters, norms, ignored);
+        return StepRunner(config, kTexts, kTokens, plain, whole, 1).step(batch, 0);
       };
       StepRunner moved(config, kTexts, kTokens, options, weights, 1);
       constexpr double kRate = 1e-3;
@@ -88,7 +108,9 @@ TEST(Adapters, GradientsAreThoseOfTheLoss) {
         EXPECT_EQ(moved.weight(p.name), weights.at(p.name)) << p.name << " is frozen";
       const Adapter& first = options.adapters.front();
       const Adapter& last = options.adapters.back();
-      for (const std::string& name : {first.a(), first.b(), last.a(), last.b()}) {
+      std::vector<std::string> names = {first.a(), first.b(), last.a(), last.b()};
+      if (first.is_dora) names.insert(names.end(), {first.magnitude(), last.magnitude()});
+      for (const std::string& name : names) {
         const std::vector<double> after = moved.weight(name);
         for (const std::size_t i : {std::size_t{1}, after.size() - 1}) {
           constexpr double kShift = 1e-5;
@@ -105,11 +127,13 @@ TEST(Adapters, GradientsAreThoseOfTheLoss) {
   }
 }
 
-TEST(Adapters, EnginesAgree) {
+class AdapterEngines : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AdapterEngines, Agree) {
   for (const model::Arch& arch : {model::Arch::gpt2, model::Arch::llama}) {
     const model::ModelConfig config = tests::even_config(arch);
     const auto losses = [&](EngineKind engine, core::DType dtype, passes::Recompute recompute) {
-      StepOptions options = lora_options(config, engine, dtype, "4,alpha=64,targets=all-linear");
+      StepOptions options = lora_options(config, engine, dtype, GetParam());
       options.optimizer = {.clip_norm = 1};
       options.micro_batches = 2;
       options.recompute = recompute;
@@ -134,6 +158,13 @@ TEST(Adapters, EnginesAgree) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AdapterEngines,
+                         ::testing::Values("4,alpha=64,targets=all-linear",
+                                           "4,dora,alpha=8,targets=all-linear"),
+                         [](const auto& kind) {
+                           return std::string(kind.param).find("dora") == std::string::npos ? "lora" : "dora";
+                         });
 
 /// Forward and backward passes of frozen weights are 2 N FLOP per token each; gradients and states are those
 /// of adapters alone, and in 16 bits frozen matrices have no master.
@@ -172,6 +203,48 @@ TEST(Adapters, CostWhatTheyShould) {
   }
 }
 
+/// DoRA's norms are computed once a step, whatever the micro-batches and whatever is recomputed; adapters
+/// alone have gradients and states, magnitudes among them; frozen matrices have no master.
+TEST(Adapters, MagnitudesCostWhatTheyShould) {
+  for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
+    for (const passes::Recompute recompute : {passes::Recompute::none, passes::Recompute::full}) {
+      const model::ModelConfig config = tests::small_config(model::Arch::llama);
+      const auto step_of = [&](const char* lora) {
+        StepOptions options = lora_options(config, engine, core::DType::bf16, lora);
+        options.optimizer.kind = passes::OptimizerKind::adamw;
+        options.micro_batches = 3;
+        options.recompute = recompute;
+        return tests::small_step(model::Arch::llama, options);
+      };
+      const program::Program plain = step_of("2,targets=all-linear");
+      const program::Program dora = step_of("2,dora,targets=all-linear");
+      const std::vector<Adapter> adapters = passes::find_adapters(config, "2,dora,targets=all-linear");
+      std::int64_t magnitudes = 0;
+      for (const Adapter& adapter : adapters) magnitudes += adapter.out;
+      const auto bytes_of = [](const program::Program& step, program::Role role) {
+        std::int64_t bytes = 0;
+        for (const program::Tensor& tensor : step.tensors)
+          if (tensor.role == role) bytes += tensor.own_bytes();
+        return bytes;
+      };
+      const auto more = [&](program::Role role) { return bytes_of(dora, role) - bytes_of(plain, role); };
+      EXPECT_EQ(more(program::Role::gradient), 4 * magnitudes);
+      EXPECT_EQ(more(program::Role::optimizer_state), 8 * magnitudes);
+      EXPECT_EQ(more(program::Role::weight), 8 * magnitudes) << "magnitudes, and squares of rows";
+      std::size_t norms = 0, squares = 0;
+      for (const program::Op& op : dora.ops) {
+        norms += op.is(program::ops::kInverseNorms) ? 1 : 0;
+        squares += op.is(program::ops::kRowSquares) ? 1 : 0;
+        if (op.is(program::ops::kRowSquares)) {
+          EXPECT_EQ(op.phase, program::Phase::setup);
+        }
+      }
+      EXPECT_EQ(norms, adapters.size());
+      EXPECT_EQ(squares, adapters.size());
+    }
+  }
+}
+
 std::string refusal(const model::ModelConfig& config, const std::string& lora) {
   try {
     static_cast<void>(passes::find_adapters(config, lora));
@@ -185,9 +258,13 @@ TEST(Adapters, WhatCannotBeIsNamed) {
   const model::ModelConfig config = tests::small_config(model::Arch::llama);
   EXPECT_NE(refusal(config, "25,targets=o").find("rank is above"), std::string::npos);
   EXPECT_NE(refusal(config, "4,targets=q_prj").find("q_proj"), std::string::npos) << "did you mean";
-  for (const char* text : {"0", "-1", "x", "4,beta=2", "4,alpha=0", "4,alpha", "4,q", "4,alpha=nan"})
+  for (const char* text :
+       {"0", "-1", "x", "4,beta=2", "4,alpha=0", "4,alpha", "4,q", "4,alpha=nan", "4,dora=1"})
     EXPECT_NE(refusal(config, text).find("--lora"), std::string::npos) << text;
   EXPECT_EQ(refusal(config, "4,targets=q,k,v,alpha=8"), "");
+  EXPECT_EQ(refusal(config, "4,targets=q,v,dora,rslora"), "");
+  EXPECT_EQ(passes::find_adapters(config, "4,alpha=6,rslora")[0].factor(), 3.0);
+  EXPECT_EQ(passes::find_adapters(config, "4,alpha=6")[0].factor(), 1.5);
   EXPECT_EQ(passes::find_adapters(config, "4,targets=q_proj,up").size(), 4U);
   EXPECT_EQ(passes::find_adapters(config, "4")[1].module, "model.layers.0.self_attn.v_proj");
   const std::vector<Adapter> of_gpt2 = passes::find_adapters(tests::small_config(model::Arch::gpt2), "4");

@@ -44,6 +44,7 @@ std::vector<double> losses(const model::ModelConfig& config, const StepOptions& 
     for (std::int64_t i = 0; i < x.rank * x.in; ++i)
       weights[x.a()].push_back(0.1 * std::sin(static_cast<double>(i)));
     weights[x.b()].assign(static_cast<std::size_t>(x.out * x.rank), 0.0);
+    if (x.is_dora) weights[x.magnitude()].assign(static_cast<std::size_t>(x.out), 0.2);
   }
   StepRunner runner(config, kTexts, kTokens, options, weights,
                     on_gpu ? backends::cuda::make_cuda_backend(0, {})
@@ -86,17 +87,20 @@ TEST_P(CudaOptimizers, LearnAsOnTheProcessor) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaOptimizers,
-                         testing::Values(Method{"lion", OptimizerKind::lion},
-                                         Method{"muon", OptimizerKind::muon},
-                                         Method{"shampoo", OptimizerKind::shampoo},
-                                         Method{"adamw_bf16", OptimizerKind::adamw, StateKind::bf16},
-                                         Method{"adamw_8bit", OptimizerKind::adamw, StateKind::eight_bit},
-                                         Method{"muon_8bit", OptimizerKind::muon, StateKind::eight_bit},
-                                         Method{"lora", OptimizerKind::adamw, StateKind::fp32, "4,alpha=64"},
-                                         Method{"lora_all", OptimizerKind::adamw, StateKind::fp32,
-                                                "4,alpha=64,targets=all-linear"}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaOptimizers,
+    testing::Values(Method{"lion", OptimizerKind::lion}, Method{"muon", OptimizerKind::muon},
+                    Method{"shampoo", OptimizerKind::shampoo},
+                    Method{"adamw_bf16", OptimizerKind::adamw, StateKind::bf16},
+                    Method{"adamw_8bit", OptimizerKind::adamw, StateKind::eight_bit},
+                    Method{"muon_8bit", OptimizerKind::muon, StateKind::eight_bit},
+                    Method{"lora", OptimizerKind::adamw, StateKind::fp32, "4,alpha=64"},
+                    Method{"lora_all", OptimizerKind::adamw, StateKind::fp32,
+                           "4,alpha=64,targets=all-linear"},
+                    Method{"dora", OptimizerKind::adamw, StateKind::fp32, "4,dora,alpha=8"},
+                    Method{"dora_all", OptimizerKind::adamw, StateKind::fp32,
+                           "16,dora,rslora,alpha=8,targets=all-linear"}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace rooflm

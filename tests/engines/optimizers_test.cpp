@@ -252,14 +252,15 @@ program::Cost cost_of_updates(const program::Program& program) {
   return cost;
 }
 
-/// 5 times X X^T, A A and (aI + bA + cA^2) X for each matrix, whether or not they are computed together.
+/// 5 times X X^T, A A and (aI + bA + cA^2) X for each matrix, whether or not they are computed together; of
+/// long ones 2 times X X^T and F X, and 14 products of squares.
 TEST(OptimizerCosts, MuonsMatmulsAreCounted) {
   const model::ModelConfig config = tests::small_config(model::Arch::gpt2);
   std::int64_t flop = 0;
   for (const model::Parameter& p : model::parameters(config)) {
     if (p.shape.rank() != 2 || !p.name.starts_with("h.")) continue;
     const std::int64_t m = std::min(p.shape[0], p.shape[1]), n = std::max(p.shape[0], p.shape[1]);
-    flop += 5 * (4 * m * m * n + 2 * m * m * m);
+    flop += 2 * n > 3 * m ? 8 * m * m * n + 28 * m * m * m : 20 * m * m * n + 10 * m * m * m;
   }
   program::Cost costs[2];
   for (const EngineKind engine : {EngineKind::eager, EngineKind::fused}) {
@@ -271,6 +272,27 @@ TEST(OptimizerCosts, MuonsMatmulsAreCounted) {
   EXPECT_EQ(costs[0].bytes_written, costs[1].bytes_written);
   // Updates that are one op read the learning rate once.
   EXPECT_NEAR(static_cast<double>(costs[0].bytes_read), static_cast<double>(costs[1].bytes_read), 1000);
+}
+
+/// The gradient of one token has rank one: what rounding to 16 bits adds to its Gram matrix must not grow.
+TEST(Optimizers, MuonsGramMatricesStayBoundedIn16Bits) {
+  model::ModelConfig config = tests::small_config(model::Arch::llama);
+  config.d_ff = 8 * config.d_model;
+  const StepRunner::Weights weights = tests::initial_weights(config);
+  StepOptions options = options_of(EngineKind::fused, core::DType::bf16, OptimizerKind::muon);
+  options.optimizer.weight_decay = 0;
+  StepRunner runner(config, 1, 1, options, weights, 1);
+  runner.step(tests::random_batch(1, config.vocab, 1), kRate);
+  for (const model::Parameter& p : model::parameters(config)) {
+    if (p.shape.rank() != 2 || !p.name.starts_with("h.")) continue;
+    const std::int64_t side = std::min(p.shape[0], p.shape[1]), length = std::max(p.shape[0], p.shape[1]);
+    const Values& before = weights.at(p.name);
+    Values change = runner.weight(p.name);
+    for (std::size_t i = 0; i < change.size(); ++i) change[i] -= before[i];
+    const double size = norm_of({static_cast<std::size_t>(side), static_cast<std::size_t>(length), change}) /
+                        (kRate * 0.2 * std::sqrt(static_cast<double>(length)));
+    EXPECT_LT(size, 2) << p.name << " " << p.shape.str();
+  }
 }
 
 /// Bytes of optimizer state per parameter, and how far the loss is from that with fp32 states.

@@ -6,6 +6,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace rooflm;
   fuzz::scratch_file(train::kAdapterConfig, fuzz::text_of(data, size));
   return fuzz::attempt([] {
-    if (train::read_adapter_config(fuzz::scratch_folder()).lora.empty()) std::abort();
+    std::filesystem::create_directories(fuzz::scratch_folder() / train::kBaseLink);
+    const train::PeftConfig config = train::read_peft_config(fuzz::scratch_folder());
+    if (config.rank < 1) std::abort();
+    static_cast<void>(train::adapters_of(config, model::preset("tiny")));
   });
 }

@@ -1,6 +1,6 @@
-"""What `cmake --install` and `cpack` deliver: it works wherever it lies, and goes without a trace.
+"""What `cmake --install`, `cpack` and scripts/bundle deliver: it works wherever it lies, and goes without a trace.
 
-Usage: test_package.py CMAKE CPACK BUILD_FOLDER"""
+Usage: test_package.py CMAKE CPACK BUNDLE BUILD_FOLDER"""
 
 import pathlib
 import re
@@ -14,6 +14,7 @@ import unittest
 FILES = ("bin/rooflm", "libexec/rooflm/librooflm_inject.so", "share/man/man1/rooflm.1", "share/man/man1/rooflm-data-prepare.1",
          "share/bash-completion/completions/rooflm", "share/zsh/vendor-completions/_rooflm",
          "share/fish/vendor_completions.d/rooflm.fish", "lib/python3/dist-packages/rooflm/__init__.py", "lib/python3/dist-packages/rooflm/errors.py",
+         "lib/python3/dist-packages/rooflm/interchange.py",
          "share/doc/rooflm/copyright", "share/doc/rooflm/docs/design.md", "share/doc/rooflm/docs/images/roofline.png")
 LIBRARY = ("lib/librooflm.a", "lib/cmake/rooflm/rooflm-config.cmake", "include/rooflm/engines/engine.h",
            "include/rooflm/backends/cpu/cpu_backend.h", "share/doc/rooflm/examples/outside/CMakeLists.txt",
@@ -21,7 +22,7 @@ LIBRARY = ("lib/librooflm.a", "lib/cmake/rooflm/rooflm-config.cmake", "include/r
 
 
 class Package(unittest.TestCase):
-    cmake = cpack = build = ""
+    cmake = cpack = bundle = build = ""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
@@ -104,17 +105,37 @@ class Package(unittest.TestCase):
         self.check_links(self.folder / "moved")
         self.check_library(self.folder / "moved")
 
-    def test_archive(self):
-        self.call(self.cpack, "--config", pathlib.Path(self.build) / "CPackConfig.cmake", "-G", "TGZ", "-B",
-                  self.folder / "made")
-        (archive,) = (self.folder / "made").glob("*.tar.gz")
+    def test_archive_and_wheel_bring_their_libraries(self):
+        """Both run without the distribution's packages; a wheel's files are those that it lists, and work in an environment."""
+        self.call(self.bundle, self.build, self.folder / "made")
+        (archive,), (wheel,) = (self.folder / "made").glob("*.tar.gz"), (self.folder / "made").glob("*.whl")
         with tarfile.open(archive) as packed:
+            self.assertTrue(all(member.isreg() and member.uid == 0 for member in packed.getmembers()))
             packed.extractall(self.folder / "out", filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
                 self.folder / "out")
         (root,) = (self.folder / "out").iterdir()
-        self.check_tree(root if (root / "bin").is_dir() else root / "usr")
+        self.check_tree(root)
         for name in LIBRARY:
             self.assertEqual(len(list(root.rglob(name))), 1, name)
+        libraries = {path.name.split(".so")[0] for path in (root / "lib/rooflm").iterdir()}
+        self.assertLessEqual({"libdnnl", "libfmt", "libgomp", "libsqlite3", "libnettle"}, libraries)
+        self.assertFalse({"libc", "libm", "libstdc++", "libgcc_s"} & libraries)
+        self.assertTrue((root / "share/doc/rooflm/licenses").is_dir())
+        self.check_wheel(wheel, root)
+
+    def check_wheel(self, wheel, root):
+        self.assertRegex(wheel.name, r"^rooflm-\d+\.\d+\.\d+-py3-none-manylinux_2_\d+_x86_64\.whl$")
+        environment = self.folder / "environment"
+        if subprocess.run([sys.executable, "-m", "venv", environment], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this Python makes no environments")
+        python = environment / "bin" / "python"
+        self.call(python, "-m", "pip", "install", "--no-index", "--quiet", wheel)  # checks RECORD
+        self.assertEqual(self.call(environment / "bin" / "rooflm", "--version"), self.call(root / "bin" / "rooflm", "--version"))
+        self.assertEqual(self.call(python, "-c", "import rooflm; print(rooflm.binary())").strip(), str(environment / "bin" / "rooflm"))
+        plan = "import rooflm; print(rooflm.plan(model='tiny', device='h100-sxm')[0]['step_s'] > 0)"
+        self.assertEqual(self.call(python, "-c", plan).strip(), "True")
+        self.call(python, "-m", "pip", "uninstall", "--quiet", "--yes", "rooflm")
+        self.assertEqual([path for path in environment.rglob("*rooflm*") if path.is_file()], [], "removed, but for empty folders")
 
     @unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
     def test_debian_package(self):
@@ -139,7 +160,7 @@ class Package(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    Package.cmake, Package.cpack = sys.argv[1:3]
-    Package.build = str(pathlib.Path(sys.argv[3]).resolve())
-    del sys.argv[1:4]
+    Package.cmake, Package.cpack, Package.bundle = sys.argv[1:4]
+    Package.build = str(pathlib.Path(sys.argv[4]).resolve())
+    del sys.argv[1:5]
     unittest.main()

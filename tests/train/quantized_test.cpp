@@ -105,15 +105,21 @@ TEST(PackedWeights, SixteenBitActivationsReadThem) {
 TEST(PackedWeights, AdaptersTrainBesideThem) {
   const auto backend = testing::backend_for(EngineKind::fused);
   const model::ModelConfig config = wide_model(model::Arch::llama);
+  std::vector<std::pair<WeightFormat, const char*>> kinds;
   for (const WeightFormat format : kAll) {
+    kinds.emplace_back(format, "4,targets=all-linear");
+    kinds.emplace_back(format, "4,dora,targets=all-linear");
+  }
+  for (const auto& [format, lora] : kinds) {
     const auto losses = [&](WeightFormat base, const std::map<std::string, std::vector<float>>& weights,
                             std::map<std::string, std::vector<float>>& read) {
       compile::StepOptions step = step_of(EngineKind::fused, base);
-      step.lora = "4,targets=all-linear";
+      step.lora = lora;
       Session session(*backend, config, step);
       session.make_training_engine(4, 8);
       session.initialise(3);
       for (const auto& [name, values] : weights) session.write_whole(name, values);
+      session.initialise_adapters(3);
       for (const model::Parameter& p : model::parameters(config)) read[p.name] = session.weight(p.name);
       std::vector<double> all;
       for (std::int64_t t = 1; t <= 4; ++t) {
@@ -125,9 +131,9 @@ TEST(PackedWeights, AdaptersTrainBesideThem) {
     std::map<std::string, std::vector<float>> numbers, ignored;
     const std::vector<double> packed = losses(format, {}, numbers);
     const std::vector<double> plain = losses(WeightFormat::plain, numbers, ignored);
-    EXPECT_LT(packed.back(), packed.front()) << name_of(format);
+    EXPECT_LT(packed.back(), packed.front()) << name_of(format) << " " << lora;
     for (std::size_t i = 0; i < packed.size(); ++i)
-      EXPECT_NEAR(packed[i], plain[i], 1e-4) << name_of(format) << i;
+      EXPECT_NEAR(packed[i], plain[i], 1e-4) << name_of(format) << " " << lora << i;
   }
 }
 

@@ -36,6 +36,7 @@
 #include "report/runs/generation.h"
 #include "report/tables/typed_columns.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint.h"
 #include "train/generate.h"
 
@@ -266,7 +267,8 @@ std::string joined(const std::vector<std::string>& prompts, const std::vector<st
 }
 
 fs::path tokenizer_of(const GenerateOptions& options, const LoadedModel& loaded) {
-  return options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+  return options.tokenizer.empty() ? train::directory_with("tokenizer.json", loaded.directory)
+                                   : fs::path(options.tokenizer);
 }
 
 /// Before the weights are read: a tokenizer of another model is found, and named.

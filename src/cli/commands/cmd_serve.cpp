@@ -30,6 +30,7 @@
 #include "serve/http_server.h"
 #include "serve/text_service.h"
 #include "text/tokenizer.h"
+#include "train/adapter_files.h"
 #include "train/checkpoint.h"
 #include "train/paged_decoder.h"
 #include "train/slot_decoder.h"
@@ -79,7 +80,8 @@ std::int64_t positions_of(const ServeOptions& options, const model::ModelConfig&
 
 serve::ServedModel served_model(const ServeOptions& options, const LoadedModel& loaded,
                                 std::int64_t positions) {
-  const fs::path tokenizer = options.tokenizer.empty() ? loaded.directory : fs::path(options.tokenizer);
+  const fs::path texts = train::directory_with("tokenizer.json", loaded.directory);
+  const fs::path tokenizer = options.tokenizer.empty() ? texts : fs::path(options.tokenizer);
   // As typed: the folder of train leads to that of a checkpoint.
   const fs::path directory = fs::absolute(options.inference.model()).lexically_normal();
   const fs::path last = directory.has_filename() ? directory.filename() : directory.parent_path().filename();
@@ -91,7 +93,7 @@ serve::ServedModel served_model(const ServeOptions& options, const LoadedModel& 
   if (!options.chat.empty()) {
     model.chat = serve::ChatTemplate::named(options.chat);
   } else {
-    model.chat = serve::ChatTemplate::of_model(loaded.directory);
+    model.chat = serve::ChatTemplate::of_model(texts);
   }
   if (!model.chat) {
     model.why_no_chat =
@@ -231,7 +233,7 @@ class Speculation {
   /// A token of one model is that of the other.
   void require_same_tokens(const ServeOptions& options, const LoadedModel& loaded,
                            const serve::ServedModel& model) const {
-    const auto tokenizer = text::Tokenizer::load(draft_->directory);
+    const auto tokenizer = text::Tokenizer::load(train::directory_with("tokenizer.json", draft_->directory));
     bool is_same = tokenizer.vocab_size() == model.tokenizer.vocab_size() &&
                    draft_->point.config.vocab == loaded.point.config.vocab;
     for (std::uint32_t id = 0; is_same && id < tokenizer.vocab_size(); ++id)

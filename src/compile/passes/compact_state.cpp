@@ -27,11 +27,12 @@ TensorId bias_of(const Op& op) {
   return op.def->bias_input >= 0 && input < op.inputs.size() ? op.inputs[input] : program::kNone;
 }
 
-/// For each tensor, whether an op other than an update, a `cast` or a matmul's bias reads it in fp32.
+/// For each tensor, whether an op other than an update, a `cast`, a matmul's bias or row_squares, which reads
+/// any dtype, reads it in fp32.
 std::vector<bool> needed_whole(const Program& p) {
   std::vector<bool> needed(p.tensors.size(), false);
   for (const Op& op : p.ops) {
-    if (is_update(op) || op.is(ops::kCast)) continue;
+    if (is_update(op) || op.is(ops::kCast) || op.is(ops::kRowSquares)) continue;
     for (const TensorId id : op.inputs) {
       if (id != program::kNone && id != bias_of(op)) needed[static_cast<std::size_t>(id)] = true;
     }

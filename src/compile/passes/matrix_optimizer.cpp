@@ -19,6 +19,17 @@ using program::Builder;
 /// Of AdamW's updates, about.
 constexpr double kUpdateSize = 0.2;
 
+constexpr int kMuonIterations = 5;
+
+/// How many iterations follow each product of x with itself. A round of one reads x in two matmuls and has
+/// one more of side^3, 20 n + 10 of them in all, n = length / side. Later iterations of a round work on the
+/// Gram matrix alone: two rounds have 8 n + 28. One round would have fewer, but in 16 bits its small
+/// eigenvalues turn negative and grow.
+std::vector<int> muon_rounds(std::int64_t side, std::int64_t length) {
+  if (2 * length > 3 * side) return {3, 2};
+  return std::vector<int>(kMuonIterations, 1);
+}
+
 /// Writes the updates of `count` weights, which are `batch` matrices [r, c] together.
 class MatrixWriter {
  public:
@@ -33,18 +44,22 @@ class MatrixWriter {
   }
 
   void muon() {
-    constexpr int kIterations = 5;
     constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
     const bool is_tall = rows_ > columns_;
-    const std::int64_t side = std::min(rows_, columns_);
+    const std::int64_t side = std::min(rows_, columns_), length = std::max(rows_, columns_);
+    const Product square{side, side, side};
     TensorId x = normalized(averaged_gradients(options_.momentum, true), 1, 1e-7);
-    for (int i = 0; i < kIterations; ++i) {
-      const TensorId a = is_tall ? matmul(x, x, {side, side, rows_, true, false})
-                                 : matmul(x, x, {side, side, columns_, false, true});
-      const TensorId square = matmul(a, a, {side, side, side});
-      const double size =
-          i + 1 < kIterations ? 1 : kUpdateSize * std::sqrt(static_cast<double>(std::max(rows_, columns_)));
-      const TensorId factor = polynomial({a, square}, size * kA, size * kB, size * kC);
+    int left = kMuonIterations;
+    for (const int iterations : muon_rounds(side, length)) {
+      TensorId gram = is_tall ? matmul(x, x, {side, side, rows_, true, false})
+                              : matmul(x, x, {side, side, columns_, false, true});
+      TensorId factor = program::kNone;
+      for (int i = 0; i < iterations; ++i) {
+        const double size = --left > 0 ? 1 : kUpdateSize * std::sqrt(static_cast<double>(length));
+        const TensorId step = polynomial({gram, matmul(gram, gram, square)}, size * kA, size * kB, size * kC);
+        factor = factor == program::kNone ? step : matmul(step, factor, square);
+        if (i + 1 < iterations) gram = matmul(matmul(step, gram, square), step, square);
+      }
       x = is_tall ? matmul(x, factor, {rows_, side, side}) : matmul(factor, x, {side, columns_, side});
     }
     update(x);

@@ -20,8 +20,9 @@ using program::Op;
 using program::Program;
 using program::TensorId;
 
-/// The right factor of one plain matmul.
+/// The right factor of one plain matmul, or rows whose squares are summed.
 bool reads_packed(const Op& op, std::size_t input) {
+  if (op.is(ops::kRowSquares)) return true;
   return op.is(ops::kMatmul) && input == 1 && op.attrs.integer("batch") == 1 && op.input_offset.empty() &&
          !op.attrs.has("a_stride");
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "compile/passes/shared_ops.h"
 #include "compile/passes/words.h"
 #include "core/error.h"
 #include "core/scope.h"
@@ -45,10 +46,11 @@ struct LayerPlan {
 };
 
 std::map<Layer, LayerPlan> find_layers(const Program& program) {
+  const std::vector<bool> is_shared = find_shared_ops(program);
   std::map<Layer, LayerPlan> layers;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto layer = core::Scope(program.ops[i].scope).layer();
-    if (!layer) continue;
+    if (!layer || is_shared[i]) continue;
     LayerPlan& plan = layers[{*layer, program.ops[i].micro_batch}];
     if (program.ops[i].phase == Phase::forward) plan.forward.push_back(i);
     if (program.ops[i].phase == Phase::backward && !plan.has_backward) {

@@ -93,14 +93,31 @@ ROOFLM_INLINE Floats codes_at(const PackedMatrix& w, std::int64_t at) {
   }
 }
 
-#if defined(__AVX512BF16__)
-/// Formats of 4 bits whose numbers dot products of pairs take: int4's are exact in bf16, nf4's are the sum of
-/// two, to 2^-17.
+/// Vectors of codes as the numbers they stand for.
 template <DType kFormat>
-constexpr bool kHasPairs = kFormat == DType::int4 || kFormat == DType::nf4;
+struct CodeFloats {
+  using Factor = float;
+  static constexpr std::int64_t kTerms = kLanes;
+  Floats numbers;
 
-/// The number of a code in bf16, and what is left of it, by the five lower bits of a word: the code, and one
-/// bit of its neighbour.
+  /// From element `at` of the matrix on.
+  ROOFLM_INLINE static CodeFloats at(const PackedMatrix& w, std::int64_t at) {
+    return {held(codes_at<kFormat>(w, at))};
+  }
+  /// sum + their products with kTerms numbers.
+  [[nodiscard]] ROOFLM_INLINE Floats dot(const float* a, Floats sum) const {
+    return fma(load(a), numbers, sum);
+  }
+};
+
+#if defined(__AVX512BF16__)
+/// Formats whose numbers dot products of pairs take. Those of int4 are exact in bf16, of int8 and nf4 the sum
+/// of two: exactly, and to 2^-17.
+template <DType kFormat>
+constexpr bool kHasPairs = kFormat == DType::int8 || kFormat == DType::int4 || kFormat == DType::nf4;
+
+/// The number of a code of 4 bits in bf16, and what is left of it, by the five lower bits of a word: the
+/// code, and one bit of its neighbour.
 template <DType kFormat>
 struct PairTables {
   std::array<std::uint16_t, 32> number{}, rest{};
@@ -118,30 +135,46 @@ struct PairTables {
   }
 };
 
-/// 64 codes, which are numbers in one look-up: those with even indices, and the others.
+/// 64 codes in the low bits of words: those with even indices, and the others.
 template <DType kFormat>
 struct CodePairs {
+  using Factor = core::Bf16;
+  static constexpr std::int64_t kTerms = 64;
   __m512i even, odd;
 
   /// From element `at` of the matrix on.
   ROOFLM_INLINE static CodePairs at(const PackedMatrix& w, std::int64_t at) {
-    const auto* from = reinterpret_cast<const __m256i*>(w.codes() + at / 2);
-    const __m512i bytes = _mm512_cvtepu8_epi16(_mm256_loadu_si256(from));
-    return {bytes, _mm512_srli_epi16(bytes, 4)};
+    if constexpr (kFormat == DType::int8) {
+      const __m512i words = _mm512_loadu_si512(w.codes() + at);
+      return {words, _mm512_srli_epi16(words, 8)};
+    } else {
+      const auto* from = reinterpret_cast<const __m256i*>(w.codes() + at / 2);
+      const __m512i bytes = _mm512_cvtepu8_epi16(_mm256_loadu_si256(from));
+      return {bytes, _mm512_srli_epi16(bytes, 4)};
+    }
   }
-  /// sum + their products with 64 numbers (put_even_first).
-  [[nodiscard]] ROOFLM_INLINE __m512 dot(const core::Bf16* a, __m512 sum) const {
-    alignas(64) static constexpr PairTables<kFormat> kTables;
-    const auto add = [&](const core::Bf16* from, __m512i codes, const auto& table) {
-      const __m512i numbers = _mm512_permutexvar_epi16(codes, _mm512_load_si512(table.data()));
-      sum = _mm512_dpbf16_ps(sum, std::bit_cast<__m512bh>(_mm512_loadu_si512(from)),
-                             std::bit_cast<__m512bh>(numbers));
+  /// sum + their products with kTerms numbers (put_even_first).
+  [[nodiscard]] ROOFLM_INLINE Floats dot(const core::Bf16* a, Floats sum) const {
+    return std::bit_cast<Floats>(add(a + 32, odd, add(a, even, std::bit_cast<__m512>(sum))));
+  }
+
+ private:
+  ROOFLM_INLINE static __m512 add(const core::Bf16* a, __m512i codes, __m512 sum) {
+    const auto factors = std::bit_cast<__m512bh>(_mm512_loadu_si512(a));
+    const auto times = [&](__m512i numbers) {
+      sum = _mm512_dpbf16_ps(sum, factors, std::bit_cast<__m512bh>(numbers));
     };
-    add(a, even, kTables.number);
-    add(a + 32, odd, kTables.number);
-    if constexpr (kFormat == DType::nf4) {
-      add(a, even, kTables.rest);
-      add(a + 32, odd, kTables.rest);
+    if constexpr (kFormat == DType::int8) {
+      constexpr int kAndOr = 0xea, kAndXor = 0x6a;
+      const auto word = [](int bits) { return _mm512_set1_epi16(static_cast<std::int16_t>(bits)); };
+      // 128 plus the lower seven bits, and -128 with or -256 without the eighth: bits of bf16.
+      times(_mm512_ternarylogic_epi32(codes, word(0x007f), word(0x4300), kAndOr));
+      times(_mm512_ternarylogic_epi32(codes, word(0x0080), word(0xc380), kAndXor));
+    } else {
+      alignas(64) static constexpr PairTables<kFormat> kTables;
+      times(_mm512_permutexvar_epi16(codes, _mm512_load_si512(kTables.number.data())));
+      if constexpr (kFormat == DType::nf4)
+        times(_mm512_permutexvar_epi16(codes, _mm512_load_si512(kTables.rest.data())));
     }
     return sum;
   }

@@ -62,61 +62,44 @@ void put_floats(const float* x, std::int64_t n, DType dtype, void* to, std::int6
   }
 }
 
-/// sums[r] = a[r] . row `row` of w, for kRows rows of a, in fp32: one order of terms, that of the row.
-template <DType kFormat, int kRows>
+/// sums[r] = a[r] . row `row` of w, for kRows rows of a, in fp32: one order of terms, that of Codes.
+template <template <DType> class Codes, DType kFormat, int kRows>
 ROOFLM_INLINE void dot_row(const PackedMatrix& w, const Scales<kFormat>& scales, std::int64_t row,
-                           const float* a, float* sums) {
+                           const typename Codes<kFormat>::Factor* a, float* sums) {
+  // Sums of blocks do not wait for each other.
+  constexpr std::int64_t kBlock = 128, kTerms = Codes<kFormat>::kTerms;
   const std::int64_t group = group_of<kFormat>(w.width), groups = w.width / group;
   Floats total[kRows] = {};
   for (std::int64_t g = 0; g < groups; ++g) {
-    Floats part[kRows] = {};
-    const std::int64_t first = row * w.width + g * group;
-    for (std::int64_t i = 0; i < group; i += kLanes) {
-      const Floats x = held(codes_at<kFormat>(w, first + i));
-      for (int r = 0; r < kRows; ++r) part[r] = fma(load(a + r * w.width + g * group + i), x, part[r]);
-    }
     const Floats scale = splat(scales[row * groups + g]);
-    for (int r = 0; r < kRows; ++r) total[r] = fma(part[r], scale, total[r]);
-  }
-  for (int r = 0; r < kRows; ++r) sums[r] = sum_lanes(total[r]);
-}
-
-#if defined(__AVX512BF16__)
-/// The same of codes of 4 bits with rows of bf16 (put_even_first).
-template <DType kFormat, int kRows>
-ROOFLM_INLINE void dot_row(const PackedMatrix& w, const Scales<kFormat>& scales, std::int64_t row,
-                           const core::Bf16* a, float* sums) {
-  constexpr std::int64_t kGroup = group_of<kFormat>(0), kTerms = 64;
-  const std::int64_t groups = w.width / kGroup;
-  Floats total[kRows] = {};
-  for (std::int64_t g = 0; g < groups; ++g) {
-    __m512 part[kRows] = {};
+    for (std::int64_t i = g * group; i < (g + 1) * group;) {
+      Floats part[kRows] = {};
 #pragma GCC unroll 2
-    for (std::int64_t i = g * kGroup; i < (g + 1) * kGroup; i += kTerms) {
-      const auto x = CodePairs<kFormat>::at(w, row * w.width + i);
-      for (int r = 0; r < kRows; ++r) part[r] = x.dot(a + r * w.width + i, part[r]);
+      for (const std::int64_t end = std::min(i + kBlock, (g + 1) * group); i < end; i += kTerms) {
+        const auto x = Codes<kFormat>::at(w, row * w.width + i);
+        for (int r = 0; r < kRows; ++r) part[r] = x.dot(a + r * w.width + i, part[r]);
+      }
+      for (int r = 0; r < kRows; ++r) total[r] = fma(part[r], scale, total[r]);
     }
-    const Floats scale = splat(scales[row * groups + g]);
-    for (int r = 0; r < kRows; ++r) total[r] = fma(std::bit_cast<Floats>(part[r]), scale, total[r]);
   }
   for (int r = 0; r < kRows; ++r) sums[r] = sum_lanes(total[r]);
 }
-#endif
 
 constexpr std::int64_t kMostRows = 8;
 
 /// Columns [begin, end) of c, whose rows are n apart.
-template <DType kFormat, class A>
-[[gnu::noipa]] void multiply_few(const PackedMatrix& w, std::int64_t m, const A* a, const float* bias,
-                                 float* c, std::int64_t begin, std::int64_t end) {
+template <template <DType> class Codes, DType kFormat>
+[[gnu::noipa]] void multiply_few(const PackedMatrix& w, std::int64_t m,
+                                 const typename Codes<kFormat>::Factor* a, const float* bias, float* c,
+                                 std::int64_t begin, std::int64_t end) {
   const Scales<kFormat> scales(w);
   const std::int64_t n = w.rows;
   for (std::int64_t j = begin; j < end; ++j) {
     float sums[kMostRows];
     std::int64_t r = 0;
-    for (; r + 4 <= m; r += 4) dot_row<kFormat, 4>(w, scales, j, a + r * w.width, sums + r);
-    for (; r + 2 <= m; r += 2) dot_row<kFormat, 2>(w, scales, j, a + r * w.width, sums + r);
-    if (r < m) dot_row<kFormat, 1>(w, scales, j, a + r * w.width, sums + r);
+    for (; r + 4 <= m; r += 4) dot_row<Codes, kFormat, 4>(w, scales, j, a + r * w.width, sums + r);
+    for (; r + 2 <= m; r += 2) dot_row<Codes, kFormat, 2>(w, scales, j, a + r * w.width, sums + r);
+    if (r < m) dot_row<Codes, kFormat, 1>(w, scales, j, a + r * w.width, sums + r);
     for (r = 0; r < m; ++r) c[r * n + j] = sums[r] + (bias == nullptr ? 0 : bias[j]);
   }
 }
@@ -179,23 +162,24 @@ Kernel make_few(const OpView& v, const Problem& p, DType format) {
     const bool is_direct = p.c_type == DType::f32;
     auto* c = is_direct ? static_cast<float*>(args.out[0]) : scratch + c_at;
     const PackedMatrix w = p.weight(format, args.in[1]);
-    const auto multiply = [&]<DType kFormat>(const auto* a) {
+    const auto multiply = [&]<template <DType> class Codes, DType kFormat>(const auto* a) {
       constexpr std::int64_t kGrain = 32;
       parallel_for(p.n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-        multiply_few<kFormat>(w, p.m, a, bias, c, begin, end);
+        multiply_few<Codes, kFormat>(w, p.m, a, bias, c, begin, end);
       });
     };
     with_format(format, [&]<DType kFormat>() {
 #if defined(__AVX512BF16__)
       if constexpr (kHasPairs<kFormat>) {
-        auto* pairs = reinterpret_cast<core::Bf16*>(scratch);
-        if (p.a_type == DType::bf16) {
+        if (p.a_type == DType::bf16 && p.k % CodePairs<kFormat>::kTerms == 0) {
+          auto* pairs = reinterpret_cast<core::Bf16*>(scratch);
           put_even_first(p.m * p.k, static_cast<const core::Bf16*>(args.in[0]), pairs);
-          return multiply.template operator()<kFormat>(pairs);
+          return multiply.template operator()<CodePairs, kFormat>(pairs);
         }
       }
 #endif
-      multiply.template operator()<kFormat>(as_floats(p.a_type, args.in[0], p.m * p.k, scratch));
+      const float* a = as_floats(p.a_type, args.in[0], p.m * p.k, scratch);
+      multiply.template operator()<CodeFloats, kFormat>(a);
     });
     if (!is_direct) put_floats(c, p.m * p.n, p.c_type, args.out[0], 0);
   };

@@ -28,11 +28,16 @@ bool is_whole(const program::Op& op) {
 
 }  // namespace
 
-PackedFactor::PackedFactor(const OpView& v) {
-  const bool trans_b = v.op.attrs.flag("trans_b");
-  weight_ = {.dtype = v.in(1).dtype,
-             .rows = trans_b ? v.integer("n") : v.integer("k"),
-             .width = trans_b ? v.integer("k") : v.integer("n")};
+PackedFactor::PackedFactor(const OpView& v)
+    : PackedFactor(v, {.dtype = v.in(1).dtype,
+                       .rows = v.integer(v.op.attrs.flag("trans_b") ? "n" : "k"),
+                       .width = v.integer(v.op.attrs.flag("trans_b") ? "k" : "n")}) {}
+
+PackedFactor PackedFactor::of_matrix(const OpView& v) {
+  return {v, {.dtype = v.in(0).dtype, .rows = v.in(0).shape[0], .width = v.in(0).shape[1]}};
+}
+
+PackedFactor::PackedFactor(const OpView& v, const PackedWeight& weight) : weight_(weight) {
   if (weight_.dtype != core::DType::nf4) return;
   constexpr std::size_t kBytes = 256 * sizeof(float);
   scale_values_ = std::make_shared<DeviceMemory>(v.context->allocate(kBytes));
