@@ -145,9 +145,10 @@ TEST(Brief, OfRequestsAndOfWhatHasNoStep) {
       << served.verdict;
   record::Writer snapshot(folder / "memory.rooflm", "rooflm import");
   const std::int64_t memory = snapshot.begin_run({.label = "memory", .kind = "foreign"});
-  const std::vector<record::MemoryEvent> events = {{.bytes = 2000, .live_bytes = 2000, .time_ns = 1},
-                                                   {.bytes = 3000, .live_bytes = 5000, .time_ns = 2},
-                                                   {.bytes = -2000, .live_bytes = 3000, .time_ns = 3}};
+  const std::vector<record::MemoryEvent> events = {
+      {.seq = 0, .bytes = 2000, .live_bytes = 2000, .time_ns = 1},
+      {.seq = 1, .bytes = 3000, .live_bytes = 5000, .time_ns = 2},
+      {.seq = 2, .bytes = -2000, .live_bytes = 3000, .time_ns = 3}};
   snapshot.add(memory, events);
   snapshot.finish();
   const Brief allocated = brief_of(load(std::vector<std::filesystem::path>{folder / "memory.rooflm"}));
