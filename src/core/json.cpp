@@ -95,7 +95,8 @@ class Source {
 /// strings. Empty if it has none.
 std::string without_words_for_numbers(std::string_view text) {
   constexpr std::array<std::string_view, 3> kWords{"-Infinity", "Infinity", "NaN"};
-  if (std::ranges::none_of(kWords, [&](std::string_view word) { return text.find(word) != std::string_view::npos; }))
+  if (std::ranges::none_of(kWords,
+                           [&](std::string_view word) { return text.find(word) != std::string_view::npos; }))
     return "";
   std::string mended;
   bool in_string = false;

@@ -356,7 +356,8 @@ OpTime OpTimes::time_at_table_clock(const Program& program, const Op& op) const 
   if (is_gemm(op)) return matmul_time(program, op);
   if (is_flash(op)) return attention_time(program, op);
   const program::Cost cost = program::cost_of(program, op);
-  const auto first = std::ranges::find_if(op.inputs, [](program::TensorId id) { return id != program::kNone; });
+  const auto first =
+      std::ranges::find_if(op.inputs, [](program::TensorId id) { return id != program::kNone; });
   const bool is_f32 = first == op.inputs.end() || program.tensor(*first).dtype == core::DType::f32;
   return moved_time(op, static_cast<double>(cost.bytes_read + cost.bytes_written) * row_factor(program, op),
                     is_f32);
