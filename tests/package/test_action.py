@@ -40,12 +40,12 @@ class Action(unittest.TestCase):
         code, summary = self.run_step()
         self.assertEqual(code, 0, summary)
         self.assertIn("No baseline yet: perf/base.rooflm", summary)
-        code, summary = self.run_step(**{"fail-slower": "1000%"})
+        code, summary = self.run_step(**{"fail-slower": "1000000%"})
         self.assertEqual(code, 0, summary)
         self.assertIn("|", summary, "a table in Markdown")
         # A baseline that was far faster.
         with sqlite3.connect(self.folder / "perf/base.rooflm") as record:
-            record.execute("UPDATE sample SET seconds = seconds / 1000")
+            record.execute("UPDATE sample SET seconds = seconds / 1000000")
         record.close()
         code, summary = self.run_step()
         self.assertEqual(code, 1, summary)
