@@ -152,7 +152,7 @@ fs::path base_of(const Keys& keys, const fs::path& directory) {
   std::error_code ignored;
   if (fs::is_directory(directory / kBaseLink, ignored)) return fs::canonical(directory / kBaseLink);
   const Json& value = keys.at("base_model_name_or_path");
-  const fs::path base = value.is_string() ? fs::path(value.get<std::string>()) : fs::path();
+  fs::path base = value.is_string() ? fs::path(value.get<std::string>()) : fs::path();
   if (!base.empty() && fs::is_directory(base, ignored)) return base;
   if (!base.empty() && fs::is_directory(directory / base, ignored)) return directory / base;
   keys.fail("base_model_name_or_path",
