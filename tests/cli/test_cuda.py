@@ -299,27 +299,51 @@ class Commands(OnGpu):
 class Training(OnGpu):
     """From the text to a resumed checkpoint."""
 
-    def train(self, folder, dtype, name, *more):
-        result = rooflm("train", "--data", f"{folder}/data", "--model", "tiny", "--layers", "2", "--batch", "2",
+    def train(self, folder, dtype, name, *more, model=("tiny", "--layers", "2")):
+        result = rooflm("train", "--data", f"{folder}/data", "--model", *model, "--batch", "2",
                         "--seq", "32", "--device", "cuda", "--dtype", dtype, "--no-peak", "--out",
                         f"{folder}/{dtype}-{name}", "--schedule", "constant", "--lr", "1e-3", "--format", "json", *more)
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)[0]
 
+    def prepare(self, folder):
+        text = pathlib.Path(folder) / "text.txt"
+        text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+        made = rooflm("data", "prepare", str(text), "--vocab", "300", "-o", f"{folder}/data")
+        self.assertEqual(made.returncode, 0, made.stderr)
+
+    def resume(self, folder, name):
+        rest = rooflm("train", "--out", f"{folder}/{name}", "--resume", "--steps", "12", "--device", "cuda", "--no-peak",
+                      "--format", "json")
+        self.assertEqual(rest.returncode, 0, rest.stderr)
+        return json.loads(rest.stdout)[0]
+
+    def test_every_way_to_the_same_loss_resumes_bit_for_bit(self):
+        ways = [("--optimizer", "lion"), ("--optimizer", "muon"), ("--optimizer", "shampoo"), ("--states", "bf16"), ("--states", "8bit"),
+                ("--lora", "4"), ("--lora", "4,dora,targets=all-linear"), ("--lora", "4", "--base", "nf4")]
+        with tempfile.TemporaryDirectory() as folder:
+            self.prepare(folder)
+            self.train(folder, "bf16", "base", "--steps", "2")
+            for number, way in enumerate(ways):
+                with self.subTest(way=way):
+                    model = {"model": [f"{folder}/bf16-base"]} if "--lora" in way else {}
+                    whole = self.train(folder, "bf16", f"whole{number}", "--steps", "12", *way, **model)
+                    self.train(folder, "bf16", f"parts{number}", "--steps", "6", *way, **model)
+                    self.assertEqual(self.resume(folder, f"bf16-parts{number}")["loss"], whole["loss"])
+                    last = [pathlib.Path(folder, f"bf16-{name}{number}", "latest") for name in ("whole", "parts")]
+                    files = sorted(file.name for file in last[0].glob("*.safetensors"))
+                    self.assertTrue(files)
+                    for file in files:
+                        self.assertEqual(last[0].joinpath(file).read_bytes(), last[1].joinpath(file).read_bytes(), file)
+
     def test_half_precision_resumes_bit_for_bit(self):
         with tempfile.TemporaryDirectory() as folder:
-            text = pathlib.Path(folder) / "text.txt"
-            text.write_text("the quick brown fox jumps over the lazy dog. " * 400)
-            made = rooflm("data", "prepare", str(text), "--vocab", "300", "-o", f"{folder}/data")
-            self.assertEqual(made.returncode, 0, made.stderr)
+            self.prepare(folder)
             has_fp8 = "fp8" in json.loads(rooflm("info", "--format", "json").stdout)["dtypes"]["cuda"]
             for dtype in ("fp16", "bf16", *(["fp8"] if has_fp8 else [])):
                 whole = self.train(folder, dtype, "whole", "--steps", "12")
                 self.train(folder, dtype, "parts", "--steps", "6")
-                rest = rooflm("train", "--out", f"{folder}/{dtype}-parts", "--resume", "--steps", "12", "--device",
-                              "cuda", "--no-peak", "--format", "json")
-                self.assertEqual(rest.returncode, 0, rest.stderr)
-                resumed = json.loads(rest.stdout)[0]
+                resumed = self.resume(folder, f"{dtype}-parts")
                 for key in ("loss", "loss_scale", "skipped_steps"):
                     self.assertEqual(resumed.get(key), whole.get(key), f"{dtype} {key}")
             log = pathlib.Path(folder, "fp16-parts", "log.jsonl").read_text().splitlines()
