@@ -80,7 +80,7 @@ class Column:
             for text in texts:
                 ends.append(ends[-1] + len(text))
             data = Buffer(array.array("B", b"".join(texts)))
-            return {"data": (data, (Kind.STRING, 8, "u", "=")), "validity": validity, "offsets": (Buffer(ends), INT64)}
+            return {"data": (data, UTF8), "validity": validity, "offsets": (Buffer(ends), INT64)}
         code = {INT64: "q", FLOAT64: "d", BYTE: "B"}[self.dtype]
         data = Buffer(array.array(code, [0 if value is None else value for value in self._values]))
         return {"data": (data, self.dtype), "validity": validity, "offsets": None}
