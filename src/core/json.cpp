@@ -91,30 +91,27 @@ class Source {
   std::string_view what_;
 };
 
-/// The text with null for the words that Python's json writes for numbers which JSON has not, outside of
-/// strings. Empty if it has none.
-std::string without_words_for_numbers(std::string_view text) {
+/// The text with quotes around the words that Python's json writes for numbers which JSON lacks.
+std::string with_quoted_numbers(std::string_view text) {
   constexpr std::array<std::string_view, 3> kWords{"-Infinity", "Infinity", "NaN"};
-  if (std::ranges::none_of(kWords,
-                           [&](std::string_view word) { return text.find(word) != std::string_view::npos; }))
-    return "";
-  std::string mended;
+  std::string quoted;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size();) {
     const std::string_view rest = text.substr(i);
-    const auto word =
-        std::ranges::find_if(kWords, [&](std::string_view one) { return rest.starts_with(one); });
-    if (!in_string && word != kWords.end()) {
-      mended += "null";
+    const auto* const word =
+        in_string ? kWords.end()
+                  : std::ranges::find_if(kWords, [&](std::string_view one) { return rest.starts_with(one); });
+    if (word != kWords.end()) {
+      quoted += fmt::format("\"{}\"", *word);
       i += word->size();
       continue;
     }
-    const std::size_t taken = in_string && text[i] == '\\' ? std::min<std::size_t>(2, rest.size()) : 1;
     if (text[i] == '"') in_string = !in_string;
-    mended += rest.substr(0, taken);
+    const std::size_t taken = in_string && text[i] == '\\' ? 2 : 1;
+    quoted += rest.substr(0, taken);
     i += taken;
   }
-  return mended;
+  return quoted;
 }
 
 }  // namespace
@@ -124,8 +121,7 @@ json parse_json(std::string_view text, const std::string& where, std::string_vie
 }
 
 json parse_json_object(std::string_view text, const std::string& where, std::string_view what) {
-  const std::string mended = without_words_for_numbers(text);
-  const Source source(mended.empty() ? text : mended, where, what);
+  const Source source(text, where, what);
   std::set<std::string> names;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {
@@ -136,6 +132,10 @@ json parse_json_object(std::string_view text, const std::string& where, std::str
   json root = source.parse(check);
   if (!root.is_object()) source.fail("is not a JSON object");
   return root;
+}
+
+json parse_python_json_object(std::string_view text, const std::string& where, std::string_view what) {
+  return parse_json_object(with_quoted_numbers(text), where, what);
 }
 
 std::size_t line_of_key(std::string_view text, std::string_view key) {

@@ -21,8 +21,13 @@ inline constexpr std::size_t kMostJsonBytes = 100'000'000;
 nlohmann::json parse_json(std::string_view text, const std::string& where, std::string_view what);
 
 /// The same for a text that must be an object. Refuses a duplicate key of the outermost object, which a
-/// parser would silently drop. NaN and Infinity, which Python writes as bare words, become null.
+/// parser would silently drop.
 nlohmann::json parse_json_object(std::string_view text, const std::string& where, std::string_view what);
+
+/// The same of a file that Python's json wrote: NaN, Infinity and -Infinity, which JSON lacks, become texts,
+/// so that whoever asks for a number there still says what it got.
+nlohmann::json parse_python_json_object(std::string_view text, const std::string& where,
+                                        std::string_view what);
 
 /// The number of the first line of `text` that contains `key` in quotes; 1 if none does. For messages about
 /// values parsed from `text`.

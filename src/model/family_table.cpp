@@ -2,8 +2,10 @@
 #include "model/family_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/json.h"
@@ -69,10 +71,9 @@ bool has_architecture(const Family& family, const json& architectures) {
 }
 
 std::string known_families() {
-  return fmt::format(
-      "one of the {} families that are known, such as llama, qwen3, gpt2 and deepseek_v3 "
-      "(data/families.json)",
-      families().size());
+  constexpr std::array<std::string_view, 4> kSome{"llama", "qwen3", "gpt2", "deepseek_v3"};
+  return fmt::format("{} and {} others (docs/models.md)", fmt::join(kSome, ", "),
+                     families().size() - kSome.size());
 }
 
 std::string not_described(std::string_view type, const json& config) {

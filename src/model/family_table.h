@@ -35,7 +35,7 @@ const Family* find_family(std::string_view type);
 const Family* find_family_of(const nlohmann::json& architectures);
 /// Whether it has one of them, by the name of the whole model or of its part without a head.
 bool has_architecture(const Family& family, const nlohmann::json& architectures);
-/// "one of the 60 families that are known, such as ...": what a model_type should have been.
+/// "llama, qwen3, ... and 58 others (docs/models.md)": what a model_type should have been.
 std::string known_families();
 /// What models of that type have and no program describes, in words; empty for others.
 std::string not_described(std::string_view type, const nlohmann::json& config);

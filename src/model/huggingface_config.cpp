@@ -430,10 +430,10 @@ const Family& family_of(const std::string& path, const TextModel& text) {
   if (family == nullptr) {
     // What is no model at all is bad input.
     if (text.type.empty() && names.is_null())
-      fail(fmt::format("the key model_type is missing, expected {}", known_families()));
-    if (!is_model) fail(fmt::format("{}, expected {}", said, known_families()));
+      fail(fmt::format("the key model_type is missing, expected one of {}", known_families()));
+    if (!is_model) fail(fmt::format("{}, expected one of {}", said, known_families()));
     throw core::Unavailable(
-        fmt::format("{}: {}: not described yet, unlike {}", path, said, known_families()));
+        fmt::format("{}: {}: not described yet; known are {}", path, said, known_families()));
   }
   if (!names.is_null() && text.wrapper.empty() && !has_architecture(*family, names))
     fail(fmt::format("architectures is {}, expected {}", core::shown(names), family->architectures.front()));
@@ -457,7 +457,7 @@ ModelConfig finish(ModelConfig config, const ConfigKeys& keys, const std::string
 }  // namespace
 
 ModelConfig parse_config(std::string_view text, const std::string& path, const std::string& name) {
-  json root = core::parse_json_object(text, path, "config.json");
+  json root = core::parse_python_json_object(text, path, "config.json");
   const std::string stored_as = unread_weights(root);
   TextModel model = text_model(path, std::move(root));
   const Family& family = family_of(path, model);

@@ -193,7 +193,7 @@ std::string unread_weights(const json& root) {
 }
 
 WeightFormat parse_weight_format(std::string_view config, const std::string& path, Unread unread) {
-  const json root = core::parse_json_object(config, path, "the configuration");
+  const json root = core::parse_python_json_object(config, path, "the configuration");
   const json* said = quantization_in(root);
   if (said == nullptr) return WeightFormat::plain;
   if (!said->is_object()) throw InputError(fmt::format("{}: {} is no JSON object", path, kKey));

@@ -38,7 +38,7 @@ class Keys {
  public:
   explicit Keys(const fs::path& file) : file_(file.string()) {
     const core::MappedFile mapped(file);
-    values_ = core::parse_json_object(mapped.text(), file_, "the adapter's configuration");
+    values_ = core::parse_python_json_object(mapped.text(), file_, "the adapter's configuration");
   }
 
   [[noreturn]] void fail(const char* key, const std::string& expected) const {

@@ -53,13 +53,17 @@ TEST(ParseJson, ObjectsHaveEachNameOnce) {
   EXPECT_NE(json_refusal(R"({"a": 1, "a": 2})", true).find("names a twice"), std::string::npos);
 }
 
-TEST(ParseJson, ReadsNumbersAsPythonWritesThem) {
-  const auto root =
-      parse_json_object(R"({"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" Infinity"})", "f", "x");
-  EXPECT_TRUE(root.at("a").is_null());
-  EXPECT_EQ(root.at("b"), nlohmann::json({nullptr, nullptr}));
-  EXPECT_EQ(root.at("c"), "NaN \" Infinity");
-  EXPECT_THROW(parse_json_object(R"({"a": NaNs})", "f", "x"), InputError);
+TEST(ParseJson, NumbersThatPythonWritesAreTexts) {
+  constexpr std::string_view kText =
+      R"({"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" Infinity\\", "d": 1})";
+  const auto root = parse_python_json_object(kText, "f", "x");
+  EXPECT_EQ(root.at("a"), "NaN");
+  EXPECT_EQ(root.at("b"), nlohmann::json({"-Infinity", "Infinity"}));
+  EXPECT_EQ(root.at("c"), "NaN \" Infinity\\");
+  EXPECT_EQ(root.at("d"), 1);
+  EXPECT_THROW(parse_python_json_object(R"({"a": NaNs})", "f", "x"), InputError);
+  EXPECT_THROW(parse_python_json_object("{\"a\\", "f", "x"), InputError);
+  EXPECT_THROW(parse_json_object(kText, "f", "x"), InputError) << "elsewhere they are no JSON";
 }
 
 TEST(ShownJson, IsShort) {

@@ -140,6 +140,8 @@ TEST(DescribedFamilies, NumbersAsPythonWritesThemAreNoFault) {
   expect_lacks(R"({"model_type":"nemotron_h","hidden_size":8,"time_step_limit":[0.0, Infinity]})",
                "state-space");
   EXPECT_EQ(count(R"("model_type":"llama","a":NaN,"b":[-Infinity],"c":"Infinity \" NaN")"), kLlama);
+  EXPECT_THROW(count(R"("model_type":"llama","rope_theta":NaN)"), core::InputError)
+      << "where it is asked for";
 }
 
 }  // namespace
