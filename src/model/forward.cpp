@@ -141,9 +141,7 @@ bool Writer::is_next(const std::string& name) {
 
 TensorId Writer::matmul(TensorId x, TensorId w, std::int64_t in, std::int64_t out, const std::string& name) {
   const core::Shape y = builder_.program().shape(x).with(-1, out);
-  const Attributes attrs{
-      {"batch", 1},      {"m", y.numel() / out}, {"n", out},       {"k", in}, {"trans_a", false},
-      {"trans_b", true}, {"accumulate", false},  {"looped", false}};
+  const Attributes attrs = ops::matmul_attributes({.m = y.numel() / out, .n = out, .k = in, .trans_b = true});
   return builder_.op(ops::kMatmul, {x, w}, attrs, name, {y});
 }
 

@@ -81,6 +81,14 @@ extern const OpDef kOwnPart, kForEachRank;
 /// All of the above, for tests and tables. The build generates the list from these declarations.
 std::span<const OpDef* const> all();
 
+/// Sizes of a matmul, c [batch, m, n] (+)= op(a) op(b) of k terms, and how a and b are stored.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false, accumulate = false, looped = false;
+  std::int64_t batch = 1;
+};
+/// The attributes of that matmul.
+Attributes matmul_attributes(const Product& product);
 /// The attributes of a grouped_matmul of so many rows [rows, k] and weights.
 Attributes grouped_matmul(std::int64_t experts, std::int64_t rows, std::int64_t n, std::int64_t k,
                           bool trans_b);

@@ -82,9 +82,8 @@ Program with_grams(Program forward, std::int64_t layer) {
     Op gram;
     gram.def = &ops::kMatmul;
     gram.inputs = {op.inputs[0], op.inputs[0]};
-    gram.attrs = {{"batch", std::int64_t{1}},   {"m", k},          {"n", k},
-                  {"k", op.attrs.integer("m")}, {"trans_a", true}, {"trans_b", false},
-                  {"accumulate", true},         {"looped", false}};
+    gram.attrs = ops::matmul_attributes(
+        {.m = k, .n = k, .k = op.attrs.integer("m"), .trans_a = true, .accumulate = true});
     gram.scope = op.scope + "/gram";
     gram.outputs = {forward.add_tensor({.name = weight.name + kGram,
                                         .shape = {k, k},

@@ -83,14 +83,7 @@ class AdapterWriter {
   }
 
   static Attributes product(std::int64_t m, std::int64_t n, std::int64_t k) {
-    return {{"batch", std::int64_t{1}},
-            {"m", m},
-            {"n", n},
-            {"k", k},
-            {"trans_a", false},
-            {"trans_b", true},
-            {"accumulate", false},
-            {"looped", false}};
+    return ops::matmul_attributes({.m = m, .n = n, .k = k, .trans_b = true});
   }
 
   TensorId a_of(const Adapter& adapter) { return weight(adapter.a(), {adapter.rank, adapter.in}); }

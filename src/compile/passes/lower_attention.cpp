@@ -25,9 +25,8 @@ void lower_to_matmuls(program::Builder& b, const Op& op, bool looped) {
   const std::int64_t seq = qkv_shape[1];
   const std::int64_t rows = heads / kv_heads * seq;  // rows of all queries that share a key/value head
   const auto matmul_attrs = [&](std::int64_t n, std::int64_t k, bool trans_b) {
-    return Attributes{
-        {"batch", batch * kv_heads}, {"m", rows},           {"n", n},          {"k", k}, {"trans_a", false},
-        {"trans_b", trans_b},        {"accumulate", false}, {"looped", looped}};
+    return ops::matmul_attributes(
+        {.m = rows, .n = n, .k = k, .trans_b = trans_b, .looped = looped, .batch = batch * kv_heads});
   };
   const Attributes packed{{"heads", heads}, {"kv_heads", kv_heads}, {"head_dim", head_dim}};
   const auto outer = b.scope(op.scope);

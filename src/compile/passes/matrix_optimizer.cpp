@@ -21,10 +21,9 @@ constexpr double kUpdateSize = 0.2;
 
 constexpr int kMuonIterations = 5;
 
-/// How many iterations follow each product of x with itself. A round of one reads x in two matmuls and has
-/// one more of side^3, 20 n + 10 of them in all, n = length / side. Later iterations of a round work on the
-/// Gram matrix alone: two rounds have 8 n + 28. One round would have fewer, but in 16 bits its small
-/// eigenvalues turn negative and grow.
+/// Iterations of each round. In units of side^3 and with n = length / side, rounds of one iteration take
+/// 20 n + 10 FLOPs in all, as each reads x in two matmuls; rounds of three and two take 8 n + 28. One round
+/// of five would take fewer, but in 16 bits small eigenvalues of A turn negative and grow.
 std::vector<int> muon_rounds(std::int64_t side, std::int64_t length) {
   if (2 * length > 3 * side) return {3, 2};
   return std::vector<int>(kMuonIterations, 1);
@@ -75,22 +74,13 @@ class MatrixWriter {
   }
 
  private:
-  struct Product {
-    std::int64_t m, n, k;
-    bool trans_a = false, trans_b = false;
-  };
+  using Product = ops::Product;
 
   [[nodiscard]] Program& program() const { return builder_->program(); }
 
-  [[nodiscard]] static Attributes attributes(std::int64_t batch, const Product& p) {
-    return {{"batch", batch},
-            {"m", p.m},
-            {"n", p.n},
-            {"k", p.k},
-            {"trans_a", p.trans_a},
-            {"trans_b", p.trans_b},
-            {"accumulate", false},
-            {"looped", false}};
+  [[nodiscard]] static Attributes attributes(std::int64_t batch, Product product) {
+    product.batch = batch;
+    return ops::matmul_attributes(product);
   }
   TensorId matmul(TensorId a, TensorId b, const Product& product) {
     return keep(builder_->op(ops::kMatmul, {a, b}, attributes(batch_, product), "product",

@@ -21,10 +21,10 @@ std::vector<bool> layer_matrices(const program::Program& program);
 ///
 /// muon (Jordan et al., "Muon", 2024): d = momentum(g) with Nesterov's step, x = d / |d|, five times
 ///   A = x x^T,  x = (a I + b A + c A^2) x,  (a, b, c) = (3.4445, -4.775, 2.0315)
-/// with A = x^T x where c < r. x is then nearly orthogonal: its singular values are about 1. Of matrices
-/// whose sides differ by more than half, the second, third and fifth time take A = P A P of the polynomial P
-/// before, and x is multiplied by the product of the polynomials: the same in exact arithmetic, with fewer
-/// FLOPs.
+/// with A = x^T x where c < r. x is then nearly orthogonal: its singular values are about 1. Where one
+/// side is more than one and a half times the other, there are two rounds of three and two iterations. Within
+/// a round A becomes P A P, P being the polynomial in brackets, and x is multiplied once, by the product of
+/// the P. That is the same in exact arithmetic, with fewer FLOPs.
 ///   p -= lr (0.2 sqrt(max(r, c)) x + weight_decay p)
 /// The factor gives x the root mean square of AdamW's updates (Liu et al., "Muon is scalable for LLM
 /// training", 2025), so one learning rate serves both.

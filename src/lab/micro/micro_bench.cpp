@@ -88,12 +88,12 @@ Program gemm_program(const GemmProblem& p) {
   program::Op op;
   op.def = &program::ops::kMatmul;
   op.inputs = {0, 1};
-  op.attrs = {{"batch", batch},
-              {"m", rows},
-              {"n", p.n},
-              {"k", p.k},
-              {"trans_b", p.trans_b},
-              {"looped", p.strategy == GemmStrategy::looped}};
+  op.attrs = program::ops::matmul_attributes({.m = rows,
+                                              .n = p.n,
+                                              .k = p.k,
+                                              .trans_b = p.trans_b,
+                                              .looped = p.strategy == GemmStrategy::looped,
+                                              .batch = batch});
   program::set_fp32_products(op, p.fp32_products);
   program.append(std::move(op), "c");
   program.tensor(2).dtype = p.dtype;

@@ -153,14 +153,13 @@ void gradient_matmul(GradientContext& g) {
   const TensorId a = g.input(0);
   const TensorId b = g.input(1);
   const auto matmul_attrs = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool ta, bool tb) {
-    return Attributes{{"batch", std::int64_t{d.batch}},
-                      {"m", m},
-                      {"n", n},
-                      {"k", k},
-                      {"trans_a", ta},
-                      {"trans_b", tb},
-                      {"accumulate", false},
-                      {"looped", attrs.flag("looped")}};
+    return matmul_attributes({.m = m,
+                              .n = n,
+                              .k = k,
+                              .trans_a = ta,
+                              .trans_b = tb,
+                              .looped = attrs.flag("looped"),
+                              .batch = d.batch});
   };
   g.propagate(
       0,
@@ -232,6 +231,17 @@ std::vector<Tensor> infer_bias_backward(const Program& p, const Op& op) {
 }
 
 }  // namespace
+
+Attributes matmul_attributes(const Product& product) {
+  return {{"batch", product.batch},
+          {"m", product.m},
+          {"n", product.n},
+          {"k", product.k},
+          {"trans_a", product.trans_a},
+          {"trans_b", product.trans_b},
+          {"accumulate", product.accumulate},
+          {"looped", product.looped}};
+}
 
 const OpDef kMatmul{.name = "matmul",
                     .work = Work::matmul,
