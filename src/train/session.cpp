@@ -99,7 +99,8 @@ void Session::initialise(std::uint64_t seed) {
 }
 
 void Session::initialise_adapters(std::uint64_t seed) {
-  copy_weights();  // of which magnitudes are lengths
+  const bool has_magnitudes = !step_.adapters.empty() && step_.adapters.front().is_dora;
+  if (has_magnitudes) copy_weights();  // setup computes the lengths of rows, which they begin as
   train::initialise_adapters(
       step_.adapters, config_, seed,
       [this](const std::string& name, std::span<float> values) {
