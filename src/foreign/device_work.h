@@ -12,8 +12,9 @@ namespace rooflm::foreign {
 /// A kernel, copy or memset.
 struct Launched {
   std::size_t activity = 0;
-  std::int64_t asked_ns =
-      0;  ///< when its call began; its own start where no call is known; before the trace where that is so
+  /// When its call began: its own start where no call is known, a moment before the trace where it was
+  /// launched before that.
+  std::int64_t asked_ns = 0;
   std::int64_t asked_until_ns = 0;  ///< when the call ended
   std::int64_t lane = 0;            ///< of the call; its own where no call is known
   std::int64_t node = -1;           ///< of a graph

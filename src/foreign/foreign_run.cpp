@@ -121,7 +121,7 @@ void ForeignRun::check_correlations() {
         lanes_[static_cast<std::size_t>(activity.lane)].kind == "device" && activity.correlation;
     if (is_started && !calls.contains(*activity.correlation)) {
       count(*activity.correlation < first
-                ? "kernels and copies were launched before the trace began (they are kept, in no step)"
+                ? "kernels and copies were launched before all calls of the trace (they are kept)"
                 : "kernels and copies have a correlation that no call has (they are kept)");
     }
   }

@@ -94,8 +94,9 @@ struct LatentAttention {
   std::int64_t kv_rank = 0;                               ///< 0: the model has plain attention
   std::int64_t plain_dim = 0, rotary_dim = 0, v_dim = 0;  ///< of a head: of queries and keys, of values
   std::int64_t index_heads = 0, index_dim = 0;            ///< of what chooses keys (DeepSeek-V3.2); 0: all
-  std::vector<bool>
-      index_in_layer{};  ///< by layer, repeated: others take the keys of the layer before (GLM-5.2)
+  /// By layer, repeated: whether it chooses keys; others take those of the layer before (GLM-5.2). Empty:
+  /// all.
+  std::vector<bool> index_in_layer{};
   bool operator==(const LatentAttention&) const = default;
 };
 
