@@ -160,6 +160,18 @@ fs::path base_of(const Keys& keys, const fs::path& directory) {
                         core::printable((directory / kBaseLink).string(), core::kUnlimited)));
 }
 
+/// Refuses a base that never leads to a model.
+void check_chain(const Keys& keys, fs::path base) {
+  constexpr int kMostAdapters = 16;
+  std::error_code ignored;
+  for (int upon = 0; fs::exists(base / kAdapterConfig, ignored); ++upon) {
+    if (upon == kMostAdapters)
+      keys.fail("base_model_name_or_path",
+                fmt::format("a model: {} adapters follow, each upon the next", kMostAdapters));
+    base = base_of(Keys(base / kAdapterConfig), base);
+  }
+}
+
 /// A regular expression of whole texts.
 class WholePattern {
  public:
@@ -275,6 +287,7 @@ PeftConfig read_peft_config(const fs::path& directory) {
   config.layers = keys.layers("layers_to_transform");
   config.layers_pattern = keys.texts("layers_pattern");
   config.base = base_of(keys, directory);
+  check_chain(keys, config.base);
   return config;
 }
 

@@ -157,6 +157,10 @@ TEST_F(PeftConfigs, WhatIsNotReadIsNamed) {
   std::filesystem::create_directory_symlink(directory_ / "base", directory_ / kBaseLink);
   EXPECT_EQ(refusal({{"base_model_name_or_path", "meta-llama/Llama-3.1-8B"}}), "")
       << "the link names the base";
+  std::filesystem::remove(directory_ / kBaseLink);
+  std::filesystem::create_directory_symlink(directory_.path(), directory_ / kBaseLink);
+  const std::string endless = refusal({});
+  EXPECT_NE(endless.find("a model: 16 adapters follow, each upon the next"), std::string::npos) << endless;
 }
 
 /// Tensors in 16 bits, without config.json: everything else is the base's.
