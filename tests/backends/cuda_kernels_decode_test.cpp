@@ -182,8 +182,8 @@ void test_paged(DType dtype, std::int64_t block, const backends::cuda::ScoreRule
   const DecodeValues qkv = random_values(dtype, 4 * row, 1, 2);
   const DecodeValues k = random_values(dtype, 2 * kKvHeads * positions * kDim, 2);
   const DecodeValues v = random_values(dtype, 2 * kKvHeads * positions * kDim, 3);
-  // Block i of text t is (5 i + 3 + t) of 13, of which one is nobody's.
-  const auto place = [](std::int64_t text, std::int64_t i) { return (5 * i + 3 + 7 * text) % 13; };
+  // The blocks of both texts are scattered over 13, of which one is nobody's.
+  const auto place = [](std::int64_t text, std::int64_t i) { return (5 * (kBlocks * text + i) + 3) % 13; };
   const auto in_blocks = [&](const DecodeValues& whole) {
     DecodeValues blocks(at(13 * kKvHeads * block * kDim), 0.5);
     for (std::int64_t text = 0; text < 2; ++text) {

@@ -479,7 +479,7 @@ TEST_F(HuggingFace, RefusesConfigurationsThatRooflmDoesNotCompute) {
       {R"("num_key_value_heads":2)", "the key num_attention_heads is missing"},
   };
   for (const auto& [more, message] : cases) EXPECT_PRED_FORMAT2(IsSubstring, message, with(more));
-  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is \"mambo\", expected one of the ",
+  EXPECT_PRED_FORMAT2(IsSubstring, "model_type is \"mambo\", expected one of llama, ",
                       config_error(R"({"model_type":"mambo"})"));
   EXPECT_PRED_FORMAT2(IsSubstring, "model_type is missing", config_error("{}"));
   EXPECT_PRED_FORMAT2(IsSubstring, "not valid JSON", config_error("{"));
