@@ -28,9 +28,11 @@ float largest_of(std::span<const float> values) {
   return largest;
 }
 
-std::uint8_t nf4_code(float x) {
-  std::uint8_t code = 0;
-  while (code < 15 && x > (kNf4Values[code] + kNf4Values[code + 1]) / 2) ++code;
+/// The code of the nearest value; of two, of the lower.
+unsigned nf4_code(float x) {
+  unsigned code = 0;
+  for (std::size_t i = 0; i < 15; ++i)
+    code += static_cast<unsigned>(x > (kNf4Values[i] + kNf4Values[i + 1]) / 2);
   return code;
 }
 
@@ -75,6 +77,7 @@ void pack_nf4(std::span<const float> values, std::byte* to) {
   const auto count = static_cast<std::int64_t>(values.size());
   const std::int64_t blocks = groups_of(count, kNf4Block);
   std::vector<float> scales(static_cast<std::size_t>(blocks));
+#pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < blocks; ++i) {
     const auto block = values.subspan(static_cast<std::size_t>(i * kNf4Block), kNf4Block);
     const float largest = largest_of(block);
@@ -96,15 +99,18 @@ unsigned kept_of(const float* four) {
 void pack_sparse(std::span<const float> values, std::byte* to) {
   const auto count = static_cast<std::int64_t>(values.size());
   auto* bits = reinterpret_cast<std::uint8_t*>(to + count);  // after count / 2 numbers of 2 bytes
-  std::int64_t kept = 0;
-  for (std::int64_t i = 0; i < count; i += 4) {
-    const float* four = &values[static_cast<std::size_t>(i)];
-    const unsigned which = kept_of(four);
-    put_nibble(bits, i / 4, which);
-    for (unsigned k = 0; k < 4; ++k) {
-      if ((which >> k & 1U) == 0) continue;
-      const Bf16 value(four[k]);
-      std::memcpy(to + 2 * kept++, &value, sizeof value);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t unit = 0; unit < count; unit += kSparseUnit) {
+    for (std::int64_t i = unit; i < unit + kSparseUnit; i += 4) {
+      const float* four = &values[static_cast<std::size_t>(i)];
+      const unsigned which = kept_of(four);
+      put_nibble(bits, i / 4, which);
+      std::int64_t kept = i / 2;
+      for (unsigned k = 0; k < 4; ++k) {
+        if ((which >> k & 1U) == 0) continue;
+        const Bf16 value(four[k]);
+        std::memcpy(to + 2 * kept++, &value, sizeof value);
+      }
     }
   }
 }
@@ -224,6 +230,7 @@ void pack(DType dtype, std::int64_t rows, std::int64_t width, std::span<const fl
   auto* codes = reinterpret_cast<std::uint8_t*>(to);
   const std::int64_t group = packed_group(dtype, width);
   std::byte* scales = to + PackedMatrix{.dtype = dtype, .rows = rows, .width = width}.code_bytes();
+#pragma omp parallel for schedule(static)
   for (std::int64_t g = 0; g < rows * width / group; ++g) {
     const auto part = values.subspan(static_cast<std::size_t>(g * group), static_cast<std::size_t>(group));
     const float largest = largest_of(part);

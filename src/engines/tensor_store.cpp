@@ -154,7 +154,9 @@ void TensorStore::write_from(const std::string& name, const ValueSource& source)
   const std::optional<std::int64_t> begin = begin_of_range(entry.tensor);
   // Elements that lie apart are picked from the whole, and scales are those of the whole.
   if (!begin || core::is_packed(entry.tensor.dtype)) {
-    std::vector<float> whole(static_cast<std::size_t>(program::whole_shape(entry.tensor).numel()));
+    const auto elements = static_cast<std::size_t>(program::whole_shape(entry.tensor).numel());
+    const auto memory = std::make_unique_for_overwrite<float[]>(elements);
+    const std::span<float> whole(memory.get(), elements);
     source(0, whole);
     return write_part(name, whole);
   }
