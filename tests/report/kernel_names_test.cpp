@@ -97,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "max_pool_forward_nchw", "PyTorch", "pooling", "", "", "", ""},
         NameCase{"_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1",
                  "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x128x256x1", "", "gemm", "16x128x256", "", "", "bf16"},
+        NameCase{"fbgemm::split_embedding_codegen_forward_cpu-dtype_Half",
+                 "split_embedding_codegen_forward_cpu-dtype_Half", "", "embedding", "", "", "", ""},
         NameCase{"memcpy32_post", "memcpy32_post", "driver", "copy", "", "", "", ""},
         NameCase{"sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_"
                  "alignc4_execute_kernel__5x_cublas",

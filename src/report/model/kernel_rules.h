@@ -74,10 +74,12 @@ inline constexpr std::array kClasses = {
     Rule{"naive_conv", "convolution"},
     Rule{"igemm_", "convolution"},  // MIOpen's
     Rule{"fft2d", "convolution"},
+    Rule{"embedding_codegen", "embedding"},  // FBGEMM's tables
     Rule{"nvjet", "gemm"},
     Rule{"cijk_", "gemm"},
     Rule{"matmul_ogs", "gemm"},  // of triton_kernels
     Rule{"batch_matmul", "gemm"},
+    Rule{"fc-dtype", "gemm"},  // MTIA's
     Rule{"bmm_", "gemm"},
     Rule{"gemm", "gemm"},
     Rule{"gemv", "gemm"},
