@@ -92,6 +92,7 @@ class Quantised(TrainingRuns):
         for weights, most in (("int8", 0.01), ("fp8", 0.05), ("int4", 0.2), ("nf4", 0.2)):
             with self.subTest(weights=weights):
                 before, after = self.quantize("--weights", weights, output=weights)
+                self.assertEqual(before["bytes"], (self.base / "model.safetensors").stat().st_size, "no optimizer state")
                 self.assertLess(after["bytes"], before["bytes"])
                 losses[weights] = self.val_loss(self.folder / weights)
                 self.assertLess(abs(losses[weights] - plain), most)

@@ -31,6 +31,7 @@
 #include "train/data_loader.h"
 #include "train/evaluate.h"
 #include "train/gptq.h"
+#include "train/peft_config.h"
 #include "train/training_data.h"
 
 namespace rooflm::cli {
@@ -92,10 +93,15 @@ Texts texts_of(const std::vector<std::string>& data) {
   return {found.train, found.val.empty() ? found.train : found.val};
 }
 
+/// Of a model's files: weights, and an adapter's with its base's. A checkpoint has optimizer state beside
+/// them.
 std::uint64_t bytes_of(const fs::path& directory) {
   std::uint64_t bytes = 0;
-  for (const auto& file : fs::directory_iterator(directory))
-    if (file.path().extension() == ".safetensors") bytes += file.file_size();
+  for (const auto& file : fs::directory_iterator(directory)) {
+    const bool is_state = file.path().filename().string().starts_with("optimizer");
+    if (file.path().extension() == ".safetensors" && !is_state) bytes += file.file_size();
+  }
+  if (train::has_adapter(directory)) bytes += bytes_of(train::read_peft_config(directory).base);
   return bytes;
 }
 
