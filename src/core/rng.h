@@ -32,14 +32,23 @@ constexpr std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t s
 /// A uniform number in [0, 1) with 24 random bits.
 constexpr float uniform(std::uint32_t word) { return static_cast<float>(word >> 8U) * 0x1p-24F; }
 
-/// Standard normal number `index` of the stream (Box-Muller on one Philox block).
+/// Standard normal numbers 4 block .. 4 block + 3 of the stream (Box-Muller on one Philox block).
+inline std::array<float, 4> four_normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t block) {
+  const auto words = philox(seed, stream, block);
+  std::array<float, 4> normals{};
+  for (std::size_t i = 0; i < 4; i += 2) {
+    const double u = (static_cast<double>(words.at(i)) + 1.0) * 0x1p-32;
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words.at(i + 1)) * 0x1p-32;
+    const double radius = std::sqrt(-2.0 * std::log(u));
+    normals.at(i) = static_cast<float>(radius * std::cos(angle));
+    normals.at(i + 1) = static_cast<float>(radius * std::sin(angle));
+  }
+  return normals;
+}
+
+/// Standard normal number `index` of the stream.
 inline float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
-  const auto words = philox(seed, stream, index / 4);
-  const std::size_t pair = index % 4 / 2 * 2;
-  const double u = (static_cast<double>(words.at(pair)) + 1.0) * 0x1p-32;
-  const double angle = 2 * std::numbers::pi * static_cast<double>(words.at(pair + 1)) * 0x1p-32;
-  const double radius = std::sqrt(-2.0 * std::log(u));
-  return static_cast<float>(index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle));
+  return four_normals(seed, stream, index / 4).at(index % 4);
 }
 
 }  // namespace rooflm::core

@@ -192,12 +192,15 @@ void initial_values(const Parameter& parameter, const ModelConfig& config, std::
   const bool has_padding = parameter.name == "wte" || parameter.name == "lm_head.weight";
   const std::int64_t used = has_padding ? config.vocab * config.d_model : parameter.shape.numel();
   const std::uint64_t stream = stream_of(parameter.name);
+  const std::int64_t end = first + static_cast<std::int64_t>(out.size());
+  const auto std = static_cast<float>(parameter.std);
 #pragma omp parallel for schedule(static)
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t element = first + static_cast<std::int64_t>(i);
-    out[i] = element < used ? static_cast<float>(parameter.std) *
-                                  core::normal(seed, stream, static_cast<std::uint64_t>(element))
-                            : 0.0F;
+  for (std::int64_t block = first / 4; block < (end + 3) / 4; ++block) {
+    const auto normals = core::four_normals(seed, stream, static_cast<std::uint64_t>(block));
+    const std::int64_t begin = std::max(first, 4 * block);
+    for (std::int64_t element = begin; element < std::min(end, 4 * block + 4); ++element)
+      out[static_cast<std::size_t>(element - first)] =
+          element < used ? std * normals.at(static_cast<std::size_t>(element % 4)) : 0.0F;
   }
 }
 

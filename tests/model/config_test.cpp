@@ -84,6 +84,19 @@ TEST(Parameters, InitialValuesHaveTheStatedSpreadAndDependOnNameAndSeed) {
   }
 }
 
+TEST(Parameters, PiecesAreThoseOfTheWhole) {
+  const ModelConfig config = preset("tiny");
+  const Parameter wte = parameters(config).front();
+  const auto whole = initial_values(wte, config, 7);
+  for (const std::size_t first : {0U, 1U, 2U, 7U, 4096U}) {
+    for (const std::size_t count : {0U, 1U, 3U, 4U, 6U, 1001U}) {
+      std::vector<float> piece(count);
+      initial_values(wte, config, 7, static_cast<std::int64_t>(first), piece);
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(piece[i], whole[first + i]) << first << " + " << i;
+    }
+  }
+}
+
 TEST(Parameters, PaddingRowsAreZero) {
   const ModelConfig config = preset("gpt2");
   const Parameter wte = parameters(config).front();
