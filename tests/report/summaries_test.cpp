@@ -10,6 +10,7 @@
 #include "report/model/memory_curve.h"
 #include "report/model/run_figures.h"
 #include "report/model/saved_tensors.h"
+#include "report/model/work_figures.h"
 #include "report/runs/growth.h"
 #include "tests/record/record_testing.h"
 #include "tests/report/step_record.h"
@@ -87,6 +88,20 @@ TEST(Summaries, ARoofNeedsAllOps) {
   set.runs[0].predictions.push_back(
       {.subject = "step", .quantity = "roof_s", .value = 5e-6, .bound = "DRAM"});
   EXPECT_DOUBLE_EQ(*phase_roof(set.runs[0], "step", phase_work(set.runs[0], "step")).roof_s, 5e-6);
+}
+
+/// Whose bytes may be in a cache of unknown bandwidth.
+TEST(Summaries, RoofsOfZeroAreNone) {
+  RecordSet set = load_steps({{.seq = 10}});
+  for (TimedOp& op : set.runs[0].ops) op.roof_s = 0;
+  for (const Group& part : parts_of(set.runs[0])) {
+    EXPECT_EQ(part.work.roof_s, std::nullopt) << part.name;
+    EXPECT_EQ(work_figures(part.work).roof_share, std::nullopt) << part.name;
+    EXPECT_EQ(work_figures(part.work).gain_s, std::nullopt) << part.name;
+  }
+  const TimedOp& op = set.runs[0].ops.front();
+  EXPECT_EQ(op.shown_roof_s(), std::nullopt);
+  EXPECT_EQ(work_figures(op, 1.0).roof_share, std::nullopt);
 }
 
 TEST(Summaries, Figures) {

@@ -32,6 +32,10 @@ struct TimedOp {
   [[nodiscard]] std::optional<double> shown_wall_s() const {
     return alone_s || !time ? alone_s : time->wall_s;
   }
+  /// Nothing where it is 0: what the op moves may be in a cache whose bandwidth is not known.
+  [[nodiscard]] std::optional<double> shown_roof_s() const {
+    return roof_s.value_or(0) != 0 ? roof_s : std::nullopt;
+  }
 };
 
 /// What an execution of a kernel of a foreign program has to do, and its roof.

@@ -43,7 +43,7 @@ struct Work {
   /// Sum of the ops' wall times in steps in which each was submitted alone and waited for; nothing unless
   /// every op has one. GPUs alone are measured so.
   std::optional<double> alone_s{};
-  std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one
+  std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one and one is not 0
   std::string bound;             ///< the roof that takes the largest part of roof_s
 
   [[nodiscard]] double flop() const { return static_cast<double>(matmul_flop + elementwise_flop); }

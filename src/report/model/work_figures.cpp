@@ -38,8 +38,10 @@ WorkFigures work_figures(const Work& work, const std::optional<double>& roof_s,
   if (figures.flop > 0) figures.flop_per_s = ratio_of(figures.flop, time_s);
   if (work.bytes > 0) figures.byte_per_s = ratio_of(static_cast<double>(work.bytes), time_s);
   figures.step_share = ratio_of(time_s, step_s);
+  // 0: what it moves may be in a cache whose bandwidth is not known.
+  if (roof_s.value_or(0) == 0) return figures;
   figures.roof_share = ratio_of(roof_s, time_s);
-  if (time_s && roof_s) figures.gain_s = std::max(0.0, *time_s - *roof_s);
+  if (time_s) figures.gain_s = std::max(0.0, *time_s - *roof_s);
   return figures;
 }
 

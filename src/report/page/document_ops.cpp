@@ -40,7 +40,7 @@ const TypedColumns<PricedOp>& op_columns() {
              {"max_s", &record::OpTime::max_s},
              {"std_s", &record::OpTime::std_s}},
             &PricedOp::time);
-    all.add({{"roof_s", &TimedOp::roof_s}, {"bound", &TimedOp::bound}}, &PricedOp::timed);
+    all.add({{"roof_s", &TimedOp::shown_roof_s}, {"bound", &TimedOp::bound}}, &PricedOp::timed);
     all.add({{"flop", &WorkFigures::flop},
              {"intensity", &WorkFigures::intensity},
              {"flop_per_s", &WorkFigures::flop_per_s},
