@@ -61,10 +61,10 @@ struct Grid {
 };
 
 /// The upper halves of two words: both numbers cut to bf16, the first one below.
-__device__ unsigned upper_halves(float low, float high) {
+[[maybe_unused]] __device__ unsigned upper_halves(float low, float high) {
   return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
 }
-__device__ float without_upper_half(float x) {
+[[maybe_unused]] __device__ float without_upper_half(float x) {
   return x - __uint_as_float(__float_as_uint(x) & 0xffff0000U);  // exact
 }
 
