@@ -95,7 +95,7 @@ TEST(Summaries, RoofsOfZeroAreNone) {
   RecordSet set = load_steps({{.seq = 10}});
   for (TimedOp& op : set.runs[0].ops) op.roof_s = 0;
   for (const Group& part : parts_of(set.runs[0])) {
-    EXPECT_EQ(part.work.roof_s, std::nullopt) << part.name;
+    EXPECT_EQ(part.work.shown_roof_s(), std::nullopt) << part.name;
     EXPECT_EQ(work_figures(part.work).roof_share, std::nullopt) << part.name;
     EXPECT_EQ(work_figures(part.work).gain_s, std::nullopt) << part.name;
   }

@@ -48,7 +48,7 @@ class WorkSum {
     Work work = work_;
     if (walls_ > 0 && walls_ == work.timed_ops) work.wall_s = wall_s_;
     if (alone_ > 0 && alone_ == work.ops) work.alone_s = alone_s_;
-    if (work.ops == 0 || roofs_ != work.ops || roof_s_ == 0) return work;
+    if (work.ops == 0 || roofs_ != work.ops) return work;
     work.roof_s = roof_s_;
     const auto largest = std::max_element(bounds_.begin(), bounds_.end(),
                                           [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -43,11 +43,15 @@ struct Work {
   /// Sum of the ops' wall times in steps in which each was submitted alone and waited for; nothing unless
   /// every op has one. GPUs alone are measured so.
   std::optional<double> alone_s{};
-  std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one and one is not 0
+  std::optional<double> roof_s;  ///< sum of the ops' roofs; nothing unless every op has one
   std::string bound;             ///< the roof that takes the largest part of roof_s
 
   [[nodiscard]] double flop() const { return static_cast<double>(matmul_flop + elementwise_flop); }
   /// Whether somebody knows what it does: of a program that is not ours perhaps nobody does.
+  /// As TimedOp::shown_roof_s.
+  [[nodiscard]] std::optional<double> shown_roof_s() const {
+    return roof_s.value_or(0) != 0 ? roof_s : std::nullopt;
+  }
   [[nodiscard]] bool is_priced() const { return flop() > 0 || bytes > 0 || roof_s.has_value(); }
   /// FLOP per byte; nothing without bytes.
   [[nodiscard]] std::optional<double> intensity() const;

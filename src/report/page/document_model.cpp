@@ -20,7 +20,7 @@ Json json_node(const ModelNode& node) {
       {"bytes", [](const Group& group) { return group.work.bytes; }},
       {"intensity", [](const Group& group) { return group.work.intensity(); }},
       {"time_s", [](const Group& group) { return group.work.measured_s(); }},
-      {"roof_s", [](const Group& group) { return group.work.roof_s; }},
+      {"roof_s", [](const Group& group) { return group.work.shown_roof_s(); }},
       {"share", [](const Group& group) { return work_figures(group.work).roof_share; }},
       {"bound", [](const Group& group) { return group.work.bound; }}};
   Json json = json_object(columns, node);

@@ -135,7 +135,7 @@ Json json_blocks(const RunData& run) {
     blocks.push_back(roofed({.name = block.name,
                              .phase = block.phase,
                              .work = block.work,
-                             .roof = {.roof_s = block.work.roof_s, .bound = block.work.bound},
+                             .roof = {.roof_s = block.work.shown_roof_s(), .bound = block.work.bound},
                              .measured_s = block.work.measured_s(),
                              .time_share = block.time_share},
                             step_s));

@@ -39,7 +39,7 @@ const TypedColumns<Group>& block_columns() {
          return group.work.is_priced() ? std::optional(group.work.bytes) : std::nullopt;
        },
        Show::bytes},
-      {"roof_s", "roof", [](const Group& group) { return group.work.roof_s; }, Show::seconds},
+      {"roof_s", "roof", [](const Group& group) { return group.work.shown_roof_s(); }, Show::seconds},
       {"share", "share", [](const Group& group) { return work_figures(group.work).roof_share; },
        Show::percent},
       {"bound", "bound", [](const Group& group) { return group.work.bound; }}};
@@ -89,7 +89,7 @@ struct ClassShare {
     return ratio_of(sum.*what, total.*what);
   }
   [[nodiscard]] std::optional<double> roof_s() const {
-    return sum.has_roof ? std::optional(sum.roof_s) : std::nullopt;
+    return sum.has_roof && sum.roof_s != 0 ? std::optional(sum.roof_s) : std::nullopt;
   }
 };
 

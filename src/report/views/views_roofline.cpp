@@ -132,7 +132,8 @@ void add_roofline(const RunData& run, const ViewOptions& /*options*/, View& view
   const std::vector<Group> parts = parts_of(run);
   for (const Group& part : parts) {
     rows.push_back(roofed(part.phase, part.name, part.work,
-                          {.roof_s = part.work.roof_s, .bound = part.work.bound}, part.work.measured_s()));
+                          {.roof_s = part.work.shown_roof_s(), .bound = part.work.bound},
+                          part.work.measured_s()));
   }
   Table table = roof_columns().table(rows);
   if (beside > 0)
