@@ -133,8 +133,10 @@ void check_kernel_times(const TracedKernels& kernels, bool is_found, LawBook& la
     laws.equal("shares of a total add up to 1", "traced kernels", shares, 1, "share", kRounding);
 }
 
-/// Kernels of one name against what they have to do: their roofs, and the peak of their products' dtype.
-/// Their calls are one after the other or beside each other, and no time is shorter than that of its work.
+/// Kernels of one name against what they have to do: their roofs, and the peak of their products' dtype,
+/// which is the highest rate known for it: kernels of a GPU that is idle in between run at the clock of a
+/// burst. Their calls are one after the other or beside each other, and no time is shorter than that of its
+/// work.
 void check_kernel_roofs(const RunData& run, const TracedKernels& kernels,
                         const std::vector<record::Ceiling>& ceilings, LawBook& laws) {
   struct Sum {
@@ -156,7 +158,7 @@ void check_kernel_roofs(const RunData& run, const TracedKernels& kernels,
   }
   std::map<std::string, double> peaks;
   for (const record::Ceiling& ceiling : ceilings) {
-    if (ceiling.what != "matmul" || ceiling.device != run.setting("device")) continue;
+    if (ceiling.unit != "flop/s" || ceiling.device != run.setting("device")) continue;
     peaks[ceiling.dtype] = std::max({peaks[ceiling.dtype], ceiling.value, ceiling.ci_high});
   }
   for (const auto& [key, sum] : sums) {
