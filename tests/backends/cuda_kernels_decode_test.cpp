@@ -128,10 +128,13 @@ TEST_F(CudaKernels, DecodeAttentionOfAllLengths) {
 }
 
 TEST_F(CudaKernels, DecodeAttentionOfSharedKeys) {
-  for (const std::int64_t heads : {2, 4, 6, 8, 14}) {
-    const DecodeShape shape{.batch = 2, .heads = heads, .kv_heads = 2, .head_dim = 64, .positions = 300};
-    test_decode(DType::bf16, shape, {255, 10}, 4);
-    test_decode(DType::f32, shape, {255, 10}, 4, 1);
+  for (const std::int64_t dim : {64, 80, 128, 192}) {
+    for (const std::int64_t heads : {2, 4, 6, 8, 14, 16, 20}) {
+      const DecodeShape shape{.batch = 2, .heads = heads, .kv_heads = 2, .head_dim = dim, .positions = 300};
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        for (const std::size_t shift : {0, 1}) test_decode(dtype, shape, {255, 10}, 4, shift);
+      }
+    }
   }
 }
 

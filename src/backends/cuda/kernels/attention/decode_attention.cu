@@ -1,11 +1,11 @@
-// Decode attention: one block per row, key/value head and part of the cache. Each thread holds eight
-// elements of a row; a few neighbouring threads share a row and keep their own maximum and sum. The last
-// block of a row and head to finish merges the parts.
+// Decode attention: one block per row, key/value head and part of the cache. The last block of a row and head
+// to finish merges the parts.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
-#include "backends/cuda/kernels/attention/attention_rules.cuh"
-#include "backends/cuda/kernels/attention/decode_attention.h"
+#include "backends/cuda/kernels/attention/decode_attention.cuh"
+#include "backends/cuda/kernels/attention/decode_attention_mma.cuh"
 #include "backends/cuda/kernels/chain.cuh"
 #include "backends/cuda/kernels/launch.cuh"
 #include "backends/cuda/kernels/pack.cuh"
@@ -14,31 +14,8 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kRows = 4;                  // rows in flight per thread
-constexpr int kSharedHeads = 4;           // query heads of one key/value head per block
+constexpr int kSharedHeads = 4;           // query heads of one key/value head per block of OfThreads
 constexpr std::int64_t kFewestKeys = 64;  // least keys per part
-constexpr float kNothing = -1e30F;
-
-struct Decode {
-  int heads, kv_heads, dim, lanes, parts;
-  std::int64_t positions;
-  float scale;  // log2(e) / sqrt(D)
-  bool aligned;
-  ScoreRules rules;
-  Sinks sinks;
-  CacheBlocks cache;  // or one block per row, with all positions
-  [[nodiscard]] __host__ __device__ int group() const { return heads / kv_heads; }
-};
-
-/// Weight of a partial softmax whose maximum is `top`, relative to the maximum `greatest`.
-__device__ float weight_of(float top, float greatest) { return exp2f(top - greatest); }
-
-/// The work of one block.
-struct Place {
-  std::int64_t text;
-  int kv_head, first_head, heads;  // query heads first_head .. first_head + heads
-};
 
 template <int kHeads>
 __device__ Place place_of(const Decode& d) {
@@ -51,37 +28,12 @@ __device__ Place place_of(const Decode& d) {
           .heads = min(kHeads, d.group() - chunk * kHeads)};
 }
 
-/// Where the keys and values of a text and head are.
-template <bool kPaged>
-class CacheRows {
- public:
-  __device__ CacheRows(const Decode& d, std::int64_t text, int kv_head)
-      : blocks_(kPaged ? d.cache.blocks + text * d.cache.width : nullptr),
-        first_((text * d.kv_heads + kv_head) * d.positions * d.dim),
-        kv_heads_(d.kv_heads),
-        kv_head_(kv_head),
-        block_(d.cache.block),
-        dim_(d.dim) {}
-  /// The first element of a position.
-  [[nodiscard]] __device__ std::int64_t at(std::int64_t position) const {
-    if constexpr (!kPaged) return first_ + position * dim_;
-    const int block = static_cast<int>(position) / block_;
-    const int row = static_cast<int>(position) - block * block_;
-    return ((std::int64_t{blocks_[block]} * kv_heads_ + kv_head_) * block_ + row) * dim_;
-  }
-
- private:
-  const std::int32_t* blocks_;
-  std::int64_t first_;
-  int kv_heads_, kv_head_, block_, dim_;
-};
-
 /// Writes the new token's row into the cache; done by the block whose part contains it.
 template <class T>
 __device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t to, T* k, T* v) {
   const T* key = row + std::int64_t{d.heads + place.kv_head} * d.dim;
   const T* value = key + std::int64_t{d.kv_heads} * d.dim;
-  for (int i = static_cast<int>(threadIdx.x); i < d.dim; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < d.dim; i += kDecodeThreads) {
     k[to + i] = key[i];
     v[to + i] = value[i];
   }
@@ -90,7 +42,7 @@ __device__ void append(const Decode& d, const Place& place, const T* row, std::i
 
 /// Block (head, row) does so for rows of texts whose caches are in blocks.
 template <class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDecodeThreads)
     append_to_blocks(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v) {
   follow_previous();
   const std::int64_t row = blockIdx.y;
@@ -99,82 +51,82 @@ __global__ void __launch_bounds__(kThreads)
   append(d, place, qkv + row * (d.heads + 2 * d.kv_heads) * d.dim, rows.at(first[row]), k, v);
 }
 
-/// What kernels of rules know of them.
-template <int kHeads>
-struct DecodeRules {
-  std::int64_t position, begin;  // of the query; the first row that it sees
-  float cap, inverse_cap;        // in powers of two
-  float slopes[kHeads];
-  bool bend;
+/// Any element and head size. Each thread holds eight elements of a row; a few neighbouring threads share a
+/// row and keep their own maximum and sum.
+template <class T, int kOwnHeads>
+struct OfThreads {
+  using Element = T;
+  static constexpr int kHeads = kOwnHeads;
+  static constexpr int kRows = 4;  // rows in flight per thread
+  using Results = PartResults<kHeads, kDecodeThreads, kDecodeThreads * kPack>;
 
-  __device__ DecodeRules(const Decode& d, const Place& place, std::int64_t at)
-      : position(at),
-        begin(d.rules.window > 0 ? max(at + 1 - d.rules.window, std::int64_t{0}) : 0),
-        cap(d.rules.cap * kLog2E),
-        inverse_cap(d.rules.cap > 0 ? 1.0F / (d.rules.cap * kLog2E) : 0),
-        bend(d.rules.cap > 0 || d.rules.alibi) {
+  __device__ static int parts(const Decode& d) { return kDecodeThreads / d.lanes; }
+  __device__ static int part_elements(const Decode& d) { return d.lanes * kPack; }
+
+  template <bool kRules, bool kPaged>
+  __device__ static void attend(const Decode& d, const Place& place, const DecodeRules& rules,
+                                const CacheRows<kPaged>& rows, std::int64_t begin, std::int64_t end,
+                                const T* queries, const T* k, const T* v, Results& results) {
+    const int groups = parts(d);
+    const int own = static_cast<int>(threadIdx.x) / d.lanes;
+    const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
+    Pack q[kHeads], output[kHeads] = {};
+    float slopes[kHeads], top[kHeads], sum[kHeads] = {};
 #pragma unroll
-    for (int h = 0; h < kHeads; ++h)
-      slopes[h] = d.rules.alibi ? alibi_slope(place.first_head + h, d.heads) * kLog2E : 0;
-  }
-  [[nodiscard]] __device__ float score(float score, std::int64_t row, int head) const {
-    if (!bend) return score;
-    if (cap > 0) score = cap * tanh_of(score * inverse_cap);
-    return score - slopes[head] * static_cast<float>(position - row);
-  }
-};
-
-/// A thread's share of some query heads.
-template <int kHeads>
-struct State {
-  Pack q[kHeads], output[kHeads];
-  float top[kHeads], sum[kHeads];
-};
-
-/// Attends to rows [begin, end) of the cache.
-template <int kHeads, bool kRules, bool kPaged, class T>
-__device__ void attend(const Decode& d, const DecodeRules<kHeads>& rules, const CacheRows<kPaged>& rows,
-                       std::int64_t begin, std::int64_t end, const T* k, const T* v, State<kHeads>& state) {
-  const int groups = kThreads / d.lanes;
-  const int own = static_cast<int>(threadIdx.x) / d.lanes;
-  const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
-  for (std::int64_t t = begin + own; t - own < end; t += groups * kRows) {
-    Pack keys[kRows], values[kRows];
+    for (int h = 0; h < kHeads; ++h) {
+      top[h] = kNothing;
+      slopes[h] = kRules ? DecodeRules::slope(d, place.first_head + h) : 0;
+      q[h] = h < place.heads ? load_pack(queries + h * d.dim, column, d.dim, d.aligned) : Pack{};
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const std::int64_t row = rows.at(min(t + r * groups, end - 1));
-      keys[r] = load_pack(k + row, column, d.dim, d.aligned);
-      values[r] = load_pack(v + row, column, d.dim, d.aligned);
+      for (int i = 0; i < kPack; ++i) q[h][i] *= d.scale;
+    }
+    for (std::int64_t t = begin + own; t - own < end; t += groups * kRows) {
+      Pack keys[kRows], values[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t row = rows.at(min(t + r * groups, end - 1));
+        keys[r] = load_pack(k + row, column, d.dim, d.aligned);
+        values[r] = load_pack(v + row, column, d.dim, d.aligned);
+      }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        float scores[kRows];
+        float most = top[h];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          float score = 0;
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) score += q[h][i] * keys[r][i];
+          for (int step = d.lanes / 2; step > 0; step /= 2) score += __shfl_xor_sync(kAllLanes, score, step);
+          if constexpr (kRules) score = rules.score(score, t + r * groups, slopes[h]);
+          scores[r] = t + r * groups < end ? score : kNothing;
+          most = fmaxf(most, scores[r]);
+        }
+        const float rescale = weight_of(top[h], most);
+        top[h] = most;
+        sum[h] *= rescale;
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) output[h][i] *= rescale;
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          const float p = t + r * groups < end ? weight_of(scores[r], most) : 0.0F;
+          sum[h] += p;
+#pragma unroll
+          for (int i = 0; i < kPack; ++i) output[h][i] += p * values[r][i];
+        }
+      }
     }
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      float scores[kRows];
-      float top = state.top[h];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float score = 0;
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) score += state.q[h][i] * keys[r][i];
-        for (int step = d.lanes / 2; step > 0; step /= 2) score += __shfl_xor_sync(kAllLanes, score, step);
-        if constexpr (kRules) score = rules.score(score, t + r * groups, h);
-        scores[r] = t + r * groups < end ? score : kNothing;
-        top = fmaxf(top, scores[r]);
-      }
-      const float rescale = weight_of(state.top[h], top);
-      state.top[h] = top;
-      state.sum[h] *= rescale;
-#pragma unroll
-      for (int i = 0; i < kPack; ++i) state.output[h][i] *= rescale;
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        const float p = t + r * groups < end ? weight_of(scores[r], top) : 0.0F;
-        state.sum[h] += p;
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) state.output[h][i] += p * values[r][i];
+      for (int i = 0; i < kPack; ++i) results.outputs[h][threadIdx.x * kPack + i] = output[h][i];
+      if (column == 0) {
+        results.tops[h][own] = top[h];
+        results.sums[h][own] = sum[h];
       }
     }
   }
-}
+};
 
 /// Merges `count` partial results: the maximum, the sum and the requested element.
 struct Merged {
@@ -207,17 +159,17 @@ __device__ float share_of(const Merged& all, const Decode& d, int head) {
   return all.value / all.sum;
 }
 
-template <class T, int kHeads, bool kRules, bool kPaged>
-__global__ void __launch_bounds__(kThreads)
+/// Way: OfThreads or OfTensorCores.
+template <class Way, bool kRules, bool kPaged, class T = Way::Element>
+__global__ void __launch_bounds__(kDecodeThreads)
     decode_attention(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v, T* y, float* partial,
                      unsigned* counters) {
   follow_previous();
-  const Place place = place_of<kHeads>(d);
+  const Place place = place_of<Way::kHeads>(d);
   const std::int64_t position = first[place.text];
-  const DecodeRules<kHeads> rules(d, place, position);
+  const DecodeRules rules(d, position);
   const std::int64_t before = kRules ? rules.begin : 0;  // rows that the query does not see
   const std::int64_t keys = position + 1 - before;
-  const int groups = kThreads / d.lanes;
   // Rows are distributed evenly; parts beyond the last have none.
   const std::int64_t each = max((keys + d.parts - 1) / d.parts, kFewestKeys);
   const int parts = static_cast<int>((keys + each - 1) / each);
@@ -229,31 +181,9 @@ __global__ void __launch_bounds__(kThreads)
   const CacheRows<kPaged> rows(d, place.text, place.kv_head);
   if (!kPaged && part == parts - 1) append(d, place, row, rows.at(position), k, v);
 
-  State<kHeads> state{};
-  const int own = static_cast<int>(threadIdx.x) / d.lanes;
-  const int column = static_cast<int>(threadIdx.x) % d.lanes * kPack;
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-    state.top[h] = kNothing;
-    if (h >= place.heads) continue;
-    state.q[h] = load_pack(row + std::int64_t{place.first_head + h} * d.dim, column, d.dim, d.aligned);
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) state.q[h][i] *= d.scale;
-  }
-  attend<kHeads, kRules>(d, rules, rows, begin, end, k, v, state);
-
-  __shared__ float outputs[kHeads][kThreads * kPack];
-  __shared__ float tops[kHeads][kThreads];
-  __shared__ float sums[kHeads][kThreads];
-#pragma unroll
-  for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-    for (int i = 0; i < kPack; ++i) outputs[h][threadIdx.x * kPack + i] = state.output[h][i];
-    if (column == 0) {
-      tops[h][own] = state.top[h];
-      sums[h][own] = state.sum[h];
-    }
-  }
+  __shared__ typename Way::Results results;
+  Way::template attend<kRules, kPaged>(d, place, rules, rows, begin, end,
+                                       row + std::int64_t{place.first_head} * d.dim, k, v, results);
   __syncthreads();
   const int elements = place.heads * d.dim;
   const int part_size = d.dim + 2;
@@ -261,11 +191,12 @@ __global__ void __launch_bounds__(kThreads)
     return partial + ((place.text * d.heads + place.first_head + head) * d.parts + i) * part_size;
   };
   T* result = y + (place.text * d.heads + place.first_head) * d.dim;
-  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kDecodeThreads) {
     const int h = e / d.dim;
     const int i = e - h * d.dim;
-    const Merged all = merge(groups, [&](int g) {
-      return Merged{tops[h][g], sums[h][g], outputs[h][g * d.lanes * kPack + i]};
+    const Merged all = merge(Way::parts(d), [&](int g) {
+      return Merged{results.tops[h][g], results.sums[h][g],
+                    results.outputs[h][g * Way::part_elements(d) + i]};
     });
     if (parts == 1) {
       result[e] = from_float<T>(share_of<kRules>(all, d, place.first_head + h));
@@ -290,7 +221,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < elements; e += kDecodeThreads) {
     const int h = e / d.dim;
     const int i = e - h * d.dim;
     const Merged all = merge(parts, [&](int p) {
@@ -301,12 +232,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Query heads per block.
-int heads_of_block(const DecodeShape& s) { return s.heads == s.kv_heads ? 1 : kSharedHeads; }
-
-/// Blocks per part.
-std::int64_t blocks_of(const DecodeShape& s) {
-  return s.batch * s.kv_heads * ceil_div(s.heads / s.kv_heads, heads_of_block(s));
+/// Blocks per part, of that many query heads each.
+std::int64_t blocks_of(const DecodeShape& s, int heads = kSharedHeads) {
+  return s.batch * s.kv_heads * ceil_div(s.heads / s.kv_heads, heads);
 }
 
 /// Neighbouring threads that share a row: a power of two.
@@ -326,8 +254,6 @@ void launch_attention(Stream stream, core::DType dtype, const DecodeShape& shape
   const bool has_rules = rules.window > 0 || rules.cap > 0 || rules.alibi || rules.sinks;
   const float scale =
       rules.scale > 0 ? kLog2E * rules.scale : kLog2E / std::sqrt(static_cast<float>(shape.head_dim));
-  const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(blocks_of(shape) / shape.batch),
-                  grid_size(shape.batch, what));
   with_element(dtype, what, [&]<class T>(T) {
     const Decode d{.heads = static_cast<int>(shape.heads),
                    .kv_heads = static_cast<int>(shape.kv_heads),
@@ -345,29 +271,34 @@ void launch_attention(Stream stream, core::DType dtype, const DecodeShape& shape
     auto* const values = static_cast<T*>(v);
     if (is_paged) {
       launch_chained(stream, what, append_to_blocks<T>,
-                     dim3(static_cast<unsigned>(shape.kv_heads), grid_size(shape.batch, what)), kThreads, 0,
-                     d, rows, first, keys, values);
+                     dim3(static_cast<unsigned>(shape.kv_heads), grid_size(shape.batch, what)),
+                     kDecodeThreads, 0, d, rows, first, keys, values);
     }
-    const auto launch = [&](auto kernel) {
-      launch_chained(stream, what, kernel, grid, kThreads, 0, d, rows, first, keys, values,
+    const auto launch_kernel = [&](int heads, auto kernel) {
+      const dim3 grid(static_cast<unsigned>(parts),
+                      static_cast<unsigned>(blocks_of(shape, heads) / shape.batch),
+                      grid_size(shape.batch, what));
+      launch_chained(stream, what, kernel, grid, kDecodeThreads, 0, d, rows, first, keys, values,
                      static_cast<T*>(y), static_cast<float*>(workspace), static_cast<unsigned*>(counters));
     };
-    const auto launch_rules = [&]<int kHeads, bool kPaged>() {
-      launch(has_rules ? decode_attention<T, kHeads, true, kPaged>
-                       : decode_attention<T, kHeads, false, kPaged>);
-    };
-    const auto launch_heads = [&]<bool kPaged>() {
-      if (heads_of_block(shape) == 1) {
-        launch_rules.template operator()<1, kPaged>();
+    const auto launch = [&]<class Way>(std::type_identity<Way>) {
+      if (is_paged) {
+        launch_kernel(Way::kHeads,
+                      has_rules ? decode_attention<Way, true, true> : decode_attention<Way, false, true>);
       } else {
-        launch_rules.template operator()<kSharedHeads, kPaged>();
+        launch_kernel(Way::kHeads,
+                      has_rules ? decode_attention<Way, true, false> : decode_attention<Way, false, false>);
       }
     };
-    if (is_paged) {
-      launch_heads.template operator()<true>();
-    } else {
-      launch_heads.template operator()<false>();
+    if constexpr (!std::is_same_v<T, float>) {
+      // A query head per key/value head of 64 elements: threads measured 9 % faster (a step of 48 layers, 64
+      // texts).
+      const bool is_slower = d.dim <= 64 && d.heads == d.kv_heads;
+      if (d.aligned && d.dim <= 64 && !is_slower) return launch(std::type_identity<OfTensorCores<T, 64>>{});
+      if (d.aligned && d.dim > 64 && d.dim <= 128) return launch(std::type_identity<OfTensorCores<T, 128>>{});
     }
+    if (shape.heads == shape.kv_heads) return launch(std::type_identity<OfThreads<T, 1>>{});
+    launch(std::type_identity<OfThreads<T, kSharedHeads>>{});
   });
 }
 

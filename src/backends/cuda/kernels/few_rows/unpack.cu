@@ -33,17 +33,22 @@ __device__ void four_of_bytes(const std::uint8_t* codes, std::int64_t at, float*
   }
 }
 
-__device__ float nf4_value(unsigned code) {
+/// Values of nf4's codes, in shared memory: sixteen words of sixteen banks, so lanes may read any of them at
+/// once. (A table in constant memory serves one code at a time.)
+__device__ const float* nf4_table() {
   constexpr float kValues[16] = {-1.0F,          -0.6961928010F, -0.5250730515F, -0.3949174881F,
                                  -0.2844413817F, -0.1847734302F, -0.0910500363F, 0.0F,
                                  0.0795802996F,  0.1609302014F,  0.2461123019F,  0.3379152417F,
                                  0.4407098293F,  0.5626170039F,  0.7229568362F,  1.0F};
-  return kValues[code];
+  __shared__ float values[16];
+  if (threadIdx.x < 16) values[threadIdx.x] = kValues[threadIdx.x];
+  __syncthreads();
+  return values;
 }
 
-/// Eight elements of element `at` of the matrix on, a multiple of eight.
+/// Eight elements of element `at` of the matrix on, a multiple of eight. `nf4`: nf4_table, for that format.
 template <DType kFormat>
-__device__ Pack eight_at(const Planes& p, std::int64_t row, std::int64_t at) {
+__device__ Pack eight_at(const Planes& p, const float* nf4, std::int64_t row, std::int64_t at) {
   Pack x;
   if constexpr (kFormat == DType::int8 || kFormat == DType::fp8_rows) {
     const float scale = reinterpret_cast<const float*>(p.scales)[row];
@@ -70,8 +75,7 @@ __device__ Pack eight_at(const Planes& p, std::int64_t row, std::int64_t at) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const unsigned code = word >> 4 * i & 15U;
-      x[i] =
-          scale * (kFormat == DType::int4 ? static_cast<float>(static_cast<int>(code) - 8) : nf4_value(code));
+      x[i] = scale * (kFormat == DType::int4 ? static_cast<float>(static_cast<int>(code) - 8) : nf4[code]);
     }
   }
   return x;
@@ -80,9 +84,11 @@ __device__ Pack eight_at(const Planes& p, std::int64_t row, std::int64_t at) {
 template <DType kFormat, class T>
 __global__ void __launch_bounds__(kElementThreads) unpack(Planes p, std::int64_t rows, bool aligned, T* y) {
   follow_previous();
+  const float* nf4 = nullptr;
+  if constexpr (kFormat == DType::nf4) nf4 = nf4_table();
   const Place place(own_pack(), p.width);
   if (place.row >= rows) return;
-  const Pack x = eight_at<kFormat>(p, place.row, place.row * p.width + place.col);
+  const Pack x = eight_at<kFormat>(p, nf4, place.row, place.row * p.width + place.col);
   store_pack(y + place.row * p.width, place.col, p.width, aligned, x);
 }
 
