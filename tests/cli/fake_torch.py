@@ -49,9 +49,13 @@ TORCH = {
         def register_optimizer_step_post_hook(hook): after.append(hook)
         class Optimizer:
             param_groups, state = [], {}
-            def step(self):
-                for hook in before: hook(self, (), {})
-                for hook in after: hook(self, (), {})
+            def step(self, *args, **kwargs):
+                args = (self, *args)
+                for hook in before: args, kwargs = hook(self, args, kwargs) or (args, kwargs)
+                value = self.change(*args[1:], **kwargs)
+                for hook in after: hook(self, args, kwargs)
+                return value
+            def change(self, closure=None): return closure and closure()
         """,
 }
 TRAINING = """

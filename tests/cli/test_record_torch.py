@@ -84,7 +84,7 @@ OLD = {
                 type(self).step = step
         class Optimizer(Base):
             def __init__(self): self._hook_for_profile()
-            def step(self): return "stepped"
+            def step(self, closure=None): return closure() if closure else "stepped"
         """,
     "__init__.py": TORCH["__init__.py"].replace("autograd, compiler, cuda", "autograd, cuda"),
 }
@@ -128,8 +128,7 @@ class Marks(unittest.TestCase):
         site = self.folder / "site"
         if changed or python == sys.executable:
             write_torch(site, **changed)
-        streams_folder = self.folder / "streams"
-        streams_folder.mkdir()
+        streams_folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
         library = ROOFLM.parent / "librooflm_inject.so"
         environment = {**os.environ, "CUDA_INJECTION64_PATH": str(library), "ROOFLM_RECORD_FOLDER": str(streams_folder),
                        "ROOFLM_RECORD_TORCH": "on", "PYTHONPATH": f"{ROOT / 'src' / 'inject' / 'python'}:{site}",
@@ -189,6 +188,23 @@ class Marks(unittest.TestCase):
         self.assertEqual(self.count(rows, streams.STEP), 5)
         self.assertEqual((self.count(rows, streams.PHASE, "backward"), self.count(rows, streams.PHASE, "optimizer")), (5, 5))
         self.assertGreaterEqual(self.count(rows, streams.GRADIENT, "1", streams.MARK), 4)
+
+    def test_what_an_optimizer_calls_is_no_part_of_it(self):
+        closure = "def closure():\n    " + TRAINING.split("for step in range(5):\n    ")[1].split("    optimizer")[0] + "    return 3\n"
+        old = {name.removesuffix(".py"): text for name, text in OLD.items()}
+        for call, changed in (("closure", {}), ("closure=closure", {}), ("closure", old)):
+            with self.subTest(call=call, old=bool(changed)):
+                program = (TRAINING.split("for step in")[0] + closure +
+                           f"for step in range(5): assert optimizer.step({call}) == 3\n")
+                rows, _ = self.run_marked("-c", program, **changed)
+                self.assertEqual(self.count(rows, streams.STEP), 5)
+                self.assertEqual(self.count(rows, streams.PHASE, "backward"), 5)
+                optimizers = [row[3:5] for row in rows if row[:3] == (streams.RANGE, streams.PHASE, "optimizer")]
+                self.assertEqual(len(optimizers), 10)  # before the closure, and after it
+                others = [row for row in rows if row[0] == streams.RANGE and (row[1] == streams.MODULE or row[2] == "backward")]
+                self.assertGreater(len(others), 15)
+                for _, _, name, start, end, _ in others:
+                    self.assertFalse([span for span in optimizers if span[0] < end and start < span[1]], name)
 
     def test_arguments_by_name_and_outputs_that_are_dictionaries(self):
         rows, _ = self.run_marked("-c", KEYWORDS)

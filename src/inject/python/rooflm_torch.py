@@ -295,19 +295,41 @@ def _mark_optimizers(marks):
     number = library.text(b"optimizer")
     first, entered = [], []
 
-    def before(*_):
+    def enter():
         library.push(number, _PHASE)
         marks.phase = "optimizer"
         entered.append(marks.shapes)
         if marks.shapes is not None:
             marks.shapes.__enter__()
 
-    def after(optimizer, *_):
+    def leave():
         shapes = entered.pop() if entered else None
         if shapes is not None:
             shapes.__exit__(None, None, None)
         marks.phase = "forward"
         library.pop()
+
+    def outside(closure):
+        """The forward and backward pass that an optimizer calls: L-BFGS, and every optimizer of PyTorch Lightning."""
+        @functools.wraps(closure)
+        def marked():
+            leave()
+            try:
+                return closure()
+            finally:
+                enter()
+        return marked
+
+    def before(_, args, kwargs):
+        enter()
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": outside(kwargs["closure"])}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], outside(args[1]), *args[2:]), kwargs
+        return None
+
+    def after(optimizer, *_):
+        leave()
         marks.optimizers.add(optimizer)
         if not first:
             first.append(id(optimizer))

@@ -37,7 +37,8 @@ class _Engine:
 
 
 def hook_optimizers(module, before, after):
-    """Has `before(optimizer)` and `after(optimizer)` called around each step. `module` is torch.optim.optimizer."""
+    """Has `before(optimizer, args, kwargs)`, which may return others, and `after(optimizer)` called around each step. `args`
+    begin with the optimizer. `module` is torch.optim.optimizer."""
     if hasattr(module, "register_optimizer_step_pre_hook"):
         module.register_optimizer_step_pre_hook(before)
         module.register_optimizer_step_post_hook(after)
@@ -52,7 +53,9 @@ def hook_optimizers(module, before, after):
             return
 
         def marked(self, *args, **kwargs):
-            before(self)
+            changed = before(self, (self, *args), kwargs)
+            if changed is not None:
+                (_, *args), kwargs = changed
             try:
                 return step(self, *args, **kwargs)
             finally:
