@@ -142,6 +142,20 @@ TEST(StepCauses, WithoutItsLaunchNobodyKnowsWhatAKernelWaitedFor) {
   EXPECT_EQ(format_parts(idle, 2), "computation 5.3%, idle: unknown 94.7%");
 }
 
+/// Another process has the device for 2.5 ms after each of ten kernels, all of which are launched at once.
+TEST(StepCauses, QueuedKernelsWaitForOthersThatHaveTheDevice) {
+  Recorded made;
+  for (int i = 0; i < 10; ++i) made.launch(kMatmul, kStream, 100 + 2540 * i, 140 + 2540 * i, 1, 5 + i);
+  made.add_step(1, 0, 100 + 2540 * 9 + 40);
+  expect_whole(made.run, 23e-3);
+  EXPECT_NEAR(made.seconds("idle", "queued"), 22.5e-3, 1e-9);
+  EXPECT_LT(made.seconds("idle", "dependency"), 1e-4);
+  const std::vector<Advice> advice = advise(made.run);
+  ASSERT_FALSE(advice.empty());
+  EXPECT_EQ(advice[0].subject, "device idle: queued");
+  EXPECT_NEAR(advice[0].gain_s, 22.5e-3, 1e-9);
+}
+
 /// As stalled(), with another stack meanwhile.
 Recorded stalled_in(const std::string& stack, const std::string& extra = "") {
   Recorded made = stalled();

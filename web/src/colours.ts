@@ -9,7 +9,7 @@ const kFixed: Record<string, number> = {
   forward: 0, backward: 1, optimizer: 2, step: 7, communication: 5,
   matmul: 0, gemm: 0, attention: 3, softmax: 4, norm: 10, elementwise: 1, reduction: 6, loss: 8, embedding: 13, copy: 9, cast: 12, collective: 5, convolution: 11, pooling: 14,
   unknown: 7, api: 7, sync: 6, range: 12, overhead: 13,
-  'idle: host': 4, 'idle: dependency': 7, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13, 'idle: stall': 14, 'idle: unknown': 7, 'exposed: transfer': 5, 'exposed: waiting': 4,
+  'idle: host': 4, 'idle: dependency': 7, 'idle: queued': 10, 'idle: copy': 9, 'idle: sync': 6, 'idle: tracing': 13, 'idle: stall': 14, 'idle: unknown': 7, 'exposed: transfer': 5, 'exposed: waiting': 4,
   arithmetic: 0, 'DRAM bandwidth': 1, 'L2 bandwidth': 6, launch: 4, tail: 9, clock: 5, latency: 7,
   compute: 0, 'slowed by overlap': 12, 'exposed communication': 14, host: 4, waiting: 9, bubble: 7,
   'idle: exposed communication': 14, 'idle: waiting': 9, 'idle: bubble': 7, 'communication buffers': 5, fragmentation: 7, context: 12,

@@ -388,8 +388,11 @@ class StepTimer {
     }
     const Interval host{gap.start_ns, asked_for_until(gap, before, *next)};
     const auto [late, ready] = split(rest, std::span(&host, host.end_ns > host.start_ns ? 1 : 0));
-    add(ready,
-        is_foreign(run_->run) && call_of(*next) == nullptr ? IdleCause::unknown : IdleCause::dependency);
+    const bool is_unknown = is_foreign(run_->run) && call_of(*next) == nullptr;
+    for (const Interval& span : ready) {
+      const bool is_long = span.end_ns - span.start_ns > kLeastStallNs;
+      add({span}, is_unknown ? IdleCause::unknown : is_long ? IdleCause::queued : IdleCause::dependency);
+    }
     const auto [traced, other] = split(late, all_overheads_);
     add(traced, IdleCause::tracing);
     const auto [waited, host_late] = split(other, parts.waits);

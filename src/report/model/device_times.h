@@ -19,15 +19,17 @@
 namespace rooflm::report {
 
 /// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from
-/// one kernel to the next; `copy`: only copies and memsets run; `sync`: the host waits, or has yet to learn
-/// that the device is done; `tracing`: the host is kept up by the profiler, by ranges or stacks of its own;
-/// `stall`: the host did something else for much longer than launches take (kStallFactor); `unknown`: the
-/// launch of the next kernel was not recorded.
-enum class IdleCause : std::uint8_t { host, dependency, copy, sync, tracing, stall, unknown };
-inline constexpr std::size_t kIdleCauses = 7;
+/// one kernel to the next; `queued`: it was, and the device took longer than kLeastStallNs, as it does for
+/// another process's time slice or an event of another device; `copy`: only copies and memsets run; `sync`:
+/// the host waits, or has yet to learn that the device is done; `tracing`: the host is kept up by the
+/// profiler, by ranges or stacks of its own; `stall`: the host did something else for much longer than
+/// launches take (kStallFactor); `unknown`: the launch of the next kernel was not recorded.
+enum class IdleCause : std::uint8_t { host, dependency, queued, copy, sync, tracing, stall, unknown };
+inline constexpr std::size_t kIdleCauses = 8;
 constexpr auto names_of(IdleCause) {
   return core::named<IdleCause>("cause of idle time", {{IdleCause::host, "host"},
                                                        {IdleCause::dependency, "dependency"},
+                                                       {IdleCause::queued, "queued"},
                                                        {IdleCause::copy, "copy"},
                                                        {IdleCause::sync, "sync"},
                                                        {IdleCause::tracing, "tracing"},

@@ -282,7 +282,9 @@ constexpr std::array kDeviceViews = {
                  .note =
                      "At each moment of a traced step, one kernel runs, several run, or the device is idle "
                      "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
-                     "the next), copy, sync (the host waits for results or has not seen them yet), tracing, "
+                     "the next), queued (kernels wait for longer than that: another process has its turn, or "
+                     "another device is waited for), copy, sync (the host waits for results or has not seen "
+                     "them yet), tracing, "
                      "stall (the host does "
                      "something else for much longer than a launch takes), unknown (the trace has no launch "
                      "of the next kernel). Without steps it is the whole recording.",
