@@ -30,6 +30,10 @@ inline constexpr std::int64_t kBf16x6WorkspaceBytes = std::int64_t{64} << 20U;
 /// Of so many parts' sums in fp32; one part needs none.
 [[nodiscard]] std::int64_t bf16x6_workspace_bytes(const GemmSizes& sizes, std::int64_t parts);
 
+/// Rows up to which a matmul reads a plain and a packed weight itself (kernels/few_rows); of more, a packed
+/// one is unpacked into memory before each matmul.
+inline constexpr std::int64_t kMostPlainRows = 8, kMostPackedRows = 32;
+
 /// Choices of experts that a warp sorts (kernels/experts_rows.cu).
 inline constexpr std::int64_t kChoicesOfWarp = 256;
 /// Of `dispatch`: int32 counts of each expert's choices in each warp's part.

@@ -238,6 +238,16 @@ double OpTimes::gelu_seconds(const Op& op, Problem& problem) const {
   return moved_time(op, moved, true).seconds;
 }
 
+/// Of a packed weight and many rows: a kernel writes what the matmul then reads.
+double OpTimes::unpack_seconds(const Program& program, const Op& op, Problem& problem) const {
+  const program::Tensor& weight = program.tensor(op.inputs.at(1));
+  if (!core::is_packed(weight.dtype) || op.attrs.integer("m") <= devices::kMostPackedRows) return 0;
+  const auto packed = static_cast<double>(weight.bytes());
+  const double plain = problem.n * problem.k * static_cast<double>(core::size_of(factors_of(program, op)));
+  problem.moved_bytes += plain - packed;
+  return moved_time(op, packed + plain, false).seconds;
+}
+
 OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   const program::Cost cost = program::cost_of(program, op);
   const auto number = [&](const char* name) { return static_cast<double>(op.attrs.integer(name)); };
@@ -265,6 +275,7 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
     problem.parts = static_cast<double>(
         devices::bf16x6_parts(sizes, device_.multiprocessors, op.lane == program::Lane::background));
   }
+  const double unpack_s = unpack_seconds(program, op, problem);
   double gelu_s = 0;
   if (!ops::is_matmul(op) && dtype == core::DType::f32) {
     gelu_s = gelu_seconds(op, problem);
@@ -290,9 +301,10 @@ OpTime OpTimes::matmul_time(const Program& program, const Op& op) const {
   }
   OpTime time;
   time.launch_s = times * tables_.matmul.launch_s;
-  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s;
+  time.seconds = times * matmul_seconds(problem, rate) + time.launch_s + gelu_s + unpack_s;
   time.work_s = static_cast<double>(cost.matmul_flop) / rate;
-  time.moved_s = gelu_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
+  time.moved_s =
+      gelu_s + unpack_s + times * problem.moved_bytes / (tables_.matmul.byte_per_s * memory_scale_);
   time.core_j = matmul_joule(static_cast<double>(cost.matmul_flop), dtype, products);
   time.byte_j = times * problem.moved_bytes * tables_.energies.joule_per_byte;
   const auto most = tables_.matmul.most_flop_per_s.find(name_of_rate(dtype, products));

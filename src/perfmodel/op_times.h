@@ -157,6 +157,8 @@ class OpTimes {
   [[nodiscard]] double matmul_seconds(const Problem& problem, double rate) const;
   [[nodiscard]] MatmulTable::Layouts layouts_of(core::DType dtype, Fp32Products products) const;
   [[nodiscard]] double gelu_seconds(const program::Op& op, Problem& problem) const;
+  [[nodiscard]] double unpack_seconds(const program::Program& program, const program::Op& op,
+                                      Problem& problem) const;
   [[nodiscard]] OpTime matmul_time(const program::Program& program, const program::Op& op) const;
   struct Attention;
   [[nodiscard]] OpTime attention_time(const program::Program& program, const program::Op& op) const;

@@ -6,12 +6,13 @@
 #include "backends/cuda/kernels/few_rows/packed_weight.h"
 #include "backends/cuda/kernels/stream.h"
 #include "core/dtype.h"
+#include "devices/cuda_workspaces.h"
 
 namespace rooflm::backends::cuda {
 
-/// Rows of `a` at most. From more on cuBLASLt takes no longer for a plain weight, nor for one that was
-/// unpacked.
-inline constexpr std::int64_t kMostPlainRows = 8, kMostPackedRows = 32;
+/// From more rows on cuBLASLt takes no longer for a plain weight, nor for one that was unpacked.
+using devices::kMostPackedRows;
+using devices::kMostPlainRows;
 
 /// c [m, n] = a [m, k] w^T (+ bias [n]), sums in fp32. a is bf16 or fp16, `factors`; w [n, k] is of the same
 /// dtype, or int8, int4, nf4 or fp8 with scales; c has the dtype of a, or is fp32; the bias is fp32 or has
