@@ -1,4 +1,4 @@
-// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES [gpu|plans]
+// Takes the pictures of docs/gallery.md: node gallery_shots.mjs RUNS PICTURES MODULES [gpu|plans|demo]
 // RUNS holds the pages that scripts/gallery made; MODULES is the folder with package.json and node_modules of the page.
 import { existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -45,6 +45,9 @@ const kPlanShots = [
   ['plan_scaling', 'plan_scaling', chart('plan.efficiency')],
 ];
 
+/** Of README. */
+const kDemoShots = [['roofline', 'profile', '#roofline', { colorScheme: 'dark' }], ['phases_and_blocks', 'profile', '#breakdown']];
+
 async function takeShot(browser, [name, page, selector, { hash = '', ...look } = {}]) {
   const file = resolve(runs, `${page}.html`);
   if (!existsSync(file)) return `${name}: no page ${file}`;
@@ -73,7 +76,7 @@ async function takeShot(browser, [name, page, selector, { hash = '', ...look } =
   return '';
 }
 
-const shots = { gpu: kGpuShots, plans: kPlanShots, cpu: kCpuShots }[where];
+const shots = { gpu: kGpuShots, plans: kPlanShots, demo: kDemoShots, cpu: kCpuShots }[where];
 mkdirSync(pictures, { recursive: true });
 for (const [name] of shots) rmSync(join(pictures, `${name}.png`), { force: true });
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-gpu'] });

@@ -438,8 +438,8 @@ class Profile(unittest.TestCase):
                 options = own.get(study["name"], own.get(study["kind"], [*model, "--seq", "16,32"]))
                 if options[:1] == model[:1] and study["kind"] != "serving":
                     options = [*options, "--heads", "2,4" if study["name"] == "heads" else "2"]
-                if study["name"] == "input":
-                    options = [*options, "--data", data]
+                    if study["kind"] == "profile":  # as study --all has it for all of them
+                        options += ["--data", data]
                 shown = self.ok("study", study["name"], *options, "-o", path)
                 self.assertNotIn("Nothing to show", shown)
                 law = self.rooflm("verify", path)

@@ -89,6 +89,10 @@ bool run_profile(StudyOptions& options, const Study& study, ProfileSession& sess
   lab::require_one_rank(points);
   for (const lab::Point& point : points) lab::make_backend(point);
   lab::RunSettings settings = options.profile.settings();
+  if (!settings.shards.empty() && is_generation(points.front().phase)) {
+    note("{}: prefill and decode use random tokens, not --data", study.name);
+    settings.shards.clear();
+  }
   if (study.name == kLimits) add_largest(points, settings, session);
   require_data(study, settings);
   bool all_oom = false;
