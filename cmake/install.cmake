@@ -53,7 +53,8 @@ if(TARGET rooflm_python)
   add_dependencies(installed rooflm_python)
 endif()
 
-set(CPACK_GENERATOR "DEB")  # the archive and the wheel are of scripts/bundle
+# Linking the library needs headers of the distribution's packages. All else brings its libraries: scripts/bundle.
+set(CPACK_GENERATOR "DEB")
 set(CPACK_PACKAGE_NAME rooflm)
 set(CPACK_PACKAGE_CONTACT "the rooflm developers <rooflm@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -62,12 +63,8 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # with the versions of the linked libraries
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS python3)  # for the Python module
-# Two packages: linking the library needs headers of dependencies, running the binary does not.
-set(CPACK_COMPONENTS_ALL runtime dev)
+set(CPACK_COMPONENTS_ALL dev)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME rooflm)
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME rooflm-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libdnnl-dev, libsqlite3-dev, nettle-dev")
