@@ -14,11 +14,11 @@
 namespace rooflm::backends::cuda {
 namespace {
 
-constexpr int kSharedHeads = 4;           // query heads of one key/value head per block of OfThreads
+constexpr int kSharedHeads = 4;           // query heads of one key/value head per block of ThreadAttention
 constexpr std::int64_t kFewestKeys = 64;  // least keys per part
 
 template <int kHeads>
-__device__ Place place_of(const Decode& d) {
+__device__ BlockWork work_of_block(const Decode& d) {
   const int chunks = (d.group() + kHeads - 1) / kHeads;
   const int kv_head = static_cast<int>(blockIdx.y) / chunks;
   const int chunk = static_cast<int>(blockIdx.y) - kv_head * chunks;
@@ -30,8 +30,8 @@ __device__ Place place_of(const Decode& d) {
 
 /// Writes the new token's row into the cache; done by the block whose part contains it.
 template <class T>
-__device__ void append(const Decode& d, const Place& place, const T* row, std::int64_t to, T* k, T* v) {
-  const T* key = row + std::int64_t{d.heads + place.kv_head} * d.dim;
+__device__ void append(const Decode& d, const BlockWork& work, const T* row, std::int64_t to, T* k, T* v) {
+  const T* key = row + std::int64_t{d.heads + work.kv_head} * d.dim;
   const T* value = key + std::int64_t{d.kv_heads} * d.dim;
   for (int i = static_cast<int>(threadIdx.x); i < d.dim; i += kDecodeThreads) {
     k[to + i] = key[i];
@@ -46,15 +46,15 @@ __global__ void __launch_bounds__(kDecodeThreads)
     append_to_blocks(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v) {
   follow_previous();
   const std::int64_t row = blockIdx.y;
-  const Place place{.text = row, .kv_head = static_cast<int>(blockIdx.x), .first_head = 0, .heads = 0};
-  const CacheRows<true> rows(d, row, place.kv_head);
-  append(d, place, qkv + row * (d.heads + 2 * d.kv_heads) * d.dim, rows.at(first[row]), k, v);
+  const BlockWork work{.text = row, .kv_head = static_cast<int>(blockIdx.x), .first_head = 0, .heads = 0};
+  const CacheRows<true> rows(d, row, work.kv_head);
+  append(d, work, qkv + row * (d.heads + 2 * d.kv_heads) * d.dim, rows.at(first[row]), k, v);
 }
 
 /// Any element and head size. Each thread holds eight elements of a row; a few neighbouring threads share a
 /// row and keep their own maximum and sum.
 template <class T, int kOwnHeads>
-struct OfThreads {
+struct ThreadAttention {
   using Element = T;
   static constexpr int kHeads = kOwnHeads;
   static constexpr int kRows = 4;  // rows in flight per thread
@@ -64,7 +64,7 @@ struct OfThreads {
   __device__ static int part_elements(const Decode& d) { return d.lanes * kPack; }
 
   template <bool kRules, bool kPaged>
-  __device__ static void attend(const Decode& d, const Place& place, const DecodeRules& rules,
+  __device__ static void attend(const Decode& d, const BlockWork& work, const DecodeRules& rules,
                                 const CacheRows<kPaged>& rows, std::int64_t begin, std::int64_t end,
                                 const T* queries, const T* k, const T* v, Results& results) {
     const int groups = parts(d);
@@ -75,8 +75,8 @@ struct OfThreads {
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       top[h] = kNothing;
-      slopes[h] = kRules ? DecodeRules::slope(d, place.first_head + h) : 0;
-      q[h] = h < place.heads ? load_pack(queries + h * d.dim, column, d.dim, d.aligned) : Pack{};
+      slopes[h] = kRules ? DecodeRules::slope(d, work.first_head + h) : 0;
+      q[h] = h < work.heads ? load_pack(queries + h * d.dim, column, d.dim, d.aligned) : Pack{};
 #pragma unroll
       for (int i = 0; i < kPack; ++i) q[h][i] *= d.scale;
     }
@@ -159,14 +159,14 @@ __device__ float share_of(const Merged& all, const Decode& d, int head) {
   return all.value / all.sum;
 }
 
-/// Way: OfThreads or OfTensorCores.
-template <class Way, bool kRules, bool kPaged, class T = Way::Element>
+/// Attention: ThreadAttention or TensorCoreAttention.
+template <class Attention, bool kRules, bool kPaged, class T = Attention::Element>
 __global__ void __launch_bounds__(kDecodeThreads)
     decode_attention(Decode d, const T* qkv, const std::int32_t* first, T* k, T* v, T* y, float* partial,
                      unsigned* counters) {
   follow_previous();
-  const Place place = place_of<Way::kHeads>(d);
-  const std::int64_t position = first[place.text];
+  const BlockWork work = work_of_block<Attention::kHeads>(d);
+  const std::int64_t position = first[work.text];
   const DecodeRules rules(d, position);
   const std::int64_t before = kRules ? rules.begin : 0;  // rows that the query does not see
   const std::int64_t keys = position + 1 - before;
@@ -177,29 +177,29 @@ __global__ void __launch_bounds__(kDecodeThreads)
   if (part >= parts) return;
   const std::int64_t begin = before + part * each;
   const std::int64_t end = min(before + keys, begin + each);
-  const T* row = qkv + place.text * (d.heads + 2 * d.kv_heads) * d.dim;
-  const CacheRows<kPaged> rows(d, place.text, place.kv_head);
-  if (!kPaged && part == parts - 1) append(d, place, row, rows.at(position), k, v);
+  const T* row = qkv + work.text * (d.heads + 2 * d.kv_heads) * d.dim;
+  const CacheRows<kPaged> rows(d, work.text, work.kv_head);
+  if (!kPaged && part == parts - 1) append(d, work, row, rows.at(position), k, v);
 
-  __shared__ typename Way::Results results;
-  Way::template attend<kRules, kPaged>(d, place, rules, rows, begin, end,
-                                       row + std::int64_t{place.first_head} * d.dim, k, v, results);
+  __shared__ typename Attention::Results results;
+  Attention::template attend<kRules, kPaged>(d, work, rules, rows, begin, end,
+                                             row + std::int64_t{work.first_head} * d.dim, k, v, results);
   __syncthreads();
-  const int elements = place.heads * d.dim;
+  const int elements = work.heads * d.dim;
   const int part_size = d.dim + 2;
   const auto partial_of = [&](int head, int i) {
-    return partial + ((place.text * d.heads + place.first_head + head) * d.parts + i) * part_size;
+    return partial + ((work.text * d.heads + work.first_head + head) * d.parts + i) * part_size;
   };
-  T* result = y + (place.text * d.heads + place.first_head) * d.dim;
+  T* result = y + (work.text * d.heads + work.first_head) * d.dim;
   for (int e = static_cast<int>(threadIdx.x); e < elements; e += kDecodeThreads) {
     const int h = e / d.dim;
     const int i = e - h * d.dim;
-    const Merged all = merge(Way::parts(d), [&](int g) {
+    const Merged all = merge(Attention::parts(d), [&](int g) {
       return Merged{results.tops[h][g], results.sums[h][g],
-                    results.outputs[h][g * Way::part_elements(d) + i]};
+                    results.outputs[h][g * Attention::part_elements(d) + i]};
     });
     if (parts == 1) {
-      result[e] = from_float<T>(share_of<kRules>(all, d, place.first_head + h));
+      result[e] = from_float<T>(share_of<kRules>(all, d, work.first_head + h));
     } else {
       float* to = partial_of(h, part);
       to[2 + i] = all.value;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
-    unsigned* counter = counters + place.text * gridDim.y + blockIdx.y;
+    unsigned* counter = counters + work.text * gridDim.y + blockIdx.y;
     is_last = atomicInc(counter, static_cast<unsigned>(parts - 1)) == static_cast<unsigned>(parts - 1);
   }
   __syncthreads();
@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
       const float* from = partial_of(h, p);
       return Merged{__ldcg(from), __ldcg(from + 1), __ldcg(from + 2 + i)};
     });
-    result[e] = from_float<T>(share_of<kRules>(all, d, place.first_head + h));
+    result[e] = from_float<T>(share_of<kRules>(all, d, work.first_head + h));
   }
 }
 
@@ -281,24 +281,24 @@ void launch_attention(Stream stream, core::DType dtype, const DecodeShape& shape
       launch_chained(stream, what, kernel, grid, kDecodeThreads, 0, d, rows, first, keys, values,
                      static_cast<T*>(y), static_cast<float*>(workspace), static_cast<unsigned*>(counters));
     };
-    const auto launch = [&]<class Way>(std::type_identity<Way>) {
+    const auto launch = [&]<class Attention>(std::type_identity<Attention>) {
       if (is_paged) {
-        launch_kernel(Way::kHeads,
-                      has_rules ? decode_attention<Way, true, true> : decode_attention<Way, false, true>);
+        launch_kernel(Attention::kHeads, has_rules ? decode_attention<Attention, true, true>
+                                                   : decode_attention<Attention, false, true>);
       } else {
-        launch_kernel(Way::kHeads,
-                      has_rules ? decode_attention<Way, true, false> : decode_attention<Way, false, false>);
+        launch_kernel(Attention::kHeads, has_rules ? decode_attention<Attention, true, false>
+                                                   : decode_attention<Attention, false, false>);
       }
     };
     if constexpr (!std::is_same_v<T, float>) {
       // A query head per key/value head of 64 elements: threads measured 9 % faster (a step of 48 layers, 64
       // texts).
-      const bool is_slower = d.dim <= 64 && d.heads == d.kv_heads;
-      if (d.aligned && d.dim <= 64 && !is_slower) return launch(std::type_identity<OfTensorCores<T, 64>>{});
-      if (d.aligned && d.dim > 64 && d.dim <= 128) return launch(std::type_identity<OfTensorCores<T, 128>>{});
+      const bool on_tensor_cores = d.aligned && d.dim <= 128 && (d.dim > 64 || d.heads != d.kv_heads);
+      if (on_tensor_cores && d.dim <= 64) return launch(std::type_identity<TensorCoreAttention<T, 64>>{});
+      if (on_tensor_cores) return launch(std::type_identity<TensorCoreAttention<T, 128>>{});
     }
-    if (shape.heads == shape.kv_heads) return launch(std::type_identity<OfThreads<T, 1>>{});
-    launch(std::type_identity<OfThreads<T, kSharedHeads>>{});
+    if (shape.heads == shape.kv_heads) return launch(std::type_identity<ThreadAttention<T, 1>>{});
+    launch(std::type_identity<ThreadAttention<T, kSharedHeads>>{});
   });
 }
 

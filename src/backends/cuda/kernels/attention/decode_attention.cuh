@@ -24,10 +24,10 @@ struct Decode {
 };
 
 /// Weight of a partial softmax whose maximum is `top`, relative to the maximum `greatest`.
-__device__ float weight_of(float top, float greatest) { return exp2f(top - greatest); }
+__device__ inline float weight_of(float top, float greatest) { return exp2f(top - greatest); }
 
 /// The work of one block.
-struct Place {
+struct BlockWork {
   std::int64_t text;
   int kv_head, first_head, heads;  // query heads first_head .. first_head + heads
 };

@@ -12,7 +12,7 @@ namespace rooflm::backends::cuda {
 
 /// Heads of at most kDim elements, a multiple of eight, 16 bytes aligned. Warps take 16 keys in turn.
 template <class T, int kDim>
-struct OfTensorCores {
+struct TensorCoreAttention {
   using Element = T;
   static constexpr int kHeads = 8;  // rows of the left factor; the other eight are zeros
   static constexpr int kKeys = 16;  // of a warp's step
@@ -25,7 +25,7 @@ struct OfTensorCores {
   __device__ static int part_elements(const Decode& /*d*/) { return kDim; }
 
   template <bool kRules, bool kPaged>
-  __device__ static void attend(const Decode& d, const Place& place, const DecodeRules& rules,
+  __device__ static void attend(const Decode& d, const BlockWork& work, const DecodeRules& rules,
                                 const CacheRows<kPaged>& rows, std::int64_t begin, std::int64_t end,
                                 const T* queries, const T* k, const T* v, Results& results) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -33,13 +33,13 @@ struct OfTensorCores {
     const int own = lane / 4;     // head of the left factor, key or column of a right one
     const int member = lane % 4;  // of the four lanes that share it
     const T* type = nullptr;
-    const float slope = DecodeRules::slope(d, place.first_head + own);
+    const float slope = DecodeRules::slope(d, work.first_head + own);
 
     uint4 q[kKeyLoads];
 #pragma unroll
     for (int i = 0; i < kKeyLoads; ++i) {
       const int column = i * 32 + member * kPack;
-      q[i] = own < place.heads ? load_16(queries + own * d.dim, column, d.dim) : uint4{};
+      q[i] = own < work.heads ? load_16(queries + own * d.dim, column, d.dim) : uint4{};
     }
     float top = kNothing;
     float sum = 0;
@@ -102,7 +102,7 @@ struct OfTensorCores {
     }
     sum += __shfl_xor_sync(kAllLanes, sum, 1);
     sum += __shfl_xor_sync(kAllLanes, sum, 2);
-    if (own >= place.heads) return;
+    if (own >= work.heads) return;
     if (member == 0) {
       results.tops[own][warp] = top;
       results.sums[own][warp] = sum;
