@@ -2,7 +2,7 @@
 """Faults by schedule: the process is killed at each write, fsync and rename of checkpoints, prepared data and
 records; the disk is full from each write on; reads and writes are short, interrupted, or fail.
 
-Usage: test_faults.py BINARY FAULT_INJECTOR_LIBRARY [unittest options]. FAULT_EVERY=n tries every n-th place (13);
+Usage: test_faults.py BINARY FAULT_INJECTOR_LIBRARY [unittest options]. FAULT_EVERY=n tries every n-th place (5);
 1 takes some minutes. FAULT_FROM=n begins with the n-th (1), so that several processes can share the places. FAULT_STEPS=n:
 training saves n checkpoints (3), each of 64 places. A thousand kills: FAULT_EVERY=1 FAULT_STEPS=13, with the option -k killed."""
 
@@ -18,7 +18,7 @@ import unittest
 
 from training_runs import TINY, TrainingRuns, numbers_of, words
 
-EVERY = int(os.environ.get("FAULT_EVERY", "13"))
+EVERY = int(os.environ.get("FAULT_EVERY", "5"))
 FROM = int(os.environ.get("FAULT_FROM", "1"))
 STEPS = int(os.environ.get("FAULT_STEPS", "3"))
 CHANGES = "write,fsync,truncate,rename,unlink,mkdir,symlink"

@@ -2,7 +2,7 @@
 """Each allocation fails in turn, once and from then on: exit code 4, one line, whole files, no process left.
 
 Usage: test_memory_faults.py BINARY MEMORY_INJECTOR_LIBRARY [unittest options]. FAULT_PLACES=n tries n places of each
-command (24). What the libraries do while they are loaded, and what oneDNN does, is left out: they end programs by
+command (40). What the libraries do while they are loaded, and what oneDNN does, is left out: they end programs by
 themselves."""
 
 import os
@@ -13,7 +13,7 @@ import unittest
 
 from training_runs import TrainingRuns
 
-PLACES = int(os.environ.get("FAULT_PLACES", "24"))
+PLACES = int(os.environ.get("FAULT_PLACES", "40"))
 MODEL = ["--model", "tiny", "--layers", "1", "--d-model", "32", "--heads", "2", "--d-ff", "64", "--vocab", "256", "--batch", "1", "--seq", "16"]
 
 

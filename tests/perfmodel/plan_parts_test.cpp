@@ -52,6 +52,25 @@ TEST(OpTimes, OneFullWaveOfTilesTakesWhatTheModelSays) {
   EXPECT_EQ(time.basis, perfmodel::Basis::calibrated);
 }
 
+/// Of few rows a packed weight is fewer bytes. Of many it is unpacked first, which costs what it moves.
+TEST(OpTimes, PackedWeightsAreUnpackedForManyRows) {
+  const auto device = devices::find_device("h100-sxm");
+  const perfmodel::OpTimes times(device, {});
+  const auto seconds_of = [&](std::int64_t m, core::DType weight) {
+    auto program = half_product(m, 8192, 8192);
+    program.tensor(1).dtype = weight;
+    return times.time_of(program, program.ops[0]).seconds;
+  };
+  for (const core::DType packed : {core::DType::int8, core::DType::int4, core::DType::nf4}) {
+    EXPECT_LT(seconds_of(32, packed), seconds_of(32, core::DType::bf16));
+    for (const std::int64_t m : {33, 2048}) {
+      const double moved = 8192.0 * 8192 * 2 / times.tables().matmul.byte_per_s;
+      EXPECT_GT(seconds_of(m, packed), seconds_of(m, core::DType::bf16) + moved);
+      EXPECT_LT(seconds_of(m, packed), seconds_of(m, core::DType::bf16) + 2 * moved);
+    }
+  }
+}
+
 TEST(OpTimes, DevicesThatNobodyMeasuredAreAssumedAndScaled) {
   const auto h100 = devices::find_device("h100-sxm");
   const auto a100 = devices::find_device("a100-sxm");
