@@ -47,11 +47,11 @@ struct Work {
   std::string bound;             ///< the roof that takes the largest part of roof_s
 
   [[nodiscard]] double flop() const { return static_cast<double>(matmul_flop + elementwise_flop); }
-  /// Whether somebody knows what it does: of a program that is not ours perhaps nobody does.
   /// As TimedOp::shown_roof_s.
   [[nodiscard]] std::optional<double> shown_roof_s() const {
     return roof_s.value_or(0) != 0 ? roof_s : std::nullopt;
   }
+  /// Whether somebody knows what it does: of a program that is not ours perhaps nobody does.
   [[nodiscard]] bool is_priced() const { return flop() > 0 || bytes > 0 || roof_s.has_value(); }
   /// FLOP per byte; nothing without bytes.
   [[nodiscard]] std::optional<double> intensity() const;
