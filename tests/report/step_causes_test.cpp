@@ -142,7 +142,7 @@ TEST(StepCauses, WithoutItsLaunchNobodyKnowsWhatAKernelWaitedFor) {
   EXPECT_EQ(format_parts(idle, 2), "computation 5.3%, idle: unknown 94.7%");
 }
 
-/// Another process has the device for 2.5 ms after each of ten kernels, all of which are launched at once.
+/// Another process has the device for 2.5 ms before each of ten kernels, all of which are launched at once.
 TEST(StepCauses, QueuedKernelsWaitForOthersThatHaveTheDevice) {
   Recorded made;
   for (int i = 0; i < 10; ++i) made.launch(kMatmul, kStream, 100 + 2540 * i, 140 + 2540 * i, 1, 5 + i);

@@ -246,9 +246,11 @@ std::vector<Advice> advise_idle(const RunData& run, double step_s) {
   if (idle["stall"] > 0) add("stall", "device idle: stall", stall_text(run, idle["stall"]));
   if (idle["queued"] > 0)
     add("queued", "device idle: queued",
-        fmt::format("The device runs nothing of this program for {} {} although kernels are queued: another "
-                    "process has its turn (nvidia-smi lists them), or kernels wait for another device.",
-                    core::format_seconds(idle["queued"]), whole_of(step)));
+        fmt::format(
+            "The device runs nothing of this program for {} {} although kernels are queued: they wait "
+            "for an event of another stream, the host or another device, or another process has its "
+            "turn (nvidia-smi lists them).",
+            core::format_seconds(idle["queued"]), whole_of(step)));
   add("sync", "device idle: sync",
       fmt::format("The device is idle for {} {} while the host waits for its results: .item(), .cpu(), "
                   "printing a loss and explicit synchronization cause this; read values some steps later.",

@@ -82,7 +82,7 @@ std::string_view mend_of_idle(std::string_view cause) {
        {"sync", "results that are read later, fewer synchronizations"},
        {"copy", "copies that overlap kernels: pinned memory, a separate stream"},
        {"dependency", "longer kernels, or a CUDA graph: these are gaps from one kernel to the next"},
-       {"queued", "a device that no other process uses; events that are recorded earlier"},
+       {"queued", "events that come earlier, a device that no other process uses"},
        {"tracing", "nothing: it is the cost of recording"},
        {"unknown", "a trace that has the calls of the CUDA runtime: it says who waited for whom"}}};
   const auto found = std::ranges::find(kMends, cause, &std::pair<std::string_view, std::string_view>::first);

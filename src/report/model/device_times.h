@@ -19,11 +19,11 @@
 namespace rooflm::report {
 
 /// Why no kernel runs. `host`: it was not asked for in time; `dependency`: it was, and the device went from
-/// one kernel to the next; `queued`: it was, and the device took longer than kLeastStallNs, as it does for
-/// another process's time slice or an event of another device; `copy`: only copies and memsets run; `sync`:
-/// the host waits, or has yet to learn that the device is done; `tracing`: the host is kept up by the
-/// profiler, by ranges or stacks of its own; `stall`: the host did something else for much longer than
-/// launches take (kStallFactor); `unknown`: the launch of the next kernel was not recorded.
+/// one kernel to the next; `queued`: it was, and waited longer than kLeastStallNs: for an event of another
+/// stream, of the host or another device, or for another process's time slice; `copy`: only copies and
+/// memsets run; `sync`: the host waits, or has yet to learn that the device is done; `tracing`: the host is
+/// kept up by the profiler, by ranges or stacks of its own; `stall`: the host did something else for much
+/// longer than launches take (kStallFactor); `unknown`: the launch of the next kernel was not recorded.
 enum class IdleCause : std::uint8_t { host, dependency, queued, copy, sync, tracing, stall, unknown };
 inline constexpr std::size_t kIdleCauses = 8;
 constexpr auto names_of(IdleCause) {

@@ -282,8 +282,8 @@ constexpr std::array kDeviceViews = {
                  .note =
                      "At each moment of a traced step, one kernel runs, several run, or the device is idle "
                      "for a reason: host (the next kernel was launched late), dependency (from one kernel to "
-                     "the next), queued (kernels wait for longer than that: another process has its turn, or "
-                     "another device is waited for), copy, sync (the host waits for results or has not seen "
+                     "the next), queued (kernels wait for longer than that, for an event or because another "
+                     "process has its turn), copy, sync (the host waits for results or has not seen "
                      "them yet), tracing, "
                      "stall (the host does "
                      "something else for much longer than a launch takes), unknown (the trace has no launch "

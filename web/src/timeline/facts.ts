@@ -72,7 +72,7 @@ export function eventLine(model: TimelineModel, event: number): string {
   return [model.title(event), duration(model.end[event]! - model.start[event]!), model.laneName(event), op >= 0 ? opTitle(model.ops, op) : ''].filter((part) => part !== '').join(', ');
 }
 
-const kCauses: Record<string, string> = { host: 'the host was late', dependency: 'from one kernel to the next', queued: 'another process or device had its turn', sync: 'the host waited', tracing: 'tracing', stall: 'the host did something else', unknown: 'its launch was not recorded' };
+const kCauses: Record<string, string> = { host: 'the host was late', dependency: 'from one kernel to the next', queued: 'it waited in its queue', sync: 'the host waited', tracing: 'tracing', stall: 'the host did something else', unknown: 'its launch was not recorded' };
 
 function sumsTable(sums: Sums): HTMLElement {
   const line = (name: string, events: number | null, total: number, alone: number | null, colour?: string): HTMLElement => h('tr', {},
